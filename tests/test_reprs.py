@@ -16,10 +16,11 @@ from repository import GOLDEN
 
 import tritonhook
 from tests.cubin.test_local_memory import module
-from tests.lab.test_capabilities import Matrix
+from tritonhook._util.schema import as_schema
 from tritonhook.memory.watcher import Watch
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.report.summaries.memory import timelines_of
+from tritonhook.report.results.capabilities import Capabilities
+from tritonhook.report.results.memory import Memory
 from tritonhook.timing.result import from_document
 
 
@@ -45,8 +46,8 @@ def values(tools: Toolchain, triton_cache: Path, out: Path) -> dict[str, Any]:
         "assembled": tools.assemble(ptx),
         "crash": tools.assemble(ptx, ("-v", "--no-such-option")),
         "timed": from_document(golden("ab")),
-        "timeline": timelines_of(golden("memory"))[0],
-        "matrix": Matrix.from_document(golden("capabilities")),
+        "timeline": as_schema(golden("memory"), Memory).values()[0],
+        "matrix": as_schema(golden("capabilities"), Capabilities).matrix,
         "watch": watch,
         "module": tritonhook.Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes()),
         "hostile": tritonhook.Capture(HOSTILE, HOSTILE, HOSTILE, {}, note=HOSTILE),

@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def begin_run(folder: str, period_ms: float) -> None:
             "format": 1,
             "argv": sys.argv,
             "notes": current.notes,
-            "timelines": [timeline.to_json() for timeline in current.timelines],
+            "timelines": [{"format": 1, **asdict(timeline)} for timeline in current.timelines],
         }
         write_whole(Path(folder, f"{owner}-{time.time_ns()}.json"), json.dumps(document))
 
@@ -70,16 +71,14 @@ def begin_run(folder: str, period_ms: float) -> None:
 
 def read_run(folder: Path) -> tuple[list[MemoryTimeline], list[str]]:
     """Read the timelines that processes left in a folder, in order of their end, and their notes."""
-    from msgspec import to_builtins
-
     from tritonhook._util.schema import read_json
     from tritonhook.memory.schema import Watched
 
-    timelines, notes = [], []
+    timelines, notes = list[MemoryTimeline](), list[str]()
     for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem.rpartition("-")[2])):
         try:
             document = read_json(path.read_bytes(), Watched)
-            timelines += [MemoryTimeline.from_json(to_builtins(item)) for item in document.timelines]
+            timelines += document.timelines
             if not document.timelines:
                 notes += [f"process {path.stem.partition('-')[0]}: {note}" for note in document.notes]
         except (OSError, ValueError) as error:

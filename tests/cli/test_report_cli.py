@@ -262,14 +262,15 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
 
 
 def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from tritonhook._util.schema import as_schema
     from tritonhook.cli.mem import compare, watch
-    from tritonhook.report.summaries.memory import timelines_of
+    from tritonhook.report.results.memory import Memory
 
     cubin = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin")
     assert main(["mem", "predict", cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
     assert "driver will reserve" in page("p.html").one("h1").text
     Path("script.py").touch()
-    seen = (0, timelines_of(golden("memory")), [])
+    seen = (0, as_schema(golden("memory"), Memory).values(), [])
     for module in (watch, compare):
         monkeypatch.setattr(module, "watched", lambda *words: seen)
     assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0

@@ -5,6 +5,7 @@ all again."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from tritonhook.memory.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
@@ -124,5 +125,5 @@ TRACES = {
 if __name__ == "__main__":
     for name, make in TRACES.items():
         path = GOLDEN / f"{name}.json"
-        path.write_text(json.dumps(make().to_json(), indent=1) + "\n")
+        path.write_text(json.dumps({"format": 1, **asdict(make())}, indent=1) + "\n")
         print(f"wrote {path.name} ({path.stat().st_size:,} bytes)")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from fake_gpu import CONTEXT, MIB, UUID, FakeGpu, FakeNvml, fake_driver
 from repository import ROOT
 
+from tritonhook._util.schema import as_schema
 from tritonhook.children.environment import watch_environment
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
@@ -404,7 +406,7 @@ def test_a_timeline_survives_json() -> None:
         program.start()
         program.load("k")
         program.launch("k", 4096)
-    again = MemoryTimeline.from_json(json.loads(json.dumps(seen.timeline.to_json())))
+    again = as_schema(json.loads(json.dumps(asdict(seen.timeline))), MemoryTimeline)
     assert again == seen.timeline
 
 

@@ -60,9 +60,9 @@ def diff_with_code(a: str = "sm_90a.exp.plain", b: str = "sm_90a.exp.cutlass") -
 
 
 def replaced(value: Any, old: str, new: str) -> Any:
-    """A copy of a JSON value with `new` in place of `old` in every text, keys too."""
+    """A copy of a JSON value with `new` in place of `old` in every text, and of keys that are `old`."""
     if isinstance(value, dict):
-        return {replaced(k, old, new): replaced(v, old, new) for k, v in value.items()}
+        return {new if k == old else k: replaced(v, old, new) for k, v in value.items()}
     if isinstance(value, list):
         return [replaced(v, old, new) for v in value]
     return value.replace(old, new) if isinstance(value, str) else value

@@ -100,10 +100,11 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
 
 
 def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from tritonhook._util.schema import as_schema
     from tritonhook.report.export.perfetto import chrome_trace
-    from tritonhook.report.summaries.memory import timelines_of
+    from tritonhook.report.results.memory import Memory
 
     if document["kind"] != "memory":
         raise UsageError("--trace is for memory timelines, and this result is not one")
-    write_new(Path(arguments.trace), to_json(chrome_trace(timelines_of(document))), arguments.force)
+    write_new(Path(arguments.trace), to_json(chrome_trace(as_schema(document, Memory).values())), arguments.force)
     print(f"wrote {arguments.trace}", file=sys.stderr)

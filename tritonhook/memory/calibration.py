@@ -10,7 +10,7 @@ import ctypes
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def stored() -> dict[str, Calibration]:
         return {}
     except (OSError, ValueError) as error:
         raise DeviceError(f"{path}: no calibration can be read ({error}); remove it and calibrate again") from None
-    return {entry.gpu: Calibration(*(getattr(entry, field.name) for field in fields(Calibration))) for entry in entries}
+    return {entry.gpu: entry for entry in entries}
 
 
 def store(calibration: Calibration) -> Path:

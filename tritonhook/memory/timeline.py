@@ -6,13 +6,12 @@ All sizes are bytes; what a source does not tell is None, never 0. watcher.py ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.memory.gpu_specs import DEFAULT_STACK
 
-FORMAT = 1
 _FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
 _SHARE = 0.03
 
@@ -44,7 +43,7 @@ class Mark(Brief):
     `note` says why."""
 
     t_ns: int
-    kind: str
+    kind: Literal["load", "launch"]
     kernel: str
     before: Reading | None = None
     after: Reading | None = None
@@ -221,19 +220,6 @@ class MemoryTimeline(Notebook):
         if before is None or after is None or source == "NVML, this process":
             return []
         return [Part(_OTHERS, after - before, "NVML's process list at both ends")]
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values; `from_json` reads them back."""
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> MemoryTimeline:
-        """Read what `to_json` made. Raises ValueError if it is something else."""
-        from tritonhook._util.schema import as_schema
-        from tritonhook.memory.schema import Timeline
-
-        as_schema(document, Timeline)
-        return as_schema(document, cls)
 
 
 _CONTEXT, _MODULES, _POOL, _TORCH = "context", "modules", "local-memory pool", "torch reserved"

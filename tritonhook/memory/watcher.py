@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Notebook
 from tritonhook.capture.patching import Patch
@@ -185,7 +185,7 @@ class _LoadAndLaunchHooks:
         self._devices.current(self._devices.is_capturing(stream))
         self._pending[threading.get_ident(), kind] = (self._now(), self._devices.reading(stream))
 
-    def _end(self, kind: str, kernel: str, stream: int) -> None:
+    def _end(self, kind: Literal["load", "launch"], kernel: str, stream: int) -> None:
         began, before = self._pending.pop((threading.get_ident(), kind), (self._now(), None))
         after = self._devices.reading(stream)
         note, capturing = None, self._devices.is_capturing(stream)

@@ -13,7 +13,6 @@ from tritonhook.errors import UsageError
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
 from tritonhook.report.pages import file as file_pages
-from tritonhook.report.pages import memory as memory_pages
 from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.pages import timing as timing_pages
 from tritonhook.report.result import FORMAT, fitting, read_result
@@ -24,7 +23,6 @@ from tritonhook.report.summaries import (
     diff,
     file,
     known,
-    memory,
     modules,
     names,
     probe,
@@ -48,7 +46,6 @@ class DocumentKind:
 KINDS = {
     "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
     "bisect": DocumentKind(bisect.bisect_summary),
-    "calibration": DocumentKind(tools.calibration_summary),
     "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),
     "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),
     "demo": DocumentKind(demo.demo_summary, diff_pages.demo_page),
@@ -58,10 +55,6 @@ KINDS = {
     "kernel changes": DocumentKind(snapshot.changes_summary),
     "known miscompilations": DocumentKind(known.known_summary),
     "lock": DocumentKind(snapshot.lock_summary),
-    "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
-    "memory fix": DocumentKind(memory.fix_summary),
-    "memory prediction": DocumentKind(memory.prediction_summary),
-    "memory variants": DocumentKind(memory.variants_summary),
     "module diff": DocumentKind(modules.modules_summary),
     "name trigger": DocumentKind(probe.name_trigger_summary, probe_pages.name_trigger_page),
     "names": DocumentKind(names.names_summary, diff_pages.names_page),

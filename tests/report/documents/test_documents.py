@@ -28,17 +28,16 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
-from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.snapshot import changes_document, lock_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.result import kinds, read_result
 from tritonhook.report.results.capabilities import Capabilities
+from tritonhook.report.results.memory import Memory, Variants
 from tritonhook.report.results.policy import Policy
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Verification
 from tritonhook.report.schema.kinds import SCHEMAS as OLD_SCHEMAS
-from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.snapshot.bisection import Search, Tried
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.changes import failures, rules
@@ -106,10 +105,10 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     if kind == "ab":
         return to_document(from_document(golden("ab")))
     if kind == "memory":
-        return timelines_document(timelines_of(golden("memory")), ["a note"])
+        return Memory.of(as_schema(golden("memory"), Memory).values(), ["a note"]).document()
     if kind == "memory_variants":
-        given = golden(kind)["variants"]
-        return variants_document({name: timelines_of(variant) for name, variant in given.items()})
+        given = as_schema(golden(kind), Variants).variants
+        return Variants.of({name: Memory((), one.timelines).values() for name, one in given.items()}).document()
     if kind == "capabilities":
         return Capabilities.of(as_schema(golden(kind), Capabilities).matrix).document()
     if kind == "kernel_changes":

@@ -9,13 +9,14 @@ from documents import HOSTILE, golden
 from html_tree import parse
 
 from tests.compare.test_diff import compare
-from tritonhook.report.summaries.memory import timelines_of
+from tritonhook._util.schema import as_schema
+from tritonhook.report.results.memory import Memory
 from tritonhook.timing.result import from_document
 
 
 def test_results_show_themselves_in_notebooks() -> None:
     diff = compare("sm_90a.exp.plain", "sm_90a.exp.cutlass")
-    (timeline,) = timelines_of(golden("memory"))
+    (timeline,) = as_schema(golden("memory"), Memory).values()
     for value, words in (
         (diff, "only scheduling differs"),
         (from_document(golden("ab")), "Slower by"),

@@ -13,12 +13,11 @@ import argparse
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.errors import DeviceError
-from tritonhook.memory.calibration import FRAMES, Measured, Point, store
+from tritonhook.memory.calibration import Measured, Point, store
 from tritonhook.ptxas.discovery import find_ptxas
 
 _LIMIT_S = 120
@@ -47,11 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     tool = find_ptxas(arguments.ptxas)
     with working(f"measuring on GPU {arguments.device}, for up to {_LIMIT_S} s"):
         measured = _measure(str(tool.path), arguments.device)
-    calibration = measured.calibration
-    path = None if arguments.dry_run else store(calibration)
-    document = {"format": 1, "kind": "calibration", **asdict(calibration), "measured": asdict(measured)}
-    document |= {"frames": list(FRAMES), "file": None if path is None else str(path)}
-    give(arguments, lambda full: document)
+    path = None if arguments.dry_run else str(store(measured.calibration))
+    from tritonhook.report.results.stacks import Calibrated
+
+    give(arguments, Calibrated.of(measured, path))
     return 0
 
 

@@ -18,8 +18,6 @@ from tritonhook.cli.mem.watch import add_period, watched
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
 
-_MEASURED = ("used_bytes", "growth_bytes")  # of a variant
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variants", required=True, metavar="A,B", help="names, the baseline first")
@@ -42,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name}: the script ended with {code}; nothing to compare", file=sys.stderr)
             return code
         seen[name] = timelines
-    from tritonhook.report.documents.memory import variants_document
+    from tritonhook.report.results.memory import Variants
 
-    document = variants_document(seen)
-    if all(variant[field] is None for variant in document["variants"].values() for field in _MEASURED):
+    result = Variants.of(seen)
+    if all(one.used_bytes is None and one.growth_bytes is None for one in result.variants.values()):
         raise DeviceError(
             f"nothing was measured for {' or '.join(names)}, so that nothing can be compared; the lines above say why. "
             "The script must load Triton"
         )
-    give(arguments, lambda full: document)
+    give(arguments, result)
     return 0

@@ -29,7 +29,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 
 if TYPE_CHECKING:
-    from tritonhook.report.documents.memory import RewriteEffect
+    from tritonhook.report.results.stacks import FixedKernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     fixed = ClusterToCta().apply(ptx)
     if arguments.output:
         write_new(Path(arguments.output), fixed.text, arguments.force)
-    effects: list[RewriteEffect] = []
+    effects: list[FixedKernel] = []
     tool: Tool | None = None
     why_not = None
     try:
@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ToolError as error:
         why_not = "; ".join(line.strip() for line in str(error).splitlines())
     version = None if tool is None else tool.version
-    from tritonhook.report.documents.memory import fix_document
+    from tritonhook.report.results.stacks import MemoryFix
 
-    give(arguments, lambda full: fix_document(found, effects, version, why_not, arguments.output))
+    give(arguments, MemoryFix.of(found, effects, version, why_not, arguments.output))
     if arguments.output and not arguments.json:
         print(f"wrote {arguments.output}", file=sys.stderr)
     if why_not is not None:
@@ -80,16 +80,12 @@ def _load(place: Path) -> tuple[Ptx, tuple[str, ...], Assembler]:
     return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, capture.assembler
 
 
-def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[RewriteEffect]:
-    from tritonhook.report.documents.memory import RewriteEffect
+def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[FixedKernel]:
+    from tritonhook.report.results.stacks import FixedKernel
 
     made = [assemble(tool, ptx, options) for ptx in (before, after)]
     for result in made:
         if isinstance(result, Crash):
             raise AssembleError(result)
     a, b = (result.cubin for result in made if not isinstance(result, Crash))
-    return [
-        RewriteEffect(kernel, a.resources[kernel], b.resources[kernel], len(a.text(kernel)), len(b.text(kernel)))
-        for kernel in a.kernels
-        if kernel in b.kernels
-    ]
+    return [FixedKernel.of(kernel, a, b) for kernel in a.kernels if kernel in b.kernels]

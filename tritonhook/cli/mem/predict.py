@@ -11,7 +11,6 @@ the upper end of the range is above SIZE or not known; 2 trouble.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
@@ -64,12 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
         needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
     prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
-    from tritonhook.report.documents.memory import prediction_document
+    from tritonhook.report.results.stacks import MemoryPrediction
 
-    def document(full: bool) -> dict[str, Any]:
-        return prediction_document(prediction) | {"fail_over_bytes": limit, "failed": failed}
-
-    give(arguments, document)
+    give(arguments, MemoryPrediction.of(prediction, limit, failed))
     return int(failed)
 
 

@@ -110,10 +110,10 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
 
 
 def _give(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    from tritonhook.report.documents.memory import timelines_document
     from tritonhook.report.export.perfetto import chrome_trace
+    from tritonhook.report.results.memory import Memory
 
-    give(arguments, lambda full: timelines_document(timelines, notes), show=_show)
+    give(arguments, Memory.of(timelines, notes), show=_show)
     if arguments.trace:
         write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
 

@@ -15,8 +15,8 @@ from tritonhook.memory.watcher import Watch
 from tritonhook.report.documents.captures import capture_document, captures_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.file import GpuFile, file_document
-from tritonhook.report.documents.memory import timelines_document
 from tritonhook.report.documents.names import names_document
+from tritonhook.report.results.memory import Memory
 from tritonhook.timing.result import Timed, to_document
 
 
@@ -29,9 +29,9 @@ def document_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, Timed):
         return to_document(value)
     if isinstance(value, MemoryTimeline):
-        return timelines_document([value])
+        return Memory.of([value]).document()
     if isinstance(value, Watch):
-        return timelines_document(list(value.timelines), value.notes)
+        return Memory.of(value.timelines, value.notes).document()
     if isinstance(value, Cubin):
         return file_document(GpuFile("in memory", "cubin", [value], [{}]), full=False)
     if isinstance(value, CaptureFolder):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.report.format import MIB
-from tritonhook.report.summaries.memory import event
+from tritonhook.report.results.memory import event
 
 
 def chrome_trace(timelines: Sequence[MemoryTimeline]) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tritonhook.memory.timeline import Attribution, MemorySample, MemoryTimeline
-from tritonhook.report.documents.memory import explain
 from tritonhook.report.format import MIB, UNKNOWN, count, size
 from tritonhook.report.pages.charts import Scale, line, thin
-from tritonhook.report.summaries.memory import event, memory_summary, parts_table, stack_limits, timelines_of, title_of
+from tritonhook.report.results.memory import Memory, event, explain, parts_table, stack_limits, title_of
 from tritonhook.report.summary import Figure, Page
 
 _COLUMNS = 900  # of pixels in a chart; each can show four points at most
@@ -19,12 +18,10 @@ _FLAGS = 12  # marks with a number of their own in the chart
 _MOST_MARKS = 400
 
 
-def memory_page(document: Mapping[str, Any]) -> Page:
-    """The document must fit its schema (report/schema)."""
-    timelines = timelines_of(document)
-    parts = {"timelines": [_timeline(t, number_) for number_, t in enumerate(timelines)]}
+def memory_page(result: Memory) -> Page:
+    parts = {"timelines": [_timeline(t, number_) for number_, t in enumerate(result.values())]}
     data = {"timelines": [part["points"] for part in parts["timelines"]]}
-    return Page(memory_summary(document), "memory", parts, data)
+    return Page(result.summary(), "memory", parts, data)
 
 
 # --- one timeline --------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from tritonhook.report.schema import (
     file,
     known,
     lab,
-    memory,
     snapshot,
     tools,
 )
@@ -20,7 +19,6 @@ from tritonhook.timing.schema import TimedComparison
 SCHEMAS: Mapping[str, type[Fields]] = {
     "ab": TimedComparison,
     "bisect": snapshot.Bisect,
-    "calibration": memory.Calibrated,
     "capture": captures.CapturedOne,
     "captures": captures.Captures,
     "demo": code.Demo,
@@ -30,10 +28,6 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "kernel changes": snapshot.KernelChanges,
     "known miscompilations": known.Known,
     "lock": snapshot.LockContent,
-    "memory": memory.Memory,
-    "memory fix": memory.Fix,
-    "memory prediction": memory.Prediction,
-    "memory variants": memory.Variants,
     "module diff": code.ModuleDiff,
     "name trigger": lab.NameTrigger,
     "names": code.Names,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tritonhook.report.format import MIB, count, number
+from tritonhook.report.format import count, number
 from tritonhook.report.summary import Summary, Table, Tone
 
 _NOT_INSTALLED = ("triton", "cute_dsl")  # fields of `status` in which null means that
@@ -78,19 +78,6 @@ def installed_summary(document: Mapping[str, Any]) -> Summary:
     lost = document.get("troubles") or ()
     facts = tuple(f"{text} ({document['log']})" for text in lost)
     return Summary(str(document["what"]), str(document["path"]), verdict, Tone.BAD if lost else Tone.NEUTRAL, facts)
-
-
-def calibration_summary(document: Mapping[str, Any]) -> Summary:
-    """By how much a GPU's local-memory pool grows per byte of stack."""
-    per_byte = document["bytes_per_stack_byte"]
-    facts = (
-        f"that is {per_byte:,.0f} threads; the GPU can hold {document['measured']['threads']:,}",
-        f"the worst of {document['points']} points lies {document['worst_residual_bytes'] / MIB:,.1f} MiB off",
-        f"kept in {document['file']}" if document["file"] else "not kept (--dry-run)",
-    )
-    subject = f"{document['gpu']}, CUDA {document['driver']}"
-    verdict = f"the pool grows by {per_byte * 1024 / MIB:,.1f} MiB per KiB of stack per thread"
-    return Summary("Calibration", subject, verdict, Tone.NEUTRAL, facts)
 
 
 def rename_summary(document: Mapping[str, Any]) -> Summary:

@@ -10,10 +10,11 @@ from documents import in_terminal
 from repository import GOLDEN
 
 from tests.golden.make_golden_memory import TRACES
+from tritonhook._util.schema import read_json
 from tritonhook.cli.mem.watch import is_over
 from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
-from tritonhook.report.documents.memory import explain, timelines_document, variant_figures, variants_document
-from tritonhook.report.summaries.memory import memory_summary, variants_summary
+from tritonhook.report.result import read_result
+from tritonhook.report.results.memory import Memory, Variant, Variants, explain
 from tritonhook.report.summary import Summary
 
 GOLDEN = GOLDEN / "memory"
@@ -21,11 +22,11 @@ MIB = 1 << 20
 
 
 def summary(name: str) -> Summary:
-    return memory_summary(json.loads(json.dumps(timelines_document([golden(name)]))))
+    return read_result(json.loads(json.dumps(Memory.of([golden(name)]).document()))).summary()
 
 
 def golden(name: str) -> MemoryTimeline:
-    return MemoryTimeline.from_json(json.loads((GOLDEN / f"{name}.json").read_text()))
+    return read_json((GOLDEN / f"{name}.json").read_bytes(), MemoryTimeline)
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -85,7 +86,7 @@ def test_use_over_time_rises_with_the_samples() -> None:
 def test_of_many_events_the_largest_are_shown() -> None:
     mark = golden("tma").marks[1]
     marks = tuple(replace(mark, t_ns=n, kernel=f"k{n}") for n in range(45))
-    shown = memory_summary(timelines_document([replace(golden("tma"), marks=marks)])).tables[-1]
+    shown = Memory.of([replace(golden("tma"), marks=marks)]).summary().tables[-1]
     assert shown.title == "Events that took memory, the 20 largest of 45" and len(shown.rows) == 20
 
 
@@ -103,7 +104,7 @@ def test_the_remedy_fits_the_gpu() -> None:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_the_documents_are_json_and_round(name) -> None:
-    document = json.loads(json.dumps(timelines_document([golden(name)], ["a note"])))
+    document = json.loads(json.dumps(Memory.of([golden(name)], ["a note"]).document()))
     (entry,) = document["timelines"]
     attribution = golden(name).attribution()
     assert entry["attribution"]["growth_bytes"] == attribution.growth_bytes
@@ -111,9 +112,8 @@ def test_the_documents_are_json_and_round(name) -> None:
     assert {p["name"]: p["bytes"] for p in entry["attribution"]["parts"]} == {
         p.name: p.bytes for p in attribution.parts
     }
-    extra = {"attribution", "peak_bytes", "outside_allocators_bytes", "explanation"}
-    again = {key: value for key, value in entry.items() if key not in extra}
-    assert MemoryTimeline.from_json(again) == golden(name)
+    again = read_result(document)
+    assert isinstance(again, Memory) and again.values() == [golden(name)]
     assert (document["format"], document["notes"]) == (1, ["a note"])
 
 
@@ -139,11 +139,11 @@ def test_the_gate_without_any_timeline_does_not_pass() -> None:
 
 def test_variants_side_by_side() -> None:
     variants = {"plain": [golden("plain")], "tma": [golden("plain"), golden("tma")], "none": []}
-    document = json.loads(json.dumps(variants_document(variants)))
-    assert document["variants"]["tma"]["growth_bytes"] == 4332 * MIB
-    assert document["variants"]["none"]["used_bytes"] is None
-    assert variant_figures([golden("nothing")])["growth_bytes"] is None
-    (table,) = variants_summary(document).tables
+    result = Variants.of(variants)
+    assert result.variants["tma"].growth_bytes == 4332 * MIB
+    assert result.variants["none"].used_bytes is None
+    assert Variant.of([golden("nothing")]).growth_bytes is None
+    (table,) = result.summary().tables
     rows = {row[0]: row[1:] for row in table.rows}
     assert table.columns == ("", "plain", "tma", "none")
     assert rows["used, at the peak"] == ("1,104 MiB", "4,832 MiB", "not known")
