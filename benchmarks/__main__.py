@@ -9,6 +9,7 @@ itself as it goes. It may also say
     NEEDS                   what it does not run without: names in `benchmarks.needs`
     OFFLINE                 words with which it needs none of that
     QUICK                   the words of --quick: a run of seconds. {folder}: one that is gone afterwards
+    SMALL                   its constants that are others with --quick
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def load(name: str) -> ModuleType:
     return import_module(".".join(("benchmarks", *found[0].relative_to(HERE).with_suffix("").parts)))
 
 
-def parsed(name: str, words: Sequence[str], folder: str = "") -> argparse.Namespace:
-    """The options of a benchmark. folder: for what --quick writes."""
+def parsed(name: str, words: Sequence[str], folder: Path = RESULTS) -> argparse.Namespace:
+    """The options of a benchmark. folder: of its result."""
     module = load(name)
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
@@ -48,15 +49,17 @@ def parsed(name: str, words: Sequence[str], folder: str = "") -> argparse.Namesp
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a run of seconds that writes no result")
-    result = getattr(module, "RESULT", name)
-    if result is not None:
-        parser.add_argument("--out", type=Path, default=RESULTS / f"{result}.json")
+    if (result := getattr(module, "RESULT", name)) is not None:
+        parser.add_argument("--out", type=Path, default=folder / f"{result}.json")
     if hasattr(module, "add_arguments"):
         module.add_arguments(parser)
-    if "--quick" in words:
-        quick = [word.format(folder=folder) for word in getattr(module, "QUICK", ())]
-        words = [*quick, *([] if result is None else ["--out", f"{folder}/{result}.json"]), *words]
     return parser.parse_args(words)
+
+
+def why_not(module: ModuleType, words: Sequence[str]) -> str | None:
+    """What a benchmark needs for these words and does not find here."""
+    is_offline = set(words) & set(getattr(module, "OFFLINE", ()))
+    return None if is_offline else missing(getattr(module, "NEEDS", ()))
 
 
 def main(words: Sequence[str]) -> int:
@@ -66,8 +69,12 @@ def main(words: Sequence[str]) -> int:
     name, *words = words
     module = load(name)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = parsed(name, words, folder)
-        if not set(words) & set(getattr(module, "OFFLINE", ())) and (why := missing(getattr(module, "NEEDS", ()))):
+        is_quick = "--quick" in words
+        if is_quick:
+            vars(module).update(getattr(module, "SMALL", {}))
+            words = [*(word.format(folder=folder) for word in getattr(module, "QUICK", ())), *words]
+        arguments = parsed(name, words, Path(folder) if is_quick else RESULTS)
+        if why := why_not(module, words):
             raise SystemExit(f"{name} needs {why}")
         found = module.run(arguments)
         if not isinstance(found, dict):

@@ -196,6 +196,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+NEEDS = ("gpu", "torch", "cutlass")
+OFFLINE = ("--again",)
+QUICK = ("--rounds", "1")
+SMALL = {"SHAPES": SHAPES[:1], "BATCHES": BATCHES[:1]}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--again", type=Path, metavar="FILE", help="make the summary of FILE again; times nothing")

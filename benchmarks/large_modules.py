@@ -35,6 +35,7 @@ from benchmarks.common import environment, write_json
 SIZES = (10, 100, 1000, 3000, 10_000)
 PTXAS = "12.8.93"
 OPTIONS = ("-arch=sm_90a", "-v")
+START, MIDDLE, LARGE = 100, 1000, 3000  # kernels: nearly nothing but starting Python; of the published figures
 LARGEST_ASSEMBLED = 3000  # ptxas itself takes long for more kernels in one module
 COMMANDS = ("capture_own", "show", "rename", "diff")
 _STAND_IN = """#!/bin/sh
@@ -61,6 +62,10 @@ _ENTRY = """
 	ret;
 }}
 """
+
+
+QUICK = ("--rounds", "1")
+SMALL = {"SIZES": (5, 40, 80), "START": 5, "MIDDLE": 40, "LARGE": 80}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,8 +100,8 @@ def document_of(samples: Sequence[Mapping[str, Any]], rounds: int, tools: Mappin
     own = {name: {str(size): own_s(samples, name, size) for size in SIZES} for name in COMMANDS}
     exponents = {name: exponent({int(size): s for size, s in values.items()}) for name, values in own.items()}
     summary = {
-        **{f"{name}_1000_s": statistics.median(times_of(samples, name, 1000)) for name in ("capture", *COMMANDS)},
-        "rename_3000_s": statistics.median(times_of(samples, "rename", 3000)),
+        **{f"{name}_1000_s": statistics.median(times_of(samples, name, MIDDLE)) for name in ("capture", *COMMANDS)},
+        "rename_3000_s": statistics.median(times_of(samples, "rename", LARGE)),
         "worst_exponent": max(exponents.values()),
     }
     return {
@@ -187,7 +192,7 @@ def own_s(samples: Sequence[Mapping[str, Any]], command: str, kernels: int) -> f
 
 def exponent(seconds: Mapping[int, float]) -> float:
     """The exponent of the growth above the start of the command."""
-    floor = min(s for n, s in seconds.items() if n <= 100)
-    points = [(math.log(n), math.log(s - floor)) for n, s in seconds.items() if n >= 1000]
+    floor = min(s for n, s in seconds.items() if n <= START)
+    points = [(math.log(n), math.log(max(s - floor, 1e-9))) for n, s in seconds.items() if n >= MIDDLE]
     x, y = zip(*points, strict=True)
     return statistics.linear_regression(x, y).slope

@@ -393,6 +393,9 @@ def _is_constant(part: str) -> bool:
 # --- all of it -----------------------------------------------------------------------------------
 
 
+NEEDS = ("TRITON_TUTORIALS",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--other-triton", metavar="SITE", help="a folder with another Triton")
     parser.add_argument("--only", choices=("seeded", "unchanged", "timed", "story"), help="keep the other results")

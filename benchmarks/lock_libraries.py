@@ -73,6 +73,10 @@ def captured(out: Path, site: str | None = None) -> Path:
     return out
 
 
+NEEDS = ("torch", "triton", "liger_kernel", "fla")
+QUICK = ("site",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", metavar="SITE", nargs="?", help="a folder with another Triton")
     parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)

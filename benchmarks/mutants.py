@@ -25,6 +25,9 @@ MUTANTS = REPOSITORY / "mutants"
 SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say that a test failed, or ran out of time
 
 
+NEEDS = ("mutants/",)
+
+
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     modules = {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 _IN_WORDS = {
     "gpu": "an NVIDIA GPU",
@@ -14,12 +15,16 @@ _IN_WORDS = {
     "fla": "flash-linear-attention",
     "flash_attn": "FlashAttention 4 (flash-attn-4)",
     "TRITON_TUTORIALS": "TRITON_TUTORIALS, the folder python/tutorials of Triton's repository",
+    "mutants/": "the outcomes of `make mutants`",
     "chromium": "a Chromium and chromedriver on PATH",
 }
 
 
 def missing(needs: Sequence[str]) -> str | None:
-    """The first thing that is not here, in words: a GPU, a package, a variable, a Chromium, or ptxas-VERSION."""
+    """The first thing that is not here, in words.
+
+    A need: gpu, chromium, a folder/, "ptxas 13.5.37" or "ptxas 13.3+", a VARIABLE, or a package.
+    """
     return next((_IN_WORDS.get(need, need) for need in needs if not _is_here(need)), None)
 
 
@@ -30,6 +35,8 @@ def _is_here(need: str) -> bool:
         from browser import why_none
 
         return why_none() is None
+    if need.endswith("/"):
+        return Path(need).is_dir()
     if need.startswith("ptxas "):
         from tritonhook._util.versions import version_key
         from tritonhook.ptxas.discovery import available_ptxas

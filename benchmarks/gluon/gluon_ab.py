@@ -14,6 +14,9 @@ import argparse
 from benchmarks.gluon.gluon_assembled import subjects
 from benchmarks.timing import name_effect
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("--only", "gluon_mma_d64$", "--processes", "1", "--each", "5")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     name_effect.add_arguments(parser)

@@ -76,6 +76,9 @@ def row(target: str, kernel: str, dtype: str, head_dim: int, causal: bool, versi
     }
 
 
+QUICK = ("--ptxas", "", "--only", "mma_d64$")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="12.6.85", help="further versions for Hopper's")
     parser.add_argument("--only", default="", metavar="REGEX")

@@ -20,6 +20,11 @@ SHAPES = [Shape(b, 16 if d < 256 else 8, n, d, c) for b, n in ((16, 1024), (4, 4
           for c in (False, True)]  # fmt: skip
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("--dtypes", "bf16", "--rounds", "3")
+SMALL = {"SHAPES": SHAPES[:1]}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", default="bf16,fp16,fp8e4nv")
     parser.add_argument("--rounds", type=int, default=15)

@@ -166,6 +166,11 @@ def entry(label: str, shape: Shape) -> str | None:
     return default_config(90, dtype, shape.head_dim, causal, shape.seqlen_q).entry
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("--rounds", "3")
+SMALL = {"SHAPES": SHAPES[:1]}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subjects", default="mma_bf16,hopper_bf16,hopper_fp8e4nv")
     parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")

@@ -53,6 +53,10 @@ OFFLINE = {"CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_ARCH": "sm_90", "FLASH_AT
 BAD_WORDS = ("could not", "cannot", "not enabled", "Traceback", "keeps its name, not")
 
 
+NEEDS = ("gpu", "torch", "flash_attn")
+OFFLINE = ("--offline",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--captures", type=Path, help="keep the captured run's captures there")
     parser.add_argument(

@@ -44,6 +44,10 @@ VARIANTS: dict[str, list[str] | None] = {
 BAD_WORDS = ("could not", "cannot", "not enabled", "did nothing", "Traceback")
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("--modes", "default")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--child", nargs=2, metavar=("MODE", "RESULT"), help=argparse.SUPPRESS)

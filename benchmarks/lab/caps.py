@@ -23,7 +23,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.report.results.capabilities import Capabilities
 
     tools, nvdisasm, cache = wanted_tools(("all",)), find_nvdisasm(), ResultCache()
-    matrix = survey(tools, None, PROBES, lambda jobs: sweep(jobs, cache=cache), nvdisasm)
+    targets, probes = (["sm_90a"], PROBES[:3]) if arguments.quick else (None, PROBES)
+    matrix = survey(tools, targets, probes, lambda jobs: sweep(jobs, cache=cache), nvdisasm)
     statuses = Counter(cell.status.value for cell in matrix.cells.values())
     return {
         "environment": {**environment("tritonhook"), "nvdisasm": nvdisasm.version},

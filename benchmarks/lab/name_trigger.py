@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Any
@@ -27,11 +28,15 @@ ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS_*", "cutlas_*", "cublas_*", "gemm_*")
 ALL_NAMES_ON = ("fma/loop", "mma_f16/loop")  # kernels that get every name tritonhook knows
 TRIGGER = NAMES[0]
+MOST: int | None = None  # families
 SHAPES = ("straight", "loop", "nested", "softmax")
 BARE = "tcgen05_bare/loop"
 LEVEL_VERSIONS = ("12.0.140", "12.8.93", "13.5.37")
 MINIMISED_ON = ("sm_80", "sm_100a")
 CAPMERC = ".nv.capmerc.text.{kernel}"
+
+
+SMALL = {"ARCHS": ("sm_90a",), "NAMES": NAMES[:1], "SHAPES": ("loop",), "ALL_NAMES_ON": (), "MOST": 2}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.cli._sweeps import running, wanted_tools
-    from tritonhook.lab.kernels.families import FAMILIES
     from tritonhook.lab.name_probe import newest_versions
     from tritonhook.lab.sweep import ResultCache
 
-    tools, cache = wanted_tools(("all",)), ResultCache()
+    tools, cache = wanted_tools(("all",))[-1 if arguments.quick else 0 :], ResultCache()
     settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
     with running(settings, cache) as (go, expect):
         expect(len(tools))
@@ -61,7 +65,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "summary": {
             "ptxas_versions": [tool.version for tool in tools],
             "archs": list(ARCHS),
-            "families": [family.name for family in FAMILIES],
+            "families": [family.name for family in families()],
             **counts(cells),
         },
         "by_name": by_name(cells),
@@ -71,6 +75,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "samples": samples(cells),
         "records": records(cells),
     }
+
+
+def families() -> Sequence[Any]:
+    from tritonhook.lab.kernels.families import FAMILIES
+
+    return FAMILIES[:MOST]
 
 
 @dataclass(frozen=True)
@@ -86,10 +96,9 @@ class Lab:
     def table(self) -> list[Any]:
         """Every kernel under NAMES, some under all names."""
         from tritonhook.cli.probe import family_kernel
-        from tritonhook.lab.kernels.families import FAMILIES
         from tritonhook.lab.name_templates import DEFAULT_NAMES
 
-        kernels = [family_kernel(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_kernel()]
+        kernels = [family_kernel(family, shape) for family in families() for shape in SHAPES] + [bare_kernel()]
         cells = self.cells(kernels, NAMES)
         every = [kernel for kernel in kernels if kernel.label in ALL_NAMES_ON]
         return cells + self.cells(every, [name for name in DEFAULT_NAMES if name not in NAMES])
@@ -97,9 +106,8 @@ class Lab:
     def levels(self) -> list[Any]:
         """The loops of all families at each -O level, under the trigger."""
         from tritonhook.cli.probe import family_kernel
-        from tritonhook.lab.kernels.families import FAMILIES
 
-        loops = [family_kernel(family, "loop") for family in FAMILIES]
+        loops = [family_kernel(family, "loop") for family in families()]
         return self.cells(
             loops, [TRIGGER], [t for t in self.tools if t.version in LEVEL_VERSIONS], ("0", "1", "2", "3")
         )

@@ -24,6 +24,10 @@ ARCHITECTURES = (80, 90, 100, 120)
 NAMES = ("gemm", "gemm_of_another_name")
 
 
+QUICK = ("--runs", "1")
+SMALL = {"ARCHITECTURES": (90,)}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=32, help="per name and layout")
 

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     tools = {tool.version: tool for tool in available_ptxas()}
     tables = {
         version: table_document(list(measure(Toolchain(tool, find_nvdisasm()))), tool)["rows"]
-        for version, tool in sorted(tools.items())
+        for version, tool in sorted(tools.items())[-1 if arguments.quick else 0 :]
     }
     crashing = [v for v, rows in tables.items() if any("cutlass name only" in (r["failure"] or "") for r in rows)]
     return {

@@ -25,31 +25,32 @@ from typing import Any
 
 from benchmarks.common import REPOSITORY, environment, seconds
 
-JOBS = 500
+QUICK = ("--runs", "1", "--count", "20")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--count", type=int, default=500, help="kernels")
     parser.add_argument("--workers", type=int, help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument("--rerun", metavar="CACHE", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.rerun:
-        assert all(cached for _, cached in swept(jobs(), arguments.rerun, arguments.workers))
+        assert all(cached for _, cached in swept(jobs(arguments.count), arguments.rerun, arguments.workers))
         return None
-    samples = [measure(arguments.workers) for _ in range(arguments.runs)]
+    samples = [measure(arguments.count, arguments.workers) for _ in range(arguments.runs)]
     summary = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
     return {
         "environment": environment("tritonhook", "triton"),
-        "jobs": JOBS,
+        "jobs": arguments.count,
         "ptxas": [tool.version for tool in ptxas()],
         "samples": samples,
         "summary": summary,
     }
 
 
-def jobs() -> list[Any]:
+def jobs(count: int) -> list[Any]:
     from tritonhook.lab.kernels.families import FAMILIES, SHAPES
     from tritonhook.lab.sweep import Job
 
@@ -59,7 +60,7 @@ def jobs() -> list[Any]:
     dice = random.Random(0)
     dice.shuffle(kernels)
     made = []
-    for number in range(JOBS):
+    for number in range(count):
         family, shape, arch = kernels[number % len(kernels)]
         ptx = family.ptx(shape, arch, f"kernel_{number:03}")
         made.append(Job(ptx.text, tools[number % len(tools)], ("-v", f"--gpu-name={arch}")))
@@ -82,8 +83,8 @@ def swept(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, b
     return found
 
 
-def measure(workers: int | None) -> dict[str, float]:
-    made = jobs()
+def measure(count: int, workers: int | None) -> dict[str, float]:
+    made = jobs(count)
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as cache:
         load = os.getloadavg()[0]
@@ -92,7 +93,7 @@ def measure(workers: int | None) -> dict[str, float]:
         wall = time.perf_counter() - start
         python = time.process_time() - python
         others = (busy_seconds() - busy) - (own_seconds() - own)
-        again = [sys.executable, "-m", "benchmarks", "sweep", "--rerun", cache]
+        again = [sys.executable, "-m", "benchmarks", "sweep", "--count", str(count), "--rerun", cache]
         cached = seconds(lambda: subprocess.run(again, cwd=REPOSITORY, check=True))
     assert all(outcome.image is not None for outcome in outcomes), {o.message for o in outcomes}
     cpu = sum(outcome.cpu_s for outcome in outcomes)

@@ -84,6 +84,11 @@ def _all(samples: dict[str, list[dict[str, Any]]], name: str) -> bool | None:
     return all(found) if found else None
 
 
+NEEDS = ("gpu", "triton")
+OFFLINE = ("--fake",)
+QUICK = ("--fake", "--only", "E3,E7")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", help="a comma-separated choice, e.g. E1,E14")
     parser.add_argument("--fake", action="store_true", help="against the model of a GPU in the tests; writes nothing")

@@ -69,6 +69,9 @@ time.sleep(0.3)
 """
 
 
+NEEDS = ("gpu", "torch", "triton")
+
+
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         script, seen = Path(folder) / "watched.py", Path(folder) / "seen.json"

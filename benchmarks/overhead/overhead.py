@@ -50,6 +50,9 @@ Clock = Callable[[Callable[[], Any]], float]  # the seconds that a call takes
 Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
 
 
+QUICK = ("--rounds", "2")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--with-tritonparse", action="store_true", help="measure tritonparse too")
     parser.add_argument("--rounds", type=int, default=40, help="rounds of compiles (default: 40)")
@@ -220,9 +223,9 @@ def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, d
     samples["launch_unrecorded_s"], samples["launch_recorded_s"] = launches(
         folders, max(3, rounds // 10), nothing, recording
     )
-    samples["import_s"], samples["import_and_enable_s"] = imports(20)
-    samples["rename_s"] = renames(30)
-    samples["diff_s"], samples["diff_own_s"], samples["diff_nvdisasm_s"] = diffs(8)
+    samples["import_s"], samples["import_and_enable_s"] = imports(min(20, rounds))
+    samples["rename_s"] = renames(min(30, rounds))
+    samples["diff_s"], samples["diff_own_s"], samples["diff_nvdisasm_s"] = diffs(min(8, rounds))
     summary = {
         "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
         **added_ms("disk_hit", samples["hit_captured_s"], samples["hit_plain_s"]),

@@ -36,6 +36,9 @@ def processor_seconds(call: Callable[[], Any]) -> float:
     return used() - before
 
 
+QUICK = ("--rounds", "1")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=40, help="rounds of compiles (default: 40)")
 

@@ -23,12 +23,17 @@ from benchmarks.common import RESULTS, environment
 RESULT = "reports"
 
 
+NEEDS = ("chromium",)
+QUICK = ("--rounds", "1", "--only", "attention")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="", help="inputs with this in their name")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    return measure(arguments.rounds)
+    return measure(arguments.rounds, arguments.only)
 
 
 def documents() -> dict[str, Callable[[], dict[str, Any]]]:
@@ -63,18 +68,16 @@ def attention() -> dict[str, Any]:
     return names_document(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True)
 
 
-def measure(rounds: int) -> dict[str, Any]:
-    from browser import chromium, why_none
+def measure(rounds: int, only: str) -> dict[str, Any]:
+    from browser import chromium
 
     from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html
 
-    if why := why_none():
-        raise SystemExit(f"benchmarks/report/first_paint.py: {why}")
     samples: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         pages = {}
-        for number, (name, make) in enumerate(documents().items()):
+        for number, (name, make) in enumerate((name, make) for name, make in documents().items() if only in name):
             document = make()
             start = time.perf_counter()
             html = render_html(page_of(document))

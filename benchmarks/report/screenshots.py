@@ -85,6 +85,10 @@ def shrink(path: Path) -> None:
     small.save(path, optimize=True)
 
 
+NEEDS = ("chromium",)
+QUICK = ("--out", "{folder}", "--only", "report-ab")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=REPOSITORY / "docs" / "images")
     parser.add_argument("--only", default="")
@@ -92,13 +96,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    from browser import chromium, why_none
+    from browser import chromium
 
     from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html
 
-    if why := why_none():
-        raise SystemExit(f"benchmarks/report/screenshots.py: {why}")
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for picture in PICTURES:
             if arguments.only not in picture.name:

@@ -28,6 +28,11 @@ NAMES = ("torch", "fa4")
 CALLS, LONG_MS = 8, 0.1
 
 
+NEEDS = ("gpu", "torch", "cutlass")
+OFFLINE = ("--again",)
+QUICK = ("--rounds", "1")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--again", action="store_true", help="only make the summary anew")

@@ -56,6 +56,11 @@ CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
 CP_ASYNC = {"kernel": "cp_async", "warps": 4, "stages_k": 1, "stages_v": 1, "q_in_registers": True}
 
 
+NEEDS = ("gpu", "torch", "cutlass")
+OFFLINE = ("--again", "--list")
+QUICK = ("--list",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=tuple(bench.PROBLEMS))
     parser.add_argument("--peers", default="torch,fa4,cutlass_ampere,frost")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+NEEDS = ("gpu", "torch", "cutlass")
+
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from sm120_attn.verify import bench

@@ -40,6 +40,11 @@ SHAPES = (
 )
 
 
+NEEDS = ("gpu", "torch", "cutlass")
+QUICK = ("--rounds", "1", "--no-compile")
+SMALL = {"SHAPES": SHAPES[:1]}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--l2", default="", help="factors, as 0.5,2")

@@ -48,6 +48,12 @@ L2_BYTES = 60 << 20  # of an H200; a row counts for the ratio above twice of it
 POOL_BYTES = 18 << 30  # of K, and of V
 
 
+NEEDS = ("gpu", "torch", "cutlass")
+OFFLINE = ("--again",)
+QUICK = ("--part", "append")
+SMALL = {"ROUNDS": 1}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", action="append", choices=tuple(PARTS), help="may be repeated; default: all")
     parser.add_argument("--again", action="store_true", help="only make the summary anew")

@@ -131,6 +131,11 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+NEEDS = ("gpu", "torch", "triton")
+OFFLINE = ("--judge-again",)
+QUICK = ("--aa", "1", "--slower", "0", "--only", "add_small")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--slower", type=int, default=40, help="runs for each of 1%% and 2%%")

@@ -191,6 +191,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+QUICK = ("--runs", "2", "--only", "^white")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=500, help="of each scenario")
     parser.add_argument("--only", default="", metavar="REGEX")

@@ -23,6 +23,9 @@ EXAMPLES = REPOSITORY / "examples"
 DIGITS = 6
 
 
+NEEDS = ("gpu", "torch", "triton")
+
+
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "ab.json"

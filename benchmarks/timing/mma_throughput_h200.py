@@ -32,6 +32,10 @@ TARGETS = (
 )
 
 
+NEEDS = ("gpu", "torch", "liger_kernel", "ptxas 13.5.37")
+QUICK = ("--only", "softmax", "--processes", "1", "--each", "5")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     name_effect.add_arguments(parser)
     targets, kept = ",".join(f"{target}@{PTXAS}" for target in TARGETS), RESULTS / "mma_throughput_h200.json"

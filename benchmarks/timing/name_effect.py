@@ -143,6 +143,11 @@ def judge_again(path: Path) -> None:
     write_json(path, document | {"samples": rows, "summary": summary(rows)}, digits=6)
 
 
+NEEDS = ("gpu", "torch", "triton")
+OFFLINE = ("--judge-again",)
+QUICK = ("--targets", "softmax", "--processes", "1", "--each", "5")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")

@@ -48,6 +48,10 @@ def assemble(fields: dict[str, Any], ptxas: str) -> dict[str, Any]:
     }
 
 
+QUICK = ("--ptxas", "12.8.93")
+SMALL = {"CONFIGURATIONS": CONFIGURATIONS[:1]}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="12.8.93,12.9.86")
 

@@ -31,6 +31,9 @@ def tune(name: str) -> dict[str, Any]:
     return {"target": name, "kernel": target.tuner, "chosen": str(tuner.best_config), "milliseconds": times}
 
 
+NEEDS = ("gpu", "torch", "triton", "TRITON_TUTORIALS")
+
+
 def run(arguments: argparse.Namespace) -> None:
     import torch
     from ab_tutorial_targets import TARGETS

@@ -102,6 +102,11 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 TURNS = ("ours", "transformer block", "tutorials", "liger", "liger", "fla", "fla", "fla")  # in which kernels are taken
 
 
+NEEDS = ("gpu", "torch", "triton")
+OFFLINE = ("assemble", "null", "policy", "summary")
+QUICK = ("summary",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", choices=(*STEPS, "summary"))
     parser.add_argument("rows", nargs="*", type=Path, help="of summary: files with rows")

@@ -102,6 +102,10 @@ def tune(noises: Sequence[Noise], gain: float, seed: object, forced: bool = Fals
     }
 
 
+QUICK = ("--runs", "1")
+SMALL = {"KERNELS": 3}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=40, help="of each kind, with 50 kernels each")
 

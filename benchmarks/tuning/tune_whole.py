@@ -57,6 +57,10 @@ def mma_attention() -> Callable[[], Launch]:
 TARGETS = {"block": block, "mma_attention": mma_attention}
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("mma_attention", "{folder}", "{folder}", "0")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", choices=list(TARGETS))
     parser.add_argument("policy", type=Path)

@@ -295,6 +295,10 @@ def _said(ran: Any, parameters: list[Any]) -> Any:
     } or "same"
 
 
+NEEDS = ("torch", "triton", "fla", "TRITON_TUTORIALS")
+QUICK = ("{folder}", "--fla", "fla", "--tutorials", "tutorials")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fla", type=Path, required=True, help="the folder `fla` of flash-linear-attention")

@@ -24,6 +24,10 @@ KERNELS = {
 }
 
 
+NEEDS = ("ptxas 13.3+",)
+SMALL = {"KERNELS": {"quantize_rows": KERNELS["quantize_rows"]}}
+
+
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     wrong, right = find_ptxas("12.8.93"), find_ptxas()
     samples: list[dict[str, Any]] = []

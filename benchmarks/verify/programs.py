@@ -372,6 +372,10 @@ def stop(recording: subprocess.Popen[bytes]) -> None:
     recording.wait()
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("targets",)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", choices=list(GROUPS))
     parser.add_argument("only", nargs="*", help="programs of the group")

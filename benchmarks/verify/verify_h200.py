@@ -51,6 +51,10 @@ EXPLAINED = {
 }
 
 
+NEEDS = ("gpu", "torch", "triton")
+QUICK = ("--groups", "gluon", "--only", "mma_64")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")

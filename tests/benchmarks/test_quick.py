@@ -1,0 +1,36 @@
+"""Every benchmark runs in its quick form, or says in one line what it needs that is not here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from benchmarks.__main__ import load, names, why_not
+from benchmarks.common import RESULTS
+
+LIMIT_S = 300  # on a busy machine; alone the slowest takes 15
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_benchmark_runs_or_says_what_it_needs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "tritonhook"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # what times a GPU is run by hand
+    monkeypatch.setattr("benchmarks.needs._has_gpu", lambda: False)
+    monkeypatch.chdir(ROOT)
+    module = load(name)
+    needs = why_not(module, getattr(module, "QUICK", ()))
+    before = {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()}
+    command = [sys.executable, "-m", "benchmarks", name, "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()} == before
+    if needs is None:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{name} needs {needs}\n")
