@@ -15,7 +15,7 @@ from html_tree import parse
 from repository import GOLDEN
 
 import tritonhook
-from tests.cubin.test_local_memory import module
+from tests.cubin.test_resources import module
 from tritonhook._util.schema import as_schema
 from tritonhook.memory.watcher import Watch
 from tritonhook.ptxas.toolchain import Toolchain

@@ -22,7 +22,7 @@ from ..config import ARCHS, DTYPES, FP8, Config, why_not
 from ..planner import LONG_SUM_KEYS, Shape, plan
 
 if TYPE_CHECKING:
-    from tritonhook.cubin.image import Resources
+    from tritonhook.cubin.resources import Resources
     from tritonhook.cubin.sass import Instruction, Sass
 
 MATRIX = ("HMMA", "QMMA", "OMMA", "IMMA")

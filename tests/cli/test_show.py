@@ -10,7 +10,7 @@ import pytest
 from repository import GOLDEN
 from screens import Screens
 
-from tests.cubin.test_local_memory import module
+from tests.cubin.test_resources import module
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.ids import short_ids

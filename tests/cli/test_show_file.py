@@ -12,7 +12,7 @@ from repository import GOLDEN
 from screens import Screens
 
 from tests.cubin.test_fatbin import compressed, entry, fatbin
-from tests.cubin.test_local_memory import module
+from tests.cubin.test_resources import module
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import parse_nvdisasm

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from repository import GOLDEN
 
 from tritonhook.compare.diff import CodeVerdict, CubinDiff, LoopDelta, LoopSummary, ResourceDelta, diff, diff_sass
-from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import Resources
 from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
 from tritonhook.errors import CubinError
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from repository import GOLDEN
 from work import is_linear
 
-from tritonhook.cubin.image import Cubin, Resources, count_capmerc_records, owner_of
+from tritonhook.cubin.image import Cubin, count_capmerc_records, owner_of
+from tritonhook.cubin.resources import Resources
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas

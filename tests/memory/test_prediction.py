@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from repository import GOLDEN
 
-from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import GPUS, Gpu, find_gpu, make_gpu
 from tritonhook.memory.prediction import (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._captures import no_kernels
@@ -25,6 +26,7 @@ class Input:
     """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
 
     label: the path as given. entry: the kernel's name in it. assembler: the capture's ptxas and its options.
+    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known.
     """
 
     label: str
@@ -32,6 +34,7 @@ class Input:
     ptx: Ptx | None = None
     cubin: Cubin | None = None
     assembler: Assembler | None = None
+    dynamic_shared: int | None = None
 
     @property
     def ptxas(self) -> str | None:
@@ -139,6 +142,7 @@ def _of_capture(path: str, capture: Capture) -> Input:
         ptx=ptx,
         cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(ptx) if has_cubin else None,
         assembler=capture.assembler,
+        dynamic_shared=dynamic_shared_of(capture, None if ptx is None else ptx.text),
     )
 
 

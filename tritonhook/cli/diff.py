@@ -130,6 +130,7 @@ def _compare_kernels(arguments: argparse.Namespace) -> int:
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
         result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
+        result = result.with_launches(*(given.dynamic_shared for given in inputs))
     notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document

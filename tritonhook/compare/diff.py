@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
 
 from rapidfuzz.distance import Indel
 
 from tritonhook._display import Brief, Notebook
-from tritonhook.cubin.image import Cubin, Resources, Section
+from tritonhook.cubin.image import Cubin, Section
+from tritonhook.cubin.resources import Resources, launch_shared
 from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError
 
@@ -184,6 +185,20 @@ class CubinDiff(Notebook):
         proofs = [[ok and x and not y for ok, (x, y) in zip(alike, pairs, strict=True)]]
         proofs += [[ok and y and not x for ok, (x, y) in zip(alike, pairs, strict=True)]]
         return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
+
+    def with_launches(self, a: int | None, b: int | None) -> CubinDiff:
+        """The same diff with the shared memory of launches: `shared` counts what a launch of each side adds, and
+        `dynamic_shared` says how much that is. a, b: bytes; None: not known. Nothing changes where none adds any."""
+        if not (a or b):
+            return self
+        deltas: list[ResourceDelta] = []
+        for delta in self.resources:
+            if delta.field == "shared" and isinstance(delta.a, int) and isinstance(delta.b, int):
+                total = ResourceDelta("shared", launch_shared(delta.a, a), launch_shared(delta.b, b))
+                deltas += (total, ResourceDelta("dynamic_shared", a, b))
+            else:
+                deltas.append(delta)
+        return replace(self, resources=tuple(deltas))
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tritonhook.compare.diff import CodeVerdict, check_architectures, diff, has_same_code
-from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import Resources
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, strip_word
 

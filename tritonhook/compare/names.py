@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tritonhook._display import Brief, Notebook
@@ -69,6 +69,13 @@ class NameComparison(Notebook):
     control_diff: CubinDiff | None
     runs: int
     codes: tuple[int, int, int]
+
+    def with_launches(self, dynamic_shared: int | None) -> NameComparison:
+        """The same comparison with the shared memory that a launch adds."""
+        diff, control = (
+            it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
+        )
+        return replace(self, diff=diff, control_diff=control)
 
     @property
     def crashes(self) -> tuple[tuple[str, Crash], ...]:

@@ -25,10 +25,9 @@ from tritonhook.cubin.elf import (
     values_by_symbol,
     words,
 )
-from tritonhook.cubin.local_memory import LocalTraffic, local_traffic, proven_spills
+from tritonhook.cubin.resources import Resources, local_traffic, proven_spills, spills_of_code, stackless_in
 from tritonhook.errors import CubinError, listed
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import stackless_entries
 
 # Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
 LINKERS_OWN = (".nv.", "__UFT", "__UDT")
@@ -81,43 +80,6 @@ class Section(Brief):
     file_range: tuple[int, int]
     size: int
     data: bytes
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Resources(Brief):
-    """Resource usage of one kernel. None: not known from this source.
-
-    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
-    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or the code proves them
-    (local_memory.proven_spills).
-    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
-    launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
-    them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
-    """
-
-    registers: int | None = None
-    stack: int | None = None
-    min_stack: int | None = None
-    shared: int | None = None
-    barriers: int | None = None
-    threads: int | None = None
-    spill_stores: int | None = None
-    spill_loads: int | None = None
-    local_stores: int | None = None
-    local_loads: int | None = None
-    launch_bounds: tuple[str, ...] = ()
-    externs: tuple[str, ...] = ()
-
-    @property
-    def local_traffic(self) -> LocalTraffic | None:
-        """What the code stores to local memory and loads from it; None: not known."""
-        if self.local_stores is None or self.local_loads is None:
-            return None
-        return LocalTraffic(self.local_stores, self.local_loads)
-
-    @property
-    def syscalls(self) -> tuple[str, ...]:
-        return tuple(name for name in self.externs if name.startswith("__cuda_syscall"))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -205,14 +167,9 @@ class Cubin(Notebook):
 
     def with_proven_spills(self, ptx: Ptx | None) -> Cubin:
         """The same image with the spills that its code and its PTX prove. Those of a log stay as they are."""
-        unknown = {kernel: r.local_traffic for kernel, r in self.resources.items() if r.spill_stores is None}
-        if ptx is None or not unknown:
-            return self
-        stackless = stackless_entries(ptx)
-        # A system call takes its arguments on the stack.
-        known = {
-            k: spills for k, spills in unknown.items() if spills and k in stackless and not self.resources[k].externs
-        }
+        stackless = stackless_in(ptx)
+        proven = {kernel: proven_spills(kernel, r, stackless) for kernel, r in self.resources.items()}
+        known = {k: (a, b) for k, (a, b) in proven.items() if a is not None and b is not None}
         return self.with_spills(known)
 
     def with_spills(self, spills: Mapping[str, tuple[int, int]]) -> Cubin:
@@ -348,7 +305,7 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
     shared = parts.elf.by_name.get(f".nv.shared.{kernel}")
     traffic = local_traffic(parts.elf.content(f".text.{kernel}"), sm_number(parts.elf.flags, parts.elf.abi))
     stores, loads = (None, None) if traffic is None else traffic
-    spills = proven_spills(traffic) or (None, None)
+    spills = spills_of_code(traffic)
     registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
         registers=registers,

@@ -21,7 +21,7 @@ from tritonhook.cubin.image import (
     relocations_of,
     sm_number,
 )
-from tritonhook.cubin.local_memory import local_traffic, proven_spills
+from tritonhook.cubin.resources import local_traffic, spills_of_code
 from tritonhook.errors import CubinError, listed
 
 _HASH = 16  # hex digits
@@ -32,7 +32,7 @@ class KernelSummary:
     """One kernel of a cubin. None: neither the image nor ptxas's log tells.
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
-    stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in image.Resources.
+    stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in resources.Resources.
     scheduler_records: as Cubin.scheduler_records.
     externs: undefined symbols; of the whole module, where several kernels share it.
     linked_sha256: of the symbols that a linker will fill into its instructions, and where; "" if there are none.
@@ -51,13 +51,6 @@ class KernelSummary:
     scheduler_records: int | None
     externs: tuple[str, ...]
     linked_sha256: str
-
-    @property
-    def spills_need_ptx(self) -> bool:
-        """Whether its spills are not known, and are all its traffic to local memory if its PTX asks for no stack
-        (ptx.statements.stackless_entries). A system call takes its arguments on the stack, such as that of ptxas 12.9
-        for TMA loads on sm_120a."""
-        return self.spill_stores is None and self.local_stores is not None and not self.externs
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,7 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
         shared = elf.by_name.get(f".nv.shared.{name}")
         capmerc = elf.by_name.get(f".nv.capmerc.text.{name}")
         traffic = local_traffic(code, arch)
-        stores, loads = spills.get(name) or proven_spills(traffic) or (None, None)
+        stores, loads = spills.get(name) or spills_of_code(traffic)
         index = indices.get(name, -1)
         summary = KernelSummary(
             kernel=name,

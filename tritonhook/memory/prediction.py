@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import DEFAULT_STACK, Gpu
 

@@ -11,11 +11,10 @@ from typing import Any
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.opcode_classes import class_counts
+from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
 from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.summary import ImageSummary, summarise_image
-from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.normal_form import without_positions
-from tritonhook.ptx.statements import stackless_entries
 from tritonhook.snapshot.kernel_names import lasting_name, source_file
 
 # The figures, the ones that hurt most first.
@@ -57,10 +56,10 @@ class KernelFacts:
     order. ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: what assembled it;
     None where not known. codes: hashes of the machine code; several where ptxas gives one input several codes. figures:
     by their names in FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None
-    where not known. launch_bounds: as in cubin.image.Resources. dynamic_shared: bytes of shared memory that a launch
-    asks for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again:
-    whether its spills are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a
-    policy, or the rewrites, that changed its PTX; None where nothing did.
+    where not known. launch_bounds: as in cubin.resources.Resources. dynamic_shared: bytes of shared memory that a
+    launch asks for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did.
+    ran_again: whether its spills are those of one more run of its ptxas, which gave the same code. rewrites: the lever
+    of a policy, or the rewrites, that changed its PTX; None where nothing did.
     """
 
     identity: Identity
@@ -123,7 +122,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         options=capture.assembler.options,
         codes=(),
         figures=dict.fromkeys(FIGURES),
-        dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
+        dynamic_shared=dynamic_shared(capture.metadata.get("shared"), text) or 0,
         rewrites=capture.lever or capture.rewrites,
     )
     if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
@@ -137,11 +136,10 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: str | 
     """The facts with the code and the figures of an image; instructions are not counted. ptx: the text it was made
     of."""
     found = image.kernel(kernel)
-    spills: tuple[int | None, int | None] = found.spill_stores, found.spill_loads
-    if found.spills_need_ptx and ptx is not None and kernel in stackless_entries(Ptx(ptx)):
-        spills = found.local_stores, found.local_loads  # then all traffic to local memory is spills
-    known = {"registers": found.registers, "stack": found.stack, "shared": found.shared + facts.dynamic_shared}
-    known |= dict(zip(("spill_stores", "spill_loads"), spills, strict=True))
+    stores, loads = proven_spills(kernel, found, stackless_in(ptx))
+    shared = launch_shared(found.shared, facts.dynamic_shared)
+    known = {"registers": found.registers, "stack": found.stack, "shared": shared}
+    known |= {"spill_stores": stores, "spill_loads": loads}
     return replace(
         facts,
         codes=(image.code_hash(kernel),),

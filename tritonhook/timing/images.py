@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonhook.capture.model import Capture
+from tritonhook.capture.figures import dynamic_shared_of
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.settings import rewrite_by_name
-from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.compare.names import compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError
@@ -105,12 +106,14 @@ def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
     return Sides(reference.entry, reference, candidate, reference)
 
 
-def describe_images(images: Sequence[SideImage], toolchain: Toolchain) -> dict[str, str]:
-    """Say what differs between reference and candidate: kernel -> sentence."""
+def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain: Toolchain) -> dict[str, str]:
+    """Say what differs between reference and candidate: kernel -> sentence. launch: the record of their launch."""
     by_side = {image.side: image for image in images}
     a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
     cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
-    return {a.kernel: diff_cubins(cubins[0], cubins[1], toolchain, a.entry, b.entry).summary}
+    dynamic = None if launch is None else read_launch(launch).shared
+    found = diff_cubins(cubins[0], cubins[1], toolchain, a.entry, b.entry)
+    return {a.kernel: found.with_launches(dynamic, dynamic).summary}
 
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
@@ -124,7 +127,9 @@ def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -
             a, b = pairs[0][0], pairs[1][0]
             try:
                 a_cubin, b_cubin = (Cubin.from_bytes(side.cubin, side.kernel) for side in (a, b))
-                found[name] = diff_cubins(a_cubin, b_cubin, toolchain, a.kernel, b.kernel).summary
+                diff = diff_cubins(a_cubin, b_cubin, toolchain, a.kernel, b.kernel)
+                shared = (dynamic_shared_of(side, side.text(Stage.PTX)) for side in (a, b))
+                found[name] = diff.with_launches(*shared).summary
             except TritonHookError as error:
                 found[name] = f"not known: {error}"
     return found

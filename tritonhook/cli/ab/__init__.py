@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = chosen_arguments(arguments.options, [given])
     with working(f"assembling {given.entry} under three names with ptxas {toolchain.ptxas.version}"):
         comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
+        comparison = comparison.with_launches(given.dynamic_shared)
     from tritonhook.report.documents.names import names_document
 
     give(arguments, lambda full: names_document(comparison, toolchain.ptxas, options, full))

@@ -188,7 +188,7 @@ def _code(plan: Plan, timed: Timed) -> dict[str, str]:
     try:
         toolchain = find_toolchain()
         if plan.images:
-            return describe_images(plan.images, toolchain)
+            return describe_images(plan.images, plan.launch, toolchain)
         return describe_captures(plan.out / "0", timed.changed_kernels, toolchain)
     except TritonHookError as error:
         return dict.fromkeys(timed.changed_kernels[:1], f"not known: {error}")

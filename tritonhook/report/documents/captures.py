@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.resources import KernelResources, resources_of
 from tritonhook.capture.store import CaptureFolder, by_module, describe
 from tritonhook.errors import CaptureError, PtxError, TritonHookError, listed
 from tritonhook.ptx.miscompiles import note_of, warnings_of

@@ -66,7 +66,8 @@ class Section(Fields):
 
 class Resource(Fields):
     """A resource of both kernels. field: `registers`, `stack`, `min_stack`, `shared`, `barriers`, `threads`,
-    `spill_stores`, `spill_loads`, `externs` or `syscalls`. a, b: bytes, numbers or names; null: not known."""
+    `spill_stores`, `spill_loads`, `externs` or `syscalls`; and `dynamic_shared`, what launches of captured kernels add
+    to `shared`, where they do. a, b: bytes, numbers or names; null: not known."""
 
     field: str
     a: Whole | list[str | Count] | None

@@ -16,6 +16,7 @@ _UNITS = {
     "stack": "bytes per thread",
     "min_stack": "bytes per thread",
     "shared": "bytes per block",
+    "dynamic_shared": "bytes per block, in shared",
     "threads": "per block",
     "spill_stores": "bytes",
     "spill_loads": "bytes",

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from tma_kernels import compile_tma, copy_2d
 
 import tritonhook
-from tritonhook.capture.resources import KernelResources, resources_of
+from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.toolchain import find_toolchain

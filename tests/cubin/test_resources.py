@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.local_memory import local_traffic
+from tritonhook.cubin.resources import local_traffic
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.toolchain import Toolchain

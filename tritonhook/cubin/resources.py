@@ -1,0 +1,131 @@
+"""What a kernel needs of a GPU: Resources. Two things no image says: spills, and the shared memory of a launch.
+
+A cubin does not record spills; only `ptxas -v` prints them. Its figure is the bytes of all STL and LDL instructions,
+each counted once, without those that the program asked for itself: variables in local memory, and calls. So the code
+proves them, or code and PTX do. The tests hold the count to ptxas's figure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from tritonhook._display import Brief
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import stackless_entries
+
+if TYPE_CHECKING:
+    from tritonhook.cubin.summary import KernelSummary
+
+_STEP = 16  # bytes of an instruction, since sm_70
+_FIRST_SM = 70
+_STL, _LDL = 0x187, 0x183  # the low 9 bits of an instruction; above them is the form of its operands
+_LOW_BYTES = re.compile(b"[\x83\x87]")
+_EXTERN_SHARED = re.compile(r"\.extern\b[^;]*\.shared\b")
+_WIDTHS = (1, 1, 2, 2, 4, 8, 16, 16)  # bytes, by bits 73 to 75: U8, S8, U16, S16, 32, 64, 128
+
+
+class LocalTraffic(NamedTuple):
+    """Bytes of all instructions that store to local memory or load from it, each instruction counted once."""
+
+    stores: int
+    loads: int
+
+
+def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
+    """Count a kernel's STL and LDL instructions. arch: SM number. None: code of before sm_70, which is not read."""
+    if arch < _FIRST_SM:
+        return None
+    bytes_of = {_STL: 0, _LDL: 0}
+    for match in _LOW_BYTES.finditer(code[0::_STEP]):
+        at = match.start() * _STEP
+        opcode = int.from_bytes(code[at : at + 2], "little") & 0x1FF
+        if opcode in bytes_of:
+            bytes_of[opcode] += _WIDTHS[code[at + 9] >> 1 & 7]
+    return LocalTraffic(bytes_of[_STL], bytes_of[_LDL])
+
+
+Spills = tuple[int | None, int | None]  # bytes of stores and loads; None: not known
+Stackless = Callable[[], frozenset[str]]
+
+
+def spills_of_code(traffic: LocalTraffic | None) -> Spills:
+    """The spills that the code alone proves: none, if it has no traffic."""
+    return traffic if traffic == (0, 0) else (None, None)
+
+
+def proven_spills(kernel: str, found: Resources | KernelSummary, stackless: Stackless) -> Spills:
+    """The spills of a kernel: those that are known, else all its traffic to local memory if its PTX asks for no stack.
+
+    stackless: of its PTX; asked only where it matters. A system call takes its arguments on the stack, such as that
+    of ptxas 12.9 for TMA loads on sm_120a: beside one, traffic proves nothing.
+    """
+    if found.spill_stores is None and found.local_stores is not None and not found.externs and kernel in stackless():
+        return found.local_stores, found.local_loads
+    return found.spill_stores, found.spill_loads
+
+
+def stackless_in(ptx: Ptx | str | None) -> Stackless:
+    """The entries of PTX that ask for no stack, read once, when they are asked for; none if it is not PTX."""
+
+    @lru_cache(maxsize=1)
+    def entries() -> frozenset[str]:
+        try:
+            return frozenset() if ptx is None else stackless_entries(Ptx(ptx) if isinstance(ptx, str) else ptx)
+        except PtxError:
+            return frozenset()
+
+    return entries
+
+
+def dynamic_shared(given: object, ptx: str | None) -> int | None:
+    """Bytes of shared memory that a launch adds to what the image has. given: by the metadata of the compiler. None:
+    the program decides at the launch, or it is not known."""
+    if isinstance(given, int):
+        return given
+    return 0 if ptx is not None and _EXTERN_SHARED.search(ptx) is None else None
+
+
+def launch_shared(static: int, dynamic: int | None) -> int | None:
+    """Bytes of shared memory that a block takes at a launch; None: not known."""
+    return None if dynamic is None else static + dynamic
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Resources(Brief):
+    """Resource usage of one kernel. None: not known from this source.
+
+    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
+    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or `proven_spills`.
+    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
+    launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
+    them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
+    """
+
+    registers: int | None = None
+    stack: int | None = None
+    min_stack: int | None = None
+    shared: int | None = None
+    barriers: int | None = None
+    threads: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    local_stores: int | None = None
+    local_loads: int | None = None
+    launch_bounds: tuple[str, ...] = ()
+    externs: tuple[str, ...] = ()
+
+    @property
+    def local_traffic(self) -> LocalTraffic | None:
+        """What the code stores to local memory and loads from it; None: not known."""
+        if self.local_stores is None or self.local_loads is None:
+            return None
+        return LocalTraffic(self.local_stores, self.local_loads)
+
+    @property
+    def syscalls(self) -> tuple[str, ...]:
+        return tuple(name for name in self.externs if name.startswith("__cuda_syscall"))
