@@ -50,8 +50,9 @@ def test_sections_and_symbols_are_those_of_pyelftools(name: str) -> None:
     elf, other = read_elf(image(name)), ELFFile(io.BytesIO(image(name)))
     sections = list(other.iter_sections())
     assert [h.name for h in elf.headers] == [s.name for s in sections]
-    places = [(h.flags, h.offset, h.size, h.link) for h in elf.headers]
-    assert places == [tuple(s[f"sh_{field}"] for field in ("flags", "offset", "size", "link")) for s in sections]
+    places = [(h.flags, h.offset, h.size, h.link, h.align) for h in elf.headers]
+    fields = [f"sh_{field}" for field in ("flags", "offset", "size", "link", "addralign")]
+    assert places == [tuple(s[field] for field in fields) for s in sections]
     named = [h for h in elf.headers if h.name]
     assert [elf.content(h.name) for h in named if h.kind != 8] == [
         s.data() for s in sections if s.name and s["sh_type"] != "SHT_NOBITS"
@@ -59,6 +60,9 @@ def test_sections_and_symbols_are_those_of_pyelftools(name: str) -> None:
     symbols = list(other.get_section_by_name(".symtab").iter_symbols())
     assert [s.name for s in elf.symbols()] == [s.name for s in symbols]
     assert [s.section == 0 for s in elf.symbols()] == [s["st_shndx"] == "SHN_UNDEF" for s in symbols]
+    assert [(s.value, s.size) for s in elf.symbols()] == [(s["st_value"], s["st_size"]) for s in symbols]
+    bindings = ["STB_LOCAL", "STB_GLOBAL", "STB_WEAK"]
+    assert [bindings[s.binding] for s in elf.symbols()] == [s["st_info"]["bind"] for s in symbols]
     assert [s.kind == 3 for s in elf.symbols()] == [s["st_info"]["type"] == "STT_SECTION" for s in symbols]
 
 
@@ -68,7 +72,10 @@ def test_relocations_are_those_of_pyelftools(name: str) -> None:
     for section in other.iter_sections():
         if section.name.startswith((".rela.", ".rel.")) and section["sh_type"] in ("SHT_RELA", "SHT_REL"):
             target = section.name.removeprefix(".rela").removeprefix(".rel")
-            expected = [(r["r_offset"], r["r_info_type"], r["r_info_sym"]) for r in section.iter_relocations()]
+            expected = [
+                (r["r_offset"], r["r_info_type"], r["r_info_sym"], r["r_addend"] if r.is_RELA() else 0)
+                for r in section.iter_relocations()
+            ]
             assert [tuple(r) for r in elf.relocations(target)] == expected
 
 

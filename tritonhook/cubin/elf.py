@@ -22,15 +22,17 @@ _SHT_SYMTAB = 2
 _EM_CUDA = 190
 _CLASS_64 = 2
 
-_SECTION = struct.Struct("<IIQ8xQQI20x")  # name, type, flags, offset, size, link
-_SYMBOL = struct.Struct("<IBxH16x")  # name, info, section
-_RELOCATION = struct.Struct("<QQ")  # offset, symbol and type; .rela adds an addend of 8 bytes
+_SECTION = struct.Struct("<IIQ8xQQI4xQ8x")  # name, type, flags, offset, size, link, alignment
+_SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
+_RELOCATION = struct.Struct("<QQ")  # offset, symbol and type; .rela adds an addend
+_ADDEND = struct.Struct("<q")
 _ATTRIBUTE = struct.Struct("<BBH")  # format, attribute, value or number of bytes that follow
 _TWO_WORDS = struct.Struct("<II")
 
 
 class Header(NamedTuple):
-    """One entry of the section table. size: in the file, or in memory for a section without bytes (SHT_NOBITS)."""
+    """One entry of the section table. size: in the file, or in memory for a section without bytes (SHT_NOBITS). align:
+    in bytes."""
 
     name: str
     kind: int
@@ -38,22 +40,30 @@ class Header(NamedTuple):
     offset: int
     size: int
     link: int
+    align: int
 
 
 class Symbol(NamedTuple):
-    """One entry of the symbol table. section: index into Elf.headers, or SHN_UNDEF."""
+    """One entry of the symbol table. section: index into Elf.headers, or SHN_UNDEF. binding: local, global or weak.
+    other: its visibility, and CUDA's flags. value: its place in the section. size: in bytes."""
 
     name: str
     kind: int
     section: int
+    binding: int
+    other: int
+    value: int
+    size: int
 
 
 class Relocation(NamedTuple):
-    """A place in a section that a linker fills in. symbol: index into Elf.symbols()."""
+    """A place in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
+    address; 0 where the section has it."""
 
     offset: int
     kind: int
     symbol: int
+    addend: int
 
 
 class Attribute(NamedTuple):
@@ -91,8 +101,19 @@ class Elf(NamedTuple):
         new = tuple.__new__  # as in read_elf
         try:
             return [
-                new(Symbol, (strings[at : strings.index(b"\0", at)].decode(), info & 15, section))
-                for at, info, section in _SYMBOL.iter_unpack(self.bytes_of(header))
+                new(
+                    Symbol,
+                    (
+                        strings[at : strings.index(b"\0", at)].decode(),
+                        info & 15,
+                        section,
+                        info >> 4,
+                        other,
+                        value,
+                        size,
+                    ),
+                )
+                for at, info, other, section, value, size in _SYMBOL.iter_unpack(self.bytes_of(header))
             ]
         except ValueError:
             raise _damaged("the name of a symbol cannot be read") from None
@@ -103,7 +124,8 @@ class Elf(NamedTuple):
             content = self.content(prefix + name)
             for position in range(0, len(content) - width + 1, width):
                 offset, info = _RELOCATION.unpack_from(content, position)
-                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32)
+                addend = _ADDEND.unpack_from(content, position + 16)[0] if width == 24 else 0
+                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
     def attributes(self, name: str) -> list[Attribute]:
         """The records of a .nv.info section: u8 format, u8 attribute, then a value of 0, 1, 2 or more bytes.
@@ -146,13 +168,13 @@ def read_elf(data: bytes) -> Elf:
     try:
         headers = tuple(
             [
-                new(Header, (strings[at : strings.index(b"\0", at)].decode(), kind, flag, offset, size, link))
-                for at, kind, flag, offset, size, link in raw
+                new(Header, (strings[at : strings.index(b"\0", at)].decode(), kind, flag, offset, size, link, align))
+                for at, kind, flag, offset, size, link, align in raw
             ]
         )
     except ValueError:
         raise _damaged("the name of a section cannot be read") from None
-    for name, kind, _, offset, size, _ in headers:
+    for name, kind, _, offset, size, _, _ in headers:
         if offset + size > len(data) and kind != SHT_NOBITS:
             raise CubinError(f"truncated: section {name} ends at byte {offset + size:,} of {len(data):,}")
     return Elf(data, flags, data[8], headers, {header.name: header for header in reversed(headers)})

@@ -45,7 +45,7 @@ _KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NO
 _EIATTR_EXTERNS = 0x0F
 _EIATTR_REQNTID = 0x10
 # What a launch of the kernel has to keep to, or gets: PTX's name for each attribute.
-_LAUNCH_BOUNDS = {
+LAUNCH_BOUNDS = {
     0x05: "maxntid",
     _EIATTR_REQNTID: "reqntid",
     0x3D: "reqnctapercluster",
@@ -222,7 +222,7 @@ def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
     """The index of each symbol by its name, and the undefined names that something must be linked with."""
     indices: dict[str, int] = {}
     undefined = set()
-    for index, (name, kind, section) in enumerate(symbols):
+    for index, (name, kind, section, *_) in enumerate(symbols):
         if name and kind != STT_SECTION:
             indices.setdefault(name, index)
             if section == SHN_UNDEF and not name.startswith(LINKERS_OWN):
@@ -336,7 +336,7 @@ def _threads(own: Mapping[int, bytes]) -> int | None:
 
 
 def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
-    found = {name: own[kind] for kind, name in _LAUNCH_BOUNDS.items() if kind in own}
+    found = {name: own[kind] for kind, name in LAUNCH_BOUNDS.items() if kind in own}
     return tuple(" ".join([name, *map(str, words(value))]) for name, value in found.items())
 
 
@@ -350,7 +350,7 @@ def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tu
     """(byte offset, type, symbol) of each place that a linker will fill in a kernel's code; the kernel's own name is
     replaced."""
     found: list[tuple[int, int, str]] = []
-    for offset, kind, index in elf.relocations(f".text.{kernel}"):
+    for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)
         found.append((offset, kind, _KERNEL if name == kernel else name))
     return tuple(found)

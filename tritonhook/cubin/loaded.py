@@ -1,0 +1,157 @@
+"""What the driver loads or reads of a kernel besides its instructions: parameters, attributes, data, relocations.
+
+Each part is a hash by meaning: symbols by their names and not their numbers, sections by their roles, in one order.
+The kernel's own name is {kernel}. What is left out, and why:
+
+- sections that are not loaded (debug information, notes, strings, call graph), with the tool's version and its paths;
+- the code of other kernels, which have parts of their own;
+- copies of the code for other architectures (.nv.capmerc, .nv.merc) and what only the linker reads (.nv.compat);
+- attributes that follow from the version of ptxas (_OF_THE_TOOL), that say where in the code something is
+  (_OF_THE_CODE), that are facts of their own (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
+- the bytes that a relocation replaces, and the order of symbols.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, words
+from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, owner_of
+
+PARTS = ("parameters", "attributes", "data", "relocations")
+_HASH = 16  # hex digits
+_KERNEL = "{kernel}"
+_ALLOCATED = 2  # flag of a section that is in memory
+_RESERVED = ".nv.shared.reserved."
+
+# .nv.info attributes (names as `cuobjdump -elf` of CUDA 13.5 prints them).
+_KPARAM_INFO, _KPARAM_INFO_V2, _PARAM_CBANK, _CBANK_PARAM_SIZE, _EXTERNS = 0x17, 0x45, 0x0A, 0x19, 0x0F
+_OF_PARAMETERS = frozenset((_KPARAM_INFO, _KPARAM_INFO_V2, _PARAM_CBANK, _CBANK_PARAM_SIZE))
+# CUDA_API_VERSION, LANGUAGE, (PERF_)STATISTICS, PER_REG_TARGET_PERF_STATS, workarounds of bugs of the hardware, and one
+# that cuobjdump has no name for, which ptxas 13.x writes for every kernel.
+_OF_THE_TOOL = frozenset((0x37, 0x66, 0x33, 0x4E, 0x3C, 0x2A, 0x30, 0x35, 0x36, 0x47, 0x6B, 0x5F))
+# *_INSTR_OFFSETS, *_OFFSETS, INSTR_REG_MAP, COOP_GROUP_MASK_REGIDS, INDIRECT_BRANCH_TARGETS, AT_ENTRY_FRAGMENTS.
+_OF_THE_CODE = frozenset((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x29, 0x2D, 0x2E, 0x31, 0x34, 0x39, 0x3A, 0x40, 0x44, 0x46))
+_OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
+# FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE; and launch bounds (image.Resources).
+_TOLD_ELSEWHERE = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
+_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas leave out
+
+
+class Image(NamedTuple):
+    """An image with its symbols, to read several kernels of it. kernels: as in image.kernel_names."""
+
+    elf: Elf
+    symbols: Sequence[Symbol]
+    kernels: frozenset[str]
+
+
+def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
+    """The hash of each part of PARTS; "" for one that is empty. Raises CubinError where the image is damaged."""
+    read = (_parameters, _attributes, _data, _relocations)
+    lines = {part: sorted(lines_of(image, kernel)) for part, lines_of in zip(PARTS, read, strict=True)}
+    return {
+        part: hashlib.sha256("\n".join(found).encode()).hexdigest()[:_HASH] if found else ""
+        for part, found in lines.items()
+    }
+
+
+def _parameters(image: Image, kernel: str) -> Iterator[str]:
+    """Offsets, sizes and order, and the size of the constant bank that a launcher fills."""
+    for attribute in image.elf.attributes(f".nv.info.{kernel}"):
+        if attribute.kind in _OF_PARAMETERS:
+            yield _line(image, kernel, attribute)
+    if (bank := image.elf.by_name.get(f".nv.constant0.{kernel}")) is not None:
+        yield f"bank {bank.size}"
+
+
+def _attributes(image: Image, kernel: str) -> Iterator[str]:
+    """What the driver keeps to when it launches, and whether others may replace the kernel."""
+    for attribute in image.elf.attributes(f".nv.info.{kernel}"):
+        is_left_out = attribute.kind in _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
+        if not is_left_out and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
+            yield _line(image, kernel, attribute)
+    for symbol in image.symbols:
+        if symbol.name == kernel and symbol.kind != STT_SECTION:
+            yield f"symbol {symbol.binding} {symbol.other}"
+
+
+def _line(image: Image, kernel: str, attribute: Attribute) -> str:
+    value, names = attribute.value, []
+    if attribute.kind == _PARAM_CBANK and len(value) >= 4:
+        names, value = [_name_at(image, kernel, words(value[:4])[0])], value[4:]
+    elif attribute.kind == _EXTERNS:
+        names, value = sorted(_name_at(image, kernel, index) for index in words(value)), b""
+    return f"{attribute.kind:#x} {value.hex()} {' '.join(names)}"
+
+
+def _data(image: Image, kernel: str) -> Iterator[str]:
+    """Sections in memory with their sizes and alignments, and the symbols in them."""
+    mine = _is_of(image, kernel)
+    for header in image.elf.headers:
+        if header.flags & _ALLOCATED and mine(header) and not _is_code(header, kernel):
+            content = _hash(_unlinked(image, header))
+            yield f"section {_role(header.name, kernel)} {header.kind} {header.size} {header.align} {content}"
+    for symbol in image.symbols:
+        if symbol.kind == STT_SECTION or not symbol.name or symbol.name.startswith(LINKERS_OWN):
+            continue
+        line = f"symbol {_role(symbol.name, kernel)} {symbol.kind} {symbol.binding} {symbol.other}"
+        if symbol.section == SHN_UNDEF or symbol.section >= len(image.elf.headers):
+            yield f"{line} undefined"
+            continue
+        home = image.elf.headers[symbol.section]
+        if home.flags & _ALLOCATED and mine(home) and not home.name.startswith((".text.", _RESERVED)):
+            yield f"{line} {_role(home.name, kernel)} {symbol.value} {symbol.size}"
+
+
+def _relocations(image: Image, kernel: str) -> Iterator[str]:
+    """Which symbol's address goes where."""
+    mine = _is_of(image, kernel)
+    for header in image.elf.headers:
+        if header.flags & _ALLOCATED and mine(header):
+            for found in image.elf.relocations(header.name):
+                target = _name_at(image, kernel, found.symbol)
+                yield f"{_role(header.name, kernel)} {found.offset} {found.kind} {target} {found.addend}"
+
+
+def _is_of(image: Image, kernel: str) -> Callable[[Header], bool]:
+    """Whether a section is this kernel's or the whole module's."""
+    return lambda header: owner_of(header.name, image.kernels) in (None, kernel)
+
+
+def _is_code(header: Header, kernel: str) -> bool:
+    """Whether its bytes are the kernel's instructions, or the bank of its parameters."""
+    return header.name in (f".text.{kernel}", f".nv.constant0.{kernel}") or header.name.startswith(_RESERVED)
+
+
+def _unlinked(image: Image, header: Header) -> bytes:
+    """The bytes of a section, with 0 where a relocation writes."""
+    content = bytearray(image.elf.bytes_of(header))
+    for found in image.elf.relocations(header.name):
+        end = min(found.offset + 8, len(content))
+        content[found.offset : end] = bytes(max(end - found.offset, 0))
+    return bytes(content)
+
+
+def _name_at(image: Image, kernel: str, index: int) -> str:
+    if index >= len(image.symbols):
+        return str(index)
+    symbol = image.symbols[index]
+    if symbol.kind == STT_SECTION and symbol.section < len(image.elf.headers):
+        return _role(image.elf.headers[symbol.section].name, kernel)
+    return _role(symbol.name, kernel)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_HASH]
+
+
+def _role(name: str, kernel: str) -> str:
+    """A name with the kernel's replaced where it is all of it, its last part, or that of `$kernel$function`."""
+    if name == kernel:
+        return _KERNEL
+    if name.startswith(f"${kernel}$"):
+        return f"${_KERNEL}${name[len(kernel) + 2 :]}"
+    return f"{name[: -len(kernel)]}{_KERNEL}" if name.endswith(f".{kernel}") else name
