@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tritonhook.capture.launches.record import to_document
-from tritonhook.capture.launches.schema import from_document
+from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Message
 from tritonhook.verify.model import Build, Order, Ran
 
 
 class Run(Message):
     """An order. The answers are Result, one for each build and input, and Done; each launch is announced by its build's
-    label. launch: as JSON."""
+    label."""
 
-    launch: dict[str, Any]
+    launch: LaunchFields
     builds: tuple[Build, ...]
     inputs: tuple[str, ...]
     runs: int
@@ -26,13 +24,12 @@ class Run(Message):
     @classmethod
     def of(cls, order: Order) -> Run:
         return cls(
-            to_document(order.launch), order.builds, order.inputs, order.runs, order.folder, order.keep, order.save
+            LaunchFields.of(order.launch), order.builds, order.inputs, order.runs, order.folder, order.keep, order.save
         )
 
     @property
     def order(self) -> Order:
-        launch = from_document(self.launch, "the order")
-        return Order(launch, self.builds, self.inputs, self.runs, self.folder, self.keep, self.save)
+        return Order(self.launch.launch, self.builds, self.inputs, self.runs, self.folder, self.keep, self.save)
 
 
 class Result(Message):

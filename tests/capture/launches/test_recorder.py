@@ -17,7 +17,7 @@ import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
 from tritonhook.capture.launches.record import Launch, Pointer, Scalar, Scratch, to_document
 from tritonhook.capture.launches.recorder import recorder
-from tritonhook.capture.launches.schema import from_document
+from tritonhook.capture.launches.schema import LaunchFields, from_json
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError
@@ -175,23 +175,24 @@ WRITTEN = {
 
 
 def test_a_record_written_by_hand_is_a_launch() -> None:
-    launch = from_document(WRITTEN, "x.json")
+    launch = from_json(json.dumps(WRITTEN).encode(), "x.json")
     assert launch.grid == (4, 1, 1)
     assert [(buffer.size, buffer.dtype) for buffer in launch.buffers] == [(256, "bfloat16")]
     assert launch.parameters[1] == Scalar("n", "i64", 5)
     assert launch.parameters[1].bytes == (5).to_bytes(8, "little")
     assert launch.parameters[2].bytes == b"\x81\x3f", "cut off, as Triton's launcher does"
     assert launch.parameters[3] == Pointer("3", None)
-    again = from_document(to_document(launch), "y.json")
+    again = LaunchFields.of(launch).launch
     assert again == launch
     assert again.key == launch.key
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_an_argument_that_is_not_finite_is_read_back(value: float) -> None:
-    launch = from_document(WRITTEN | {"parameters": [{"type": "fp32", "value": str(value)}]}, "x.json")
+    written = WRITTEN | {"parameters": [{"type": "fp32", "value": str(value)}]}
+    launch = from_json(json.dumps(written).encode(), "x.json")
     assert launch.parameters[0].bytes == struct.pack("<f", value)
-    again = from_document(json.loads(json.dumps(to_document(launch), allow_nan=False)), "y.json")
+    again = from_json(json.dumps(to_document(launch), allow_nan=False).encode(), "y.json")
     assert again.key == launch.key and again.parameters[0].bytes == launch.parameters[0].bytes
 
 

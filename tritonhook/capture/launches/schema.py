@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tritonhook._util.schema import Count, DocumentError, Fields, FileName, Positive, Whole, one_of, read_json
+from tritonhook._util.schema import (
+    Count,
+    DocumentError,
+    Fields,
+    FileName,
+    Positive,
+    Whole,
+    as_schema,
+    one_of,
+    read_json,
+)
 from tritonhook.capture.launches.record import (
     DTYPE_BYTES,
     FORMAT,
@@ -21,6 +30,7 @@ from tritonhook.capture.launches.record import (
     Pointer,
     Scalar,
     Scratch,
+    to_document,
 )
 from tritonhook.errors import CaptureError
 
@@ -77,36 +87,36 @@ class LaunchFields(Fields):
     pdl: bool = False
     format: int = FORMAT
 
+    @classmethod
+    def of(cls, launch: Launch) -> LaunchFields:
+        return as_schema(to_document(launch), cls)
+
+    @property
+    def launch(self) -> Launch:
+        """The value. Raises DocumentError where parts do not fit together."""
+        if self.format != FORMAT:
+            raise DocumentError(f"format {self.format}, not {FORMAT}")
+        buffers = [Buffer(item.size, item.dtype, item.values) for item in self.buffers]
+        parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(self.parameters))
+        return Launch(
+            self.kernel,
+            _extent(self.grid),
+            _extent(self.block),
+            parameters,
+            tuple(buffers),
+            _extent(self.cluster),
+            self.shared,
+            self.cooperative,
+            self.pdl,
+        )
+
 
 def from_json(data: bytes, source: str) -> Launch:
     """A launch from a JSON file. Raises CaptureError, which names `source`."""
     try:
-        return _launch(read_json(data, LaunchFields))
+        return read_json(data, LaunchFields).launch
     except (DocumentError, struct.error) as error:
         raise CaptureError(f"{source}: not a recorded launch: {error}") from None
-
-
-def from_document(document: Any, source: str) -> Launch:
-    """A launch from JSON values. Raises CaptureError, which names `source`."""
-    return from_json(json.dumps(document).encode(), source)
-
-
-def _launch(given: LaunchFields) -> Launch:
-    if given.format != FORMAT:
-        raise DocumentError(f"format {given.format}, not {FORMAT}")
-    buffers = [Buffer(item.size, item.dtype, item.values) for item in given.buffers]
-    parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(given.parameters))
-    return Launch(
-        given.kernel,
-        _extent(given.grid),
-        _extent(given.block),
-        parameters,
-        tuple(buffers),
-        _extent(given.cluster),
-        given.shared,
-        given.cooperative,
-        given.pdl,
-    )
 
 
 def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Parameter:
