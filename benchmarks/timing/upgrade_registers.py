@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import REPOSITORY, environment
-from tritonhook.capture.levers import Lever, lever
+from tritonhook.capture.policy.levers import Lever, lever
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import UsageError

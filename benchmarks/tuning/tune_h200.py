@@ -35,8 +35,8 @@ from benchmarks.tuning import tune_truth
 from benchmarks.tuning.tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
 from benchmarks.tuning.tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
 from benchmarks.verify.programs import record, stop
-from tritonhook.capture.levers import Lever, lever
 from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.levers import Lever, lever
 from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from tritonhook.capture.levers import lever
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry
 from tritonhook.lab.sweep import sweep
 from tritonhook.tuning.candidates import Choice, Subject, choices, entry_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from summaries import kernel_summary
 
-from tritonhook.capture.levers import lever
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.device.conditions import Conditions
 from tritonhook.ptx.module import Ptx

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shell_ptxas import shell_ptxas
 
-from tritonhook.capture.levers import levers
+from tritonhook.capture.policy.levers import levers
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.families import family

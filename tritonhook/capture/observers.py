@@ -6,14 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tritonhook.capture.assembling import Rewritten
+from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.settings import Settings
 
 Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's buffers, by the name of their file
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A kernel's PTX as a session wants it. It may be the compiler's own, for another ptxas.
+
+    own, new: the kernel's own name and its name in this PTX. code: the hash that the machine code must have; None for
+    any. lever: of the policy's entry that asks for all this; None without a policy. rewrites: keys of those that
+    changed the PTX, without renames; None where none did.
+    """
+
+    text: str
+    own: str
+    new: str
+    assembling: Assembling | None = None
+    code: str | None = None
+    lever: str | None = None
+    rewrites: str | None = None
 
 
 class Observer(Protocol):

@@ -17,13 +17,12 @@ from typing import Any, ClassVar
 from tritonhook._display import Notebook
 from tritonhook._util.locks import Lock, lock_that_forks_wait_for
 from tritonhook._util.text import say
-from tritonhook.capture.assembling import Rewritten
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.observers import Contents
+from tritonhook.capture.observers import Contents, Rewritten
 from tritonhook.capture.policy.model import Entry, Policy, stem
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, names_of_rewrites

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.policy.file import USUAL_NAME, from_json, kept_policy, read_policy
 from tritonhook.capture.policy.model import Policy
 from tritonhook.capture.run_config import RunConfig

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tritonhook._util.versions import is_version
-from tritonhook.capture.miscompiled import miscompiled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.capture.store import CaptureFolder, by_module, read_capture
 from tritonhook.cli._captures import no_kernels
 from tritonhook.cli._files import read_bytes
 from tritonhook.cli._results import give
 from tritonhook.cubin.elf import MAGIC
-from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx.miscompiles import findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.levels import level_of
 from tritonhook.report.documents.known import KnownModule, known_document
 
 
@@ -55,13 +55,15 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
 
 
 def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: str | None) -> Iterator[KnownModule]:
-    for module, found in miscompiled(captures, ptxas):
+    """Each module of the captures, judged at its own level. ptxas: the version to judge by; None: its own."""
+    for module in by_module(captures):
         record, first = next(iter(module.items()))
         name, version = ids.get(record, record), ptxas or first.assembler.version
-        if isinstance(found, TritonHookError):
-            yield KnownModule(name, first.arch, version, (), str(found))
-        else:
+        try:
+            found = findings(first.ptx.text, version, level_of(first.assembler.options))
             yield KnownModule(name, first.arch, version, found)
+        except (CaptureError, PtxError) as error:
+            yield KnownModule(name, first.arch, version, (), str(error))
 
 
 def _file(path: Path, ptxas: str | None) -> KnownModule:

@@ -23,8 +23,8 @@ from datetime import date
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
 from tritonhook.capture.policy.file import USUAL_NAME, read_entries, write_policy
+from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
 from tritonhook.capture.policy.model import Entry, unnumbered, updated
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder

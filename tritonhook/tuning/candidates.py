@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.levers import Lever, kept_controls, lever
 from tritonhook.capture.model import Assembler, Capture
+from tritonhook.capture.policy.levers import Lever, kept_controls, lever
 from tritonhook.capture.policy.model import Entry
 from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.capture.store import CaptureFolder

@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonhook._util.files import read_regular, write_whole
 from tritonhook._util.schema import DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
-from tritonhook.capture.levers import lever
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary

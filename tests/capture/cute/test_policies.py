@@ -16,9 +16,9 @@ import cutlass
 from cute_sessions import forget_in_memory
 
 import tritonhook
-from tritonhook.capture.levers import lever
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.capture.levers import lever
 from tritonhook.capture.policy.file import from_json, policy_text, read_entries, read_policy, to_json, write_policy
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry, Policy, stem, updated
 from tritonhook.errors import PolicyError
 from tritonhook.ptxas.discovery import find_ptxas

@@ -20,9 +20,9 @@ from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh, laun
 from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_around_ptxas
 
 import tritonhook
-from tritonhook.capture.levers import lever
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import read_entries, write_policy
+from tritonhook.capture.policy.levers import lever
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PolicyError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma

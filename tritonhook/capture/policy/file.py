@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import write_whole
 from tritonhook._util.toml import toml_block
-from tritonhook.capture.assembling import Assembling
-from tritonhook.capture.levers import kept_controls, lever
+from tritonhook.capture.chosen_ptxas import Assembling
+from tritonhook.capture.policy.levers import kept_controls, lever
 from tritonhook.capture.policy.model import Entry, Policy
 from tritonhook.errors import PolicyError, ToolError, UsageError
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tritonhook.capture.assembling import Assembling
-from tritonhook.capture.levers import Lever
+from tritonhook.capture.chosen_ptxas import Assembling
+from tritonhook.capture.policy.levers import Lever
 from tritonhook.ptx.normal_form import normal_sha256
 
 _NUMBER = re.compile(r"_\d+$")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.assembling import Rewritten, assemble_by
+from tritonhook.capture.chosen_ptxas import assemble_by
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Assembler
+from tritonhook.capture.observers import Rewritten
 from tritonhook.capture.settings import Settings
 from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of
 from tritonhook.capture.triton.muting import muted_threads

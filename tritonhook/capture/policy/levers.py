@@ -15,7 +15,7 @@ from pathlib import Path
 from tritonhook._util.cache import cache_folder
 from tritonhook._util.files import read_regular, write_whole
 from tritonhook._util.versions import version_key
-from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.cta_loads import ClusterToCta
 from tritonhook.ptx.register_limit import LARGEST, SMALLEST, RegisterLimit

@@ -16,7 +16,7 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.capture.store import CaptureFolder

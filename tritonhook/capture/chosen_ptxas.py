@@ -1,5 +1,4 @@
-"""Assembling: the ptxas that a session takes instead of the compiler's own, and further options for it. Rewritten: a
-kernel's PTX as a session wants it, with how it is assembled."""
+"""Assembling: the ptxas that a session takes instead of the compiler's own, and further options for it."""
 
 from __future__ import annotations
 
@@ -57,24 +56,6 @@ class Assembling:
         """The assembler and arguments to take where the compiler would take `own`."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A kernel's PTX as a session wants it. It may be the compiler's own, for another ptxas.
-
-    own, new: the kernel's own name and its name in this PTX. code: the hash that the machine code must have; None for
-    any. lever: of the policy's entry that asks for all this; None without a policy. rewrites: keys of those that
-    changed the PTX, without renames; None where none did.
-    """
-
-    text: str
-    own: str
-    new: str
-    assembling: Assembling | None = None
-    code: str | None = None
-    lever: str | None = None
-    rewrites: str | None = None
 
 
 def assemble_by(assembler: Assembler, text: str) -> bytes:

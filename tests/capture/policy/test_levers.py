@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ptx_modules import module
 
-from tritonhook.capture.levers import KINDS, lever, levers
+from tritonhook.capture.policy.levers import KINDS, lever, levers
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptxas.discovery import find_ptxas
