@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tritonhook.errors import UsageError
+from tritonhook.snapshot import changes
 from tritonhook.snapshot.changes import Change, Status, blocks_by_registers, compare, failures, rules
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -238,3 +239,42 @@ def test_a_failure_says_which_rule() -> None:
 def test_a_rule_that_is_none_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="give spills, stack, registers"):
         rules(text)
+
+
+def test_other_parameters_of_the_same_code_are_a_change_that_says_so() -> None:
+    old = replace(facts(), loaded={"parameters": "1" * 16, "data": "2" * 16})
+    (change,) = compare(
+        [old], [replace(old, loaded={"parameters": "3" * 16, "data": "2" * 16, "relocations": "4" * 16})]
+    )
+    assert change.loaded_changed == ("parameters", "relocations")
+    assert (change.status, change.code_changed) == (Status.CHANGED, False)
+    assert change.blame.endswith("and code other parameters and relocations")
+    assert failures([change], rules("code")) and not failures([change], rules("spills,stack,registers"))
+    (unknown,) = compare([replace(old, loaded={})], [old])
+    assert (unknown.status, unknown.loaded_changed) == (Status.SAME, ())
+
+
+def many(names: int) -> list[KernelFacts]:
+    """Kernels of one name, of which each has PTX, code and figures of its own."""
+    return [
+        replace(
+            facts(code=f"{n:016x}", registers=n % 256),
+            identity=replace(facts().identity, number=n + 1),
+            stages={"ptx": f"{n:016x}"},
+        )
+        for n in range(names)
+    ]
+
+
+def test_many_kernels_of_one_name_are_matched_by_ptx_then_code_then_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = many(3_000)
+    by_ptx = [replace(one, codes=("f" * 16,)) for one in reversed(old[:1_000])]
+    by_code = [replace(one, stages={"ptx": "e" * 16}) for one in reversed(old[1_000:2_000])]
+    neither = [replace(one, codes=("d" * 16,), stages={"ptx": "d" * 16}) for one in reversed(old[2_000:])]
+    counted: list[int] = []
+    monkeypatch.setattr(changes, "_distance", lambda a, b, real=changes._distance: counted.append(1) or real(a, b))
+    found = changes.renumbered(old, [*by_ptx, *by_code, *neither])
+    assert [one.identity.number for one in found[:2_000]] == [*range(1_000, 0, -1), *range(2_000, 1_000, -1)]
+    assert sorted(one.identity.number for one in found) == list(range(1, 3_001))
+    assert all(one.figures["registers"] == old[one.identity.number - 1].figures["registers"] for one in found[2_000:])
+    assert len(counted) <= 3_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.snapshot.test_kernel_names import ANONYMOUS
+from tests.ptx.test_kernel_names import ANONYMOUS
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain

@@ -8,7 +8,7 @@ The kernel's own name is {kernel}. What is left out, and why:
 - copies of the code for other architectures (.nv.capmerc, .nv.merc) and what only the linker reads (.nv.compat);
 - attributes that follow from the version of ptxas (_OF_THE_TOOL), that say where in the code something is
   (_OF_THE_CODE), that are facts of their own (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
-- the bytes that a relocation replaces, and the order of symbols.
+- the bytes that a relocation replaces, the order of symbols, and the hashes that nvcc puts into names.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, words
-from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, owner_of
+from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, read_elf, words
+from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, kernel_names, owner_of
+from tritonhook.ptx.kernel_names import without_hashes
 
 PARTS = ("parameters", "attributes", "data", "relocations")
 _HASH = 16  # hex digits
@@ -46,6 +47,13 @@ class Image(NamedTuple):
     elf: Elf
     symbols: Sequence[Symbol]
     kernels: frozenset[str]
+
+
+def loaded_of(cubin: bytes, kernel: str) -> dict[str, str]:
+    """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
+    elf = read_elf(cubin)
+    found = loaded_parts(Image(elf, elf.symbols(), frozenset(kernel_names(elf))), kernel)
+    return {part: code for part, code in found.items() if code}
 
 
 def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
@@ -154,4 +162,4 @@ def _role(name: str, kernel: str) -> str:
         return _KERNEL
     if name.startswith(f"${kernel}$"):
         return f"${_KERNEL}${name[len(kernel) + 2 :]}"
-    return f"{name[: -len(kernel)]}{_KERNEL}" if name.endswith(f".{kernel}") else name
+    return f"{name[: -len(kernel)]}{_KERNEL}" if name.endswith(f".{kernel}") else without_hashes(name)

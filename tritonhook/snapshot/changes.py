@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 
 from tritonhook.capture.model import Stage, front_end_name
+from tritonhook.cubin.loaded import PARTS
 from tritonhook.errors import UsageError
+from tritonhook.ptx.kernel_names import lasting_name
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
-from tritonhook.snapshot.kernel_names import lasting_name
 from tritonhook.snapshot.stages import MAKERS
 
 # Registers of an SM's quarter, and how many of them a warp is given at a time; warps that an SM holds (NVIDIA's
 # occupancy calculator; compute capabilities 8.6 to 8.9 and 12.x hold 48, the others since 8.0 hold 64).
 _QUARTER_REGISTERS, _QUARTERS, _UNIT, _WARP = 16_384, 4, 256, 32
+_MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
 _FEWER_WARPS, _WARPS, _SMALL_SM = 48, 64, re.compile(r"sm_(8[6-9]|12\d)")
 
 
@@ -54,7 +56,8 @@ class Change:
             return Status.FAILED
         if not self.old.codes or not self.new.codes:
             return Status.UNKNOWN
-        return Status.CHANGED if self.code_changed or self.deltas or self.bounds_changed else Status.SAME
+        changed = self.code_changed or self.deltas or self.bounds_changed or self.loaded_changed
+        return Status.CHANGED if changed else Status.SAME
 
     @property
     def code_changed(self) -> bool:
@@ -72,8 +75,16 @@ class Change:
         return self.old.launch_bounds != self.new.launch_bounds
 
     @property
+    def loaded_changed(self) -> tuple[str, ...]:
+        """The parts of what the driver loads besides the code that differ. Empty where a side does not know them, as
+        an old lock."""
+        if self.old is None or self.new is None or not (self.old.loaded and self.new.loaded):
+            return ()
+        return tuple(part for part in PARTS if self.old.loaded.get(part) != self.new.loaded.get(part))
+
+    @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has other code, figures or launch bounds, or has no code any more."""
+        """Whether it is new, gone, has other code, figures, launch bounds, parameters or data, or no code any more."""
         return self.status is not Status.SAME
 
     @property
@@ -120,7 +131,8 @@ class Change:
             front_end = self.identity.front_end
             maker = MAKERS.get(differs, "") if front_end == "Triton" else front_end_name(front_end)
             return f"{maker} ({differs})"
-        return _assemblers(self.old, self.new, "another code" if self.code_changed else "and code other resources")
+        other = "resources" if self.deltas or not self.loaded_changed else " and ".join(self.loaded_changed)
+        return _assemblers(self.old, self.new, "another code" if self.code_changed else f"and code other {other}")
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -172,24 +184,49 @@ def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[K
     return [replace(facts, identity=replace(facts.identity, number=numbers[facts.identity])) for facts in new]
 
 
-def _numbers(old: list[KernelFacts], new: list[KernelFacts]) -> Iterator[tuple[KernelFacts, int]]:
-    matched: dict[int, int] = {}  # places in new, with those in old
-    for _, i, j in sorted((_distance(a, b), i, j) for i, a in enumerate(old) for j, b in enumerate(new)):
-        if j not in matched and i not in matched.values():
-            matched[j] = i
-            yield new[j], old[i].identity.number
+def _numbers(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> Iterator[tuple[KernelFacts, int]]:
+    left: tuple[dict[int, None], dict[int, None]] = dict.fromkeys(range(len(old))), dict.fromkeys(range(len(new)))
+    for keys in (_ptx_of, _codes_of, lambda facts: [""]):
+        buckets: dict[str, tuple[list[int], list[int]]] = {}
+        for side, kernels in enumerate((old, new)):
+            for place in left[side]:
+                for key in keys(kernels[place]):
+                    buckets.setdefault(key, ([], []))[side].append(place)
+        for bucket in buckets.values():
+            for i, j in _nearest(old, new, *bucket):
+                if i in left[0] and j in left[1]:
+                    del left[0][i], left[1][j]
+                    yield new[j], old[i].identity.number
     taken = {facts.identity.number for facts in old}
-    waiting = (facts for j, facts in enumerate(new) if j not in matched)
-    yield from zip(waiting, (number for number in count(1) if number not in taken), strict=False)
+    yield from zip((new[j] for j in left[1]), (number for number in count(1) if number not in taken), strict=False)
 
 
-def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, bool, int, float]:
-    """How unlike two kernels are: first by their PTX, then by their code, then by the stages before, then by their
-    figures. A new compiler may leave only the first stages as they were."""
-    ptx = Stage.PTX.value
-    pairs = [(a.figures.get(name) or 0, b.figures.get(name) or 0) for name in FIGURES]
+def _nearest(
+    old: Sequence[KernelFacts], new: Sequence[KernelFacts], i: Sequence[int], j: Sequence[int]
+) -> Iterable[tuple[int, int]]:
+    """The pairs of these places, the likest first. Of very many only those that have the same rank by their figures."""
+    if len(i) * len(j) <= _MOST_PAIRS:
+        return [(a, b) for _, a, b in sorted((_distance(old[a], new[b]), a, b) for a in i for b in j)]
+    return list(zip(sorted(i, key=lambda a: _figures(old[a])), sorted(j, key=lambda b: _figures(new[b])), strict=False))
+
+
+def _ptx_of(facts: KernelFacts) -> Sequence[str]:
+    return [facts.stages[Stage.PTX.value]] if Stage.PTX.value in facts.stages else []
+
+
+def _codes_of(facts: KernelFacts) -> Sequence[str]:
+    return facts.codes
+
+
+def _figures(facts: KernelFacts) -> tuple[int, ...]:
+    return tuple(facts.figures.get(name) or 0 for name in FIGURES)
+
+
+def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, int, float]:
+    """How unlike two kernels are: first by their code, then by the stages before, then by their figures. A new compiler
+    may leave only the first stages as they were."""
+    pairs = zip(_figures(a), _figures(b), strict=True)
     return (
-        ptx not in a.stages or a.stages[ptx] != b.stages.get(ptx),
         not set(a.codes) & set(b.codes),
         -sum(b.stages.get(stage) == of_a for stage, of_a in a.stages.items()),
         sum(abs(x - y) / (x + y) for x, y in pairs if x + y),
@@ -229,7 +266,7 @@ class Rule:
         if change.status in (Status.FAILED, Status.UNKNOWN):
             return True
         if self.what == "code":
-            return change.code_changed or change.bounds_changed
+            return change.code_changed or change.bounds_changed or bool(change.loaded_changed)
         figures = _SPILLS if self.what == "spills" else (self.what,)
         pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in figures]
         return any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)

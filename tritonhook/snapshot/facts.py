@@ -10,12 +10,13 @@ from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.loaded import loaded_of
 from tritonhook.cubin.opcode_classes import class_counts
 from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
 from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.summary import ImageSummary, summarise_image
+from tritonhook.ptx.kernel_names import lasting_name, source_file
 from tritonhook.ptx.normal_form import without_positions
-from tritonhook.snapshot.kernel_names import lasting_name, source_file
 
 # The figures, the ones that hurt most first.
 FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
@@ -56,10 +57,11 @@ class KernelFacts:
     order. ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: what assembled it;
     None where not known. codes: hashes of the machine code; several where ptxas gives one input several codes. figures:
     by their names in FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None
-    where not known. launch_bounds: as in cubin.resources.Resources. dynamic_shared: bytes of shared memory that a
-    launch asks for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did.
-    ran_again: whether its spills are those of one more run of its ptxas, which gave the same code. rewrites: the lever
-    of a policy, or the rewrites, that changed its PTX; None where nothing did.
+    where not known. launch_bounds: as in cubin.resources.Resources. loaded: hashes of what else the driver loads, by
+    the parts of cubin.loaded; empty: not known. dynamic_shared: bytes of shared memory that a launch asks for; they
+    are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether its spills
+    are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites,
+    that changed its PTX; None where nothing did.
     """
 
     identity: Identity
@@ -73,6 +75,7 @@ class KernelFacts:
     classes: Mapping[str, int] = field(default_factory=dict)
     threads: int | None = None
     launch_bounds: tuple[str, ...] = ()
+    loaded: Mapping[str, str] = field(default_factory=dict)
     dynamic_shared: int = 0
     failure: str = ""
     ran_again: bool = False
@@ -129,12 +132,14 @@ def without_stages(capture: Capture) -> KernelFacts:
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
-    return with_image(facts, summarise_image(capture.cubin, {}), capture.kernel, text)
+    return with_image(facts, summarise_image(capture.cubin, {}), capture.cubin, capture.kernel, text)
 
 
-def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: str | None) -> KernelFacts:
-    """The facts with the code and the figures of an image; instructions are not counted. ptx: the text it was made
-    of."""
+def with_image(
+    facts: KernelFacts, image: ImageSummary, cubin: bytes | None, kernel: str, ptx: str | None
+) -> KernelFacts:
+    """The facts with the code and the figures of an image; instructions are not counted. cubin: the image's bytes, if
+    they were kept. ptx: the text it was made of."""
     found = image.kernel(kernel)
     stores, loads = proven_spills(kernel, found, stackless_in(ptx))
     shared = launch_shared(found.shared, facts.dynamic_shared)
@@ -145,6 +150,7 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: str | 
         codes=(image.code_hash(kernel),),
         figures=dict.fromkeys(FIGURES) | known,
         classes={},
+        loaded={} if cubin is None else loaded_of(cubin, kernel),
     )
 
 

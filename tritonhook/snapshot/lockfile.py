@@ -88,6 +88,7 @@ def _values(facts: KernelFacts) -> dict[str, Any]:
         **{name: facts.figures.get(name) for name in FIGURES},
         "threads": facts.threads,
         "launch_bounds": list(facts.launch_bounds) or None,
+        "loaded": dict(facts.loaded) or None,
         "dynamic_shared": facts.dynamic_shared or None,
         "classes": {name: count for name, count in facts.classes.items() if count} or None,
     }
@@ -149,6 +150,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         classes=kernel.classes,
         threads=kernel.threads,
         launch_bounds=tuple(kernel.launch_bounds),
+        loaded=kernel.loaded,
         dynamic_shared=kernel.dynamic_shared,
         rewrites=kernel.rewrites,
     )

@@ -98,7 +98,7 @@ def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
     if outcome.image is None:
         reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
         return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
-    return with_image(now, outcome.image, task.locked.entry, task.ptx), outcome.cubin
+    return with_image(now, outcome.image, outcome.cubin, task.locked.entry, task.ptx), outcome.cubin
 
 
 def _counted(
@@ -190,6 +190,6 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = ("stages", "ptxas", "options", "figures", "launch_bounds")
+    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded")
     same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

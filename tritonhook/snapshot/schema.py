@@ -23,7 +23,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     name of the file in the folder beside the lock.
     ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
     several where ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: threads
-    and clusters that its launches must have or may not exceed. seal: of all this.
+    and clusters that its launches must have or may not exceed. loaded: hashes of what else the driver loads. seal: of
+    all this.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     loop_instructions: Count | None = None
     threads: Count | None = None
     launch_bounds: list[str] = msgspec.field(default_factory=list)
+    loaded: dict[str, Hash] = msgspec.field(default_factory=dict)
     dynamic_shared: Count = 0
     classes: dict[str, Count] = msgspec.field(default_factory=dict)
 

@@ -7,8 +7,8 @@ import hashlib
 import re
 
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.ptx.kernel_names import without_hashes
 from tritonhook.ptx.normal_form import normal_form
-from tritonhook.snapshot.kernel_names import without_hashes
 
 ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
 # Who makes each stage of Triton's pipeline from the one before it.
