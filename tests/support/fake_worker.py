@@ -8,8 +8,8 @@ lower), fake:othercode (each process has code of its own), fake:interrupted.
 For a tuning a code's file is JSON, or FAKE_TUNING is, by the code's name in the request. "us": its time (50); "us_at":
 by launch's file, where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch
 ("hang" says so, for support/patient_child.py); "crash_timed": while it is timed; "unsteady"; "fickle":
-microseconds less in the process that races, and in no other; "unfit": the GPU is slowed down; "interrupt": the parent,
-at any launch or at that of this file. "no gpu" in FAKE_TUNING: there is none.
+microseconds less in the process that races, and in no other; "unfit": the GPU is slowed down; "interrupt": the parent;
+both at any launch or at that of this file. "no gpu" in FAKE_TUNING: there is none.
 """
 
 import json
@@ -86,8 +86,11 @@ class Compared:
 class Tuned:
     """The codes of a kernel."""
 
+    raced = False  # by this process, once
+
     def __init__(self, asked) -> None:
-        self.racing, self.draw = asked.racing, random.Random(asked.seed)
+        Tuned.raced |= asked.racing
+        self.draw = random.Random(asked.seed)
         self.launch = asked.launch.name
         self.codes = {code.name: _behaviour(code) for code in asked.codes}
 
@@ -112,14 +115,18 @@ class Tuned:
     def block(self, asked):
         if any("crash_timed" in self.codes[name] for name in asked.sides):
             os._exit(7)
-        slowed = ("HW_SLOWDOWN",) if any("unfit" in self.codes[name] for name in asked.sides) else ()
+        slowed = (
+            ("HW_SLOWDOWN",)
+            if any(self.codes[name].get("unfit") in (True, self.launch) for name in asked.sides)
+            else ()
+        )
         times = {name: self._times(self.codes[name]) for name in asked.sides}
         conditions = Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, slowed=slowed)
         return Block(asked.process, times, conditions, dict.fromkeys(asked.sides, 1980.0))
 
     def _times(self, how):
         us = how.get("us_at", {}).get(self.launch, how.get("us", 50.0))
-        us -= how.get("fickle", 0.0) if self.racing else 0.0
+        us -= how.get("fickle", 0.0) if self.raced else 0.0
         offset = self.draw.gauss(0, 0.0005)
         return tuple(us * (1 + offset + self.draw.gauss(0, 0.003)) for _ in range(10))
 

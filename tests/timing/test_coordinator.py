@@ -16,7 +16,7 @@ from repository import ROOT, SUPPORT
 from tritonhook.cli import main
 from tritonhook.cli.ab.progress import progress_line
 from tritonhook.cli.ab.timed import exit_code
-from tritonhook.errors import DeviceError, UsageError
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.summaries.timing import headline
 from tritonhook.timing.coordinator import Process, control_of, is_precise, run
@@ -95,6 +95,12 @@ def test_a_process_that_dies_is_an_error_with_its_status(tmp_path: Path) -> None
 def test_an_error_in_the_process_arrives_as_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such target"):
         compare("error", tmp_path)
+
+
+def test_processes_with_unequal_code_are_not_combined(tmp_path: Path) -> None:
+    with pytest.raises(TritonHookError, match="the processes did not compile the same code"):
+        compare("othercode", tmp_path)
+    assert compare("othercode", tmp_path, processes=1).comparison.processes == 1
 
 
 def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(tmp_path: Path) -> None:

@@ -71,6 +71,14 @@ def test_other_outputs_are_left_before_anything_is_timed() -> None:
     assert row.verdict is Verdict.LEAVE and row.tried.race is None
 
 
+def test_what_raced_confirms_nothing() -> None:
+    """Given a kernel that is tuned after another; then its processes that confirm took no part in any race."""
+    first, second = tuned(kernel_with(code("name", us=48.0)), kernel_with(code("name", fickle=2.0))).rows
+    assert first.verdict is Verdict.WIN and first.tried.comparison.processes == 7
+    assert second.verdict is Verdict.LEAVE and second.tried.comparison.effect().ratio == pytest.approx(1.0, abs=0.005)
+    assert {block.process for block in first.tried.comparison.blocks} == set(range(1, 8))
+
+
 @pytest.mark.parametrize(
     ("how", "text"),
     [({"hang": True}, "no end within 20 s"), ({"crash": True}, "ILLEGAL_ADDRESS"), ({"refused": "no"}, "no")],
@@ -114,6 +122,11 @@ def test_a_gain_at_one_launch_must_be_no_loss_at_another(monkeypatch: pytest.Mon
     (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"1.json": 52.0}), us=(10.0, 9.0))).rows
     assert row.verdict is Verdict.LEAVE and row.certificate.wins
     assert "faster at one launch, but its time is +" in row.reason and row.reason.endswith("at launch 1")
+    (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"2.json": 52.0}), us=(10.0, 9.0, 8.0))).rows
+    assert row.verdict is Verdict.LEAVE and row.reason.endswith("at launch 2"), "each of the others is timed"
+    (row,) = tuned(kernel_with(code("name", us=48.0, unfit="1.json"), us=(10.0, 9.0))).rows
+    assert row.verdict is Verdict.LEAVE, "where nothing could be timed, it may be slower"
+    assert row.reason == "name is faster at one launch, but no sample could be used at launch 1"
 
 
 def test_ctrl_c_keeps_what_is_certified() -> None:

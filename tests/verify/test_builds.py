@@ -1,0 +1,62 @@
+"""Which builds a kernel gets, how they are labelled, and which of them have code of their own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ptx_modules import HEADER, kernel
+
+from tritonhook.cubin.image import Cubin
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import Assembled
+from tritonhook.ptxas.tool import Tool
+from tritonhook.verify import builds
+from tritonhook.verify.builds import Recipe, build_all, recipes
+from tritonhook.verify.latitude import Latitude
+
+OLD, OWN, NEW = (Tool(Path(version), version, "fake") for version in ("12.4.131", "12.8.93", "13.5.37"))
+TABLE = ".const .align 4 .u32 table[4] = {1, 2, 3, 4};\n"
+LOOK_UP = "ld.param.u64 %rd1, [k_param_0]; .reg .b32 %r; ld.const.u32 %r, [table+12]; st.global.u32 [%rd1], %r; ret;"
+
+
+def usual(*options: str, contraction: bool) -> tuple[Recipe, ...]:
+    return recipes(OWN, options, Latitude(contraction=contraction), [OLD, OWN, NEW])
+
+
+def test_all_builds_but_the_last_forbid_contraction_where_ptx_leaves_it_open() -> None:
+    *strict, as_used = usual("-v", "--fmad=true", contraction=True)
+    assert [one.label for one in strict] == ["12.8.93 -O3", "12.8.93 -O0", "12.4.131 -O3", "13.5.37 -O3"]
+    for one in (further for first in strict for further in (first, *first.others)):
+        assert "--fmad=false" in one.options and "--fmad=true" not in one.options and not one.as_used
+    assert (as_used.label, as_used.options, as_used.as_used) == ("12.8.93 -O3, as used", ("-v", "--fmad=true"), True)
+
+
+def test_options_stay_as_they_are_where_nothing_can_be_contracted() -> None:
+    found = usual("-v", "-O1", contraction=False)
+    assert [one.label for one in found] == ["12.8.93 -O1", "12.8.93 -O0", "12.4.131 -O1", "13.5.37 -O1"]
+    assert [one.options for one in found] == [("-v", "-O1"), ("-v", "-O0"), ("-v", "-O1"), ("-v", "-O1")]
+    assert [[other.label for other in one.others] for one in found] == [[], [], [], []]
+    assert [other.label for other in usual(contraction=False)[1].others] == ["12.8.93 -O1"], "-O0 may fail"
+
+
+def test_other_constants_are_other_code(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given builds with the same instructions, of which one has another table; then it is a build of its own."""
+    ptx = Ptx(HEADER + TABLE + kernel("k", LOOK_UP))
+    made = tools.assemble_or_raise(ptx, ())
+    (table,) = (one for one in made.cubin.sections_of("k") if one.role == ".nv.constant3")
+    assert table.data[12:] == b"\4\0\0\0" and made.cubin.data.count(table.data) == 1
+    altered = Cubin.from_bytes(made.cubin.data.replace(table.data, table.data[:12] + b"\5\0\0\0"))
+    assert altered.text("k") == made.cubin.text("k")
+    answers = {"-O3": made, "-O2": made, "-O1": replace(made, cubin=altered)}
+    assert isinstance(made, Assembled)
+    monkeypatch.setattr(builds, "assemble", lambda tool, ptx, options, limit: answers[options[0]])
+    with ThreadPoolExecutor(1) as pool:
+        built = build_all(ptx, "k", [Recipe(OWN, (level,)) for level in answers], tmp_path, pool)
+    assert [(one.label, one.ptxas, one.options) for one in built.builds] == [
+        ("12.8.93 -O3", "12.8.93", ("-O3",)),
+        ("12.8.93 -O1", "12.8.93", ("-O1",)),
+    ]
+    assert built.same_code == (("12.8.93 -O3", "12.8.93 -O2"),)
