@@ -72,6 +72,7 @@ def test_recorded_contents_come_from_their_file(order, executor: Executor, tmp_p
     (tmp_path / "a.bin").write_bytes(bytes(60))
     with pytest.raises(UsageError, match="60 bytes, but the record says 64"):
         executor.run(given)
+    assert executor.run(order(COPY, COPY))[1].is_clean, "the next order is carried out"
 
 
 def test_a_kept_buffer_has_its_recorded_contents_under_each_input(order, executor: Executor, tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import TracebackType
 
+from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Child, Lost
 from tritonhook.errors import DeviceError
 from tritonhook.verify.messages import Done, Result, Run
-from tritonhook.verify.model import Failure, FailureKind, Order, Ran
+from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
@@ -73,7 +73,7 @@ class Executor:
         reference, waiting, done = order.builds[0], order.builds, set[str]()
         while waiting:
             last = ""
-            for ran in self._one_child(replace(order, inputs=(name,), builds=waiting)):
+            for ran in self._one_child(order, name, waiting):
                 last = ran.build
                 done.add(last)
                 yield ran
@@ -82,14 +82,16 @@ class Executor:
             again = (reference,) if left and reference in waiting and last != reference.label else ()
             waiting = again + left
 
-    def _one_child(self, order: Order) -> Iterator[Ran]:
-        """What one child gives for an order on one input, until it is done or lost."""
+    def _one_child(self, order: Order, name: str, builds: tuple[Build, ...]) -> Iterator[Ran]:
+        """What one child gives for these builds on one input, until it is done or lost."""
         if self._child is None:
             self._child = self._spares.popleft() if self._spares else self._started()
         child = self._child
         try:
             self.device = child.device
-            answer = child.ask(Run.of(order), Result, Done, rest_s=_REST_S)
+            fields = order.runs, order.folder, order.keep, order.save
+            request = Run(LaunchFields.of(order.launch), name, builds, *fields)
+            answer = child.ask(request, Result, Done, rest_s=_REST_S)
             while isinstance(answer, Result):
                 yield answer.ran
                 answer = child.answer(Result, Done, rest_s=_REST_S)
@@ -100,7 +102,7 @@ class Executor:
             while len(self._spares) < _SPARES:  # a kernel that loses one child is often followed by others
                 self._spares.append(self._started())
             kind = FailureKind.HANG if lost.hung else FailureKind.CRASH
-            yield Ran(order.inputs[0], lost.at, failure=Failure(kind, str(lost)))
+            yield Ran(name, lost.at, failure=Failure(kind, str(lost)))
 
     def _started(self) -> Child:
         child = Child(self.command, self.limit_s)

@@ -6,30 +6,20 @@ from pathlib import Path
 
 from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Message
-from tritonhook.verify.model import Build, Order, Ran
+from tritonhook.verify.model import Build, Ran
 
 
 class Run(Message):
-    """An order. The answers are Result, one for each build and input, and Done; each launch is announced by its build's
-    label."""
+    """Asks to run builds on one input; the fields are as in model.Order. The answers are a Result for each build, and
+    Done; each launch is announced by its build's label."""
 
     launch: LaunchFields
+    input: str
     builds: tuple[Build, ...]
-    inputs: tuple[str, ...]
     runs: int
     folder: Path | None
     keep: tuple[int, ...]
     save: Path | None
-
-    @classmethod
-    def of(cls, order: Order) -> Run:
-        return cls(
-            LaunchFields.of(order.launch), order.builds, order.inputs, order.runs, order.folder, order.keep, order.save
-        )
-
-    @property
-    def order(self) -> Order:
-        return Order(self.launch.launch, self.builds, self.inputs, self.runs, self.folder, self.keep, self.save)
 
 
 class Result(Message):

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.device.cuda_driver import CudaError, Driver
@@ -18,7 +17,7 @@ from tritonhook.timing.replay import LoadedKernel
 from tritonhook.verify.compare import difference
 from tritonhook.verify.memory import GuardedMemory
 from tritonhook.verify.messages import Done, Result, Run
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Outside, Ran
+from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Outside, Ran
 
 
 class Worker:
@@ -33,21 +32,19 @@ class Worker:
         if isinstance(request, Begin):
             yield Begun(driver.name(device))
             return
-        order = request.order
+        launch = request.launch.launch
         try:
-            memory = GuardedMemory(driver, order.launch, order.folder)
+            memory = GuardedMemory(driver, launch, request.folder)
         except CudaError as error:
-            raise UsageError(f"no memory for {order.launch.bytes:,} bytes of buffers, twice: {error}") from None
+            raise UsageError(f"no memory for {launch.bytes:,} bytes of buffers, twice: {error}") from None
+        one = _OneInput(request, driver, memory)
         try:
-            one = _OneOrder(order, driver, memory)
-            for name in order.inputs:
-                memory.set_input(name, order.keep)
-                one.reference = None
-                for number, build in enumerate(order.builds):
-                    yield from one.runs(name, number, build)
-            one.unload()
+            memory.set_input(request.input, request.keep)
+            for number, build in enumerate(request.builds):
+                yield from one.runs(number, build)
         finally:
             with suppress(CudaError):  # nothing can be freed after a launch that lost the GPU
+                one.unload()
                 memory.free()
         yield Done()
 
@@ -62,27 +59,27 @@ class Worker:
         return driver, device
 
 
-class _OneOrder:
-    """An order while it is carried out. reference: the contents that the first build stored for the present input."""
+class _OneInput:
+    """Builds that run on one input. reference: the contents that the first one stored."""
 
-    def __init__(self, order: Order, driver: Driver, memory: GuardedMemory) -> None:
-        self.order, self.driver, self.memory = order, driver, memory
+    def __init__(self, asked: Run, driver: Driver, memory: GuardedMemory) -> None:
+        self.asked, self.driver, self.memory = asked, driver, memory
         self.reference: list[bytes] | None = None
-        self._loaded: dict[str, LoadedKernel] = {}
+        self._loaded: list[LoadedKernel] = []
 
-    def runs(self, name: str, number: int, build: Build) -> Iterator[Message]:
-        """Run one build on the present input."""
+    def runs(self, number: int, build: Build) -> Iterator[Message]:
+        """Run one build."""
         try:
             kernel = self._kernel(build)
         except CudaError as error:
-            yield _refused(name, build, error)
+            yield self._refused(build, error)
             return
         first: list[bytes] = []
         unsteady: dict[int, Difference] = {}
         outside: tuple[Outside, ...] = ()
         us: float | None = None
         stored = 0
-        for turn in range(self.order.runs):
+        for turn in range(self.asked.runs):
             self.memory.restore()
             self.driver.synchronize()
             yield At(build.label)
@@ -91,7 +88,7 @@ class _OneOrder:
                 kernel.launch()
             except CudaError as error:
                 yield After()
-                yield _refused(name, build, error)
+                yield self._refused(build, error)
                 return
             try:
                 self.driver.synchronize()
@@ -104,7 +101,7 @@ class _OneOrder:
             contents = self.memory.contents()
             if not turn:
                 first, stored = contents, self.memory.changed(contents)
-                self._save(name, number, contents)
+                self._save(number, contents)
                 continue
             for found in self._differences(first, contents):
                 if found.buffer not in unsteady or found.differing > unsteady[found.buffer].differing:
@@ -114,35 +111,35 @@ class _OneOrder:
             self.reference = first
         else:
             differences = tuple(self._differences(self.reference, first))
-        yield Result(Ran(name, build.label, differences, tuple(unsteady.values()), outside, None, us, stored))
+        yield Result(
+            Ran(self.asked.input, build.label, differences, tuple(unsteady.values()), outside, None, us, stored)
+        )
 
     def _kernel(self, build: Build) -> LoadedKernel:
-        if build.label not in self._loaded:
-            try:
-                image = build.path.read_bytes()
-            except OSError as error:
-                raise UsageError(f"{build.path}: {error.strerror}") from None
-            self._loaded[build.label] = LoadedKernel(image, build.entry, self.memory, self.driver)
-        return self._loaded[build.label]
+        try:
+            image = build.path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{build.path}: {error.strerror}") from None
+        self._loaded.append(LoadedKernel(image, build.entry, self.memory, self.driver))
+        return self._loaded[-1]
+
+    def _refused(self, build: Build, error: CudaError) -> Result:
+        return Result(Ran(self.asked.input, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
 
     def _differences(self, reference: list[bytes], other: list[bytes]) -> Iterator[Difference]:
         for number, (a, b) in enumerate(zip(reference, other, strict=True)):
-            found = difference(number, self.order.launch.buffers[number].dtype, a, b)
+            found = difference(number, self.memory.launch.buffers[number].dtype, a, b)
             if found is not None:
                 yield found
 
-    def _save(self, name: str, number: int, contents: list[bytes]) -> None:
-        if self.order.save is not None:
+    def _save(self, number: int, contents: list[bytes]) -> None:
+        if self.asked.save is not None:
             for buffer, data in enumerate(contents):
-                Path(self.order.save, f"{name}-{number}-{buffer}.bin").write_bytes(data)
+                (self.asked.save / f"{self.asked.input}-{number}-{buffer}.bin").write_bytes(data)
 
     def unload(self) -> None:
-        for kernel in self._loaded.values():
+        for kernel in self._loaded:
             kernel.unload()
-
-
-def _refused(name: str, build: Build, error: CudaError) -> Result:
-    return Result(Ran(name, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
 
 
 def main() -> None:
