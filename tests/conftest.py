@@ -63,9 +63,9 @@ def _no_gpu() -> str | None:
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a quick verb may take long enough to say what it does: tests of standard error would see it."""
-    from tritonhook.cli import _progress
+    from tritonhook.cli import _streams
 
-    monkeypatch.setattr(_progress, "DELAY_S", 3600.0)
+    monkeypatch.setattr(_streams, "DELAY_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)

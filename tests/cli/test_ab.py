@@ -16,7 +16,7 @@ from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 import tritonhook
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli import _recording, main
+from tritonhook.cli import _programs, main
 from tritonhook.cli.ab import timed
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
@@ -184,8 +184,8 @@ class Gpus:
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were torch and a GPU."""
-    monkeypatch.setattr(_recording, "find_spec", lambda name: name)
-    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(1))
+    monkeypatch.setattr(_programs, "find_spec", lambda name: name)
+    monkeypatch.setattr(_programs, "Driver", lambda: Gpus(1))
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_is_not_run_where_nothing_could_be_timed(
     torch, gpus, message, tmp_path, plans, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_recording, "find_spec", lambda name: torch)
-    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(gpus))
+    monkeypatch.setattr(_programs, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_programs, "Driver", lambda: Gpus(gpus))
     script = tmp_path / "script.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert main(["ab", str(script)]) == 2
@@ -212,7 +212,7 @@ def test_a_script_is_not_run_where_nothing_could_be_timed(
 
 @pytest.mark.parametrize("target", ["my_kernels:launch", "CAPTURE", "FOLDER"])
 def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(0))
+    monkeypatch.setattr(_programs, "Driver", lambda: Gpus(0))
     monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", lambda path: pytest.fail("launches were timed"))
     named = {"CAPTURE": str(record(captures, "add_kernel")), "FOLDER": str(captures)}
     assert main(["ab", named.get(target, target)]) == 2

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tuned import tuned
 
-from tritonhook.cli import _progress, main
-from tritonhook.cli._tune_progress import tune_progress
+from tritonhook.cli import _streams, main
+from tritonhook.cli.tune import tune_progress
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.tuning.engine import Step
 
@@ -25,7 +25,7 @@ from tritonhook.tuning.engine import Step
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here progress is wanted, and at once."""
-    monkeypatch.setattr(_progress, "DELAY_S", 0.0)
+    monkeypatch.setattr(_streams, "DELAY_S", 0.0)
     monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
 
 
@@ -57,7 +57,7 @@ def test_a_verb_says_what_it_does(
 
 
 def test_the_table_counts(monkeypatch: pytest.MonkeyPatch, slow_ptxas: str, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(_progress, "_AGAIN_S", 0.2)
+    monkeypatch.setattr(_streams, "_AGAIN_S", 0.2)
     assert main(["table", "--ptxas", slow_ptxas, "--json"]) == 0
     counts = [int(n) for n in re.findall(r"(\d+) of 6 done", capsys.readouterr().err)]
     assert counts[0] == 0 and counts == sorted(counts) and counts[-1] > 0
@@ -70,7 +70,7 @@ def test_quick_work_and_quiet_work_say_nothing(
     assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.delenv("TRITONHOOK_QUIET")
-    monkeypatch.setattr(_progress, "DELAY_S", 60.0)
+    monkeypatch.setattr(_streams, "DELAY_S", 60.0)
     assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
     assert capsys.readouterr().err == ""
 

@@ -20,9 +20,9 @@ MISSING = "12.8.1"  # no such ptxas was ever released
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Tool]], None]:
     """An installation without the published ptxas; takes what fetching it does. Nothing is assembled."""
-    monkeypatch.setattr("tritonhook.cli._published.PTXAS", MISSING)
+    monkeypatch.setattr("tritonhook.cli.table.PTXAS", MISSING)
     monkeypatch.setattr("tritonhook.cli.table.measure", lambda *words: iter(()))
-    return lambda fetch: monkeypatch.setattr("tritonhook.cli._published.add_ptxas", fetch)
+    return lambda fetch: monkeypatch.setattr("tritonhook.cli.table.add_ptxas", fetch)
 
 
 def test_the_published_ptxas_is_fetched(lacking, capsys: pytest.CaptureFixture) -> None:

@@ -22,7 +22,7 @@ from triton_kernels import add_kernel, fresh, multiply_kernel
 import tritonhook
 from tritonhook.capture.policy.file import read_entries, write_policy
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli import _recording, main, tune
+from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
 from tritonhook.tuning.engine import tune as tune_kernels
 from tritonhook.tuning.gpu import GpuProcess
@@ -290,8 +290,8 @@ def test_captures_without_launches_say_what_to_do(fake: Any, driver: Any, capsys
 @pytest.mark.parametrize(("torch", "message"), [(None, "torch is not installed"), ("torch", "libcuda")])
 def test_without_torch_or_a_gpu_nothing_is_run(torch, message: str, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_recording, "find_spec", lambda name: torch)
-    monkeypatch.setattr(_recording, "why_no_gpu", lambda: "no libcuda")
+    monkeypatch.setattr(_programs, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_programs, "why_no_gpu", lambda: "no libcuda")
     Path("script.py").write_text("open('ran', 'w')")
     assert message in failing(capsys, "tune", "script.py")
     assert not Path("ran").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tritonhook
-from tritonhook.cli._snapshots import kernels_at
+from tritonhook.cli._inputs import kernels_at
 from tritonhook.snapshot.facts import KernelFacts
 
 Compile = Callable[..., Path]

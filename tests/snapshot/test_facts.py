@@ -8,7 +8,7 @@ import pytest
 
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cli._snapshots import kernels_at
+from tritonhook.cli._inputs import kernels_at
 from tritonhook.errors import CaptureError
 from tritonhook.snapshot.facts import FIGURES, KernelFacts, identity_of
 

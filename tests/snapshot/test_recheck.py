@@ -9,7 +9,7 @@ import pytest
 
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Stage
-from tritonhook.cli._snapshots import kernels_at
+from tritonhook.cli._inputs import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.lab.outcome import Outcome, OutcomeKind

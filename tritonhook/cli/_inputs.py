@@ -1,24 +1,83 @@
-"""Kernels given on the command line: a PTX file, a cubin file, or a capture."""
+"""What the command line names: files, kernels, captures by path or short id, folders of captures."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._captures import no_kernels
-from tritonhook.cli._files import read_bytes
+from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
+from tritonhook.cli._parser import argument, flag
+from tritonhook.cli._streams import working
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
+from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool, is_same_file
+from tritonhook.report.format import count
+from tritonhook.snapshot.captured import Kernels, read_folders
+from tritonhook.snapshot.facts import Identity
+from tritonhook.snapshot.lockfile import is_lock
+
+
+def place(**settings: Any) -> Any:
+    """A field for a positional argument that names a kernel or several, by path or by id."""
+    return argument(_places, **settings)
+
+
+def _places(given: Any) -> Any:
+    return tuple(map(_place, given)) if isinstance(given, tuple) else _place(given)
+
+
+def _place(text: str | None) -> str | None:
+    """The folder of the kernel that an id means, `a1b2c3` or `FOLDER/a1b2c3`; other texts as they are.
+
+    An id without a folder is looked up in the folder that `tritonhook run` writes to by default.
+    """
+    if text is None or Path(text).exists():
+        return text
+    path = Path(text)
+    if is_short_of_id(path.name):
+        raise UsageError(f"{text}: no such file or folder, and too short for an id: give {FEWEST} digits or more")
+    if not is_id(path.name):
+        return text
+    folder = path.parent if len(path.parts) > 1 else Path(default_out())
+    try:
+        record = CaptureFolder.open(folder).find(path.name)
+    except CaptureError as error:
+        raise UsageError(f"{text}: no such file or folder; as an id: {error}") from None
+    if record is None:
+        raise UsageError(
+            f"{text}: no such file or folder, and no kernel in {folder} has an id that begins so; "
+            f"`tritonhook show {folder}` lists them"
+        )
+    return str(folder / "kernels" / record)
+
+
+# --- files and kernels ----------------------------------------------------------------------------
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, or is a lock."""
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    if is_lock(path):
+        raise UsageError(
+            f"{path}: a lock; `tritonhook show {path}` lists its kernels, `tritonhook check {path} CAPTURES` compares "
+            "captures with it"
+        )
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +215,16 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
     return DEFAULT_ARGUMENTS
 
 
-def chosen_ptxas(arguments: argparse.Namespace, inputs: Sequence[Input]) -> Tool:
+def chosen_ptxas(ptxas: str | None, trust: bool, inputs: Sequence[Input]) -> Tool:
     """The ptxas for all inputs: --ptxas, else the one that made a capture or that a cubin names, else the newest.
 
     A program that a capture names by its path runs only with --trust. Raises ToolError.
     """
-    if arguments.ptxas is not None:
-        return find_ptxas(arguments.ptxas)
+    if ptxas is not None:
+        return find_ptxas(ptxas)
     named = ((one.assembler.path if one.assembler is not None else None, one.ptxas) for one in inputs)
     path, version = next((pair for pair in named if any(pair)), (None, None))
-    return recorded_ptxas(path, version, arguments.trust) or find_ptxas()
+    return recorded_ptxas(path, version, trust) or find_ptxas()
 
 
 def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool | None:
@@ -181,8 +240,8 @@ def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool |
     return tool
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trust", action="store_true", help="run the ptxas at the path that a capture names")
+def trust_option() -> Any:
+    return flag(help="run the ptxas at the path that a capture names")
 
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
@@ -190,3 +249,79 @@ def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
     if entry is not None and entry not in {one.entry for one in inputs}:
         names = listed(dict.fromkeys(one.entry for one in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")
+
+
+# --- captures -------------------------------------------------------------------------------------
+
+
+def no_kernels(path: str | Path) -> CaptureError:
+    """The error for a capture folder without kernels."""
+    remedy = f"run a program that compiles some: `tritonhook run --out {path} script.py`"
+    return CaptureError(f"{path}: no kernels were captured; {remedy}")
+
+
+def full_document(capture: Capture) -> dict[str, Any]:
+    """The document of `show --json` of one capture, with the texts of its stages and its machine code."""
+    from tritonhook.report.documents.captures import capture_document
+
+    document = capture_document(capture)
+    document["artifacts"] = {
+        stage.value: text for stage in capture.artifacts if isinstance(text := capture.artifacts[stage], str)
+    }
+    if Stage.CUBIN in capture.artifacts:
+        document |= _code(capture)
+    return document
+
+
+def _code(capture: Capture) -> dict[str, Any]:
+    from tritonhook.cubin.line_info import read_lines
+    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.report.documents.code import CodeListing, code_document
+
+    try:
+        cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
+        kernel = cubin.only_kernel(capture.kernel)
+        sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
+    except (CubinError, ToolError) as error:
+        said = f"{capture.note}; " if capture.note else ""
+        return {"note": f"{said}no machine code is shown: {error}"}
+    return {"code": code_document(CodeListing(sass, read_lines(cubin, sass.kernel), None))}
+
+
+def load_captures(place: Path) -> dict[str, Any]:
+    """The document of a capture folder, or of one capture."""
+    from tritonhook.capture.store import read_capture
+    from tritonhook.report.documents.captures import captures_document
+
+    if (place / "capture.json").exists():
+        return full_document(read_capture(place))
+    return captures_document(CaptureFolder.open(place))
+
+
+def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
+    """The kernels of capture folders, each with its facts. Notes: what the processes that wrote them had to say, such
+    as of kernels that could not be captured, and which kernels are out of date. Raises CaptureError, CubinError or
+    ToolError."""
+    folders = [CaptureFolder.open(path) for path in paths]
+    with working(f"reading the kernels of {' and '.join(paths)}"):
+        found = read_folders(*folders)
+    notes: list[str] = []
+    for path, read in zip(paths, found, strict=True):
+        if not read.kernels:
+            raise no_kernels(path)
+        notes += (f"{path}: {note}" for note in (*read.notes, *outdated_note(read.outdated)))
+    return [read.kernels for read in found], notes
+
+
+def outdated_note(found: Mapping[str, Identity]) -> list[str]:
+    """A note on the kernels that earlier runs left in a folder."""
+    if not found:
+        return []
+    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in found.values())
+    what = f"{count(len(found), 'kernel')} of earlier runs of the same command"
+    return [f"{what}, left out by lock, check and diff: {listed(names)}"]
+
+
+def is_folder(path: str) -> bool:
+    """Whether this is a folder of captures, not of one kernel."""
+    return (Path(path) / "index").is_dir()

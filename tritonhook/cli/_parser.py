@@ -1,15 +1,23 @@
-"""The parser of the command line: errors of one line that name the verb and the option, and help grouped by task."""
+"""The parser of the command line: errors of one line that name the verb and the option, and help grouped by task.
+
+A verb is a module: its docstring is its help, a dataclass `Options` declares its arguments and options, and `run`
+takes one. Or it has ACTIONS, each a Verb.
+"""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 TROUBLE = 2
 _COMMAND = "tritonhook "  # begins a list of commands in a description
+_PTXAS_OPTIONS = ("--options", "--candidate-options")  # whose values begin with a dash
+_Group = TypeVar("_Group", bound="Group")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -56,15 +64,37 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": Help, **settings})
         self._words: Sequence[str] = ()
+        self.rest = ""  # where the words behind -- go; "": nowhere
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Raise an error for words that are left over, here and not in the parser above: this one knows the verb."""
-        self._words = list(args or ())
-        found, extra = super().parse_known_args(args, namespace)
+        words, rest = self._without_rest(list(args or ()))
+        self._words = self._joined(words)
+        found, extra = super().parse_known_args(self._words, namespace)
+        if self.rest:
+            setattr(found, self.rest, rest)
         if extra:
             option = next((word for word in extra if word.startswith("-") and len(word) > 1), None)
             self.error(f"{' '.join(extra)}: not expected here" if option is None else self._unknown(option))
         return found, extra
+
+    def _without_rest(self, words: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
+        """The words before --, and those behind it, which are for the script that the verb runs."""
+        if not self.rest or "--" not in words:
+            return words, None
+        return words[: words.index("--")], tuple(words[words.index("--") + 1 :])
+
+    def _joined(self, words: list[str]) -> list[str]:
+        """Join `--options -O1` to `--options=-O1`: argparse would take the value for another option."""
+        if not self._takes_program():  # there the program may have such options
+            for index in range(len(words) - 2, -1, -1):
+                option, value = words[index : index + 2]
+                if option in _PTXAS_OPTIONS and option in self._option_string_actions and value.startswith("-"):
+                    words[index : index + 2] = [f"{option}={value}"]
+        return words
+
+    def _takes_program(self) -> bool:
+        return any(action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions)
 
     def error(self, message: str) -> NoReturn:
         """Report an error in one line: the usage can fill the screen. An unknown option may be the cause of others."""
@@ -84,9 +114,8 @@ class Parser(argparse.ArgumentParser):
     def _leading_options(self) -> list[str]:
         """The long options among the words; of a verb that takes a program, those before the first other word."""
         words = list(self._words)
-        takes_program = any(action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions)
         end = next((i for i, word in enumerate(words) if word == "--"), len(words))
-        if takes_program:
+        if self._takes_program():
             end = next((i for i, word in enumerate(words) if not word.startswith("-")), end)
         return [word for word in words[:end] if word.startswith("--")]
 
@@ -120,3 +149,145 @@ class TopParser(Parser):
             formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
+
+
+# --- options -------------------------------------------------------------------------------------
+
+_DECLARED = "declared"  # in the metadata of a field
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """How the command line gives a field. names: of an option; none is a positional argument. one_of: options with the
+    same word here exclude each other. convert: makes the field's value, when the verb is about to run."""
+
+    names: tuple[str, ...] | None
+    settings: Mapping[str, Any]
+    one_of: str = ""
+    convert: Callable[[Any], Any] | None = None
+
+
+class Group:
+    """Options of a verb, or of several: a frozen dataclass whose fields say how the command line gives them.
+
+    TITLE: of the group in the help; without one the options stand among the verb's own.
+    """
+
+    TITLE: ClassVar[str] = ""
+
+    def check(self) -> None:
+        """Raise UsageError, before any work, for values that cannot be."""
+
+
+def argument(convert: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
+    """A field for a positional argument of its name; with the settings of `add_argument`."""
+    return field(metadata={_DECLARED: _Declared(None, settings, "", convert)})
+
+
+def option(*names: str, one_of: str = "", **settings: Any) -> Any:
+    """A field for an option: --its-name, or the names given; with the settings of `add_argument`."""
+    return field(metadata={_DECLARED: _Declared(names, settings, one_of)})
+
+
+def flag(*names: str, one_of: str = "", help: str) -> Any:
+    """A field for an option without a value, False if it is not given."""
+    return option(*names, one_of=one_of, action="store_true", help=help)
+
+
+def rest() -> Any:
+    """A field for the words behind --, which are for the script that the verb runs; None without --."""
+    return field(metadata={_DECLARED: _Declared(("--",), {})})
+
+
+def part(kind: type[_Group]) -> _Group:
+    """A field for a group of options that verbs share."""
+    made: Any = field(metadata={_DECLARED: kind})
+    return cast(_Group, made)
+
+
+def add_options(parser: argparse._ActionsContainer, kind: type[Group]) -> None:
+    """Add the arguments and options that the fields of `kind` declare, in their order."""
+    sets: dict[str, argparse._ActionsContainer] = {"": parser}
+    for each in fields(cast(Any, kind)):
+        declared: _Declared | type[Group] = each.metadata[_DECLARED]
+        if isinstance(declared, type):
+            add_options(parser.add_argument_group(declared.TITLE) if declared.TITLE else parser, declared)
+            continue
+        if declared.names == ("--",):
+            cast(Parser, parser).rest = each.name
+            continue
+        if declared.one_of not in sets:
+            sets[declared.one_of] = parser.add_mutually_exclusive_group()
+        if declared.names is None:
+            parser.add_argument(each.name, **declared.settings)
+        else:
+            names = declared.names or (_flag_of(each.name),)
+            sets[declared.one_of].add_argument(*names, dest=each.name, **declared.settings)
+
+
+def from_namespace(kind: type[_Group], found: argparse.Namespace) -> _Group:
+    """Make the options from what was parsed. Raises UsageError for values that cannot be."""
+    values: dict[str, Any] = {}
+    for each in fields(cast(Any, kind)):
+        declared = each.metadata[_DECLARED]
+        if isinstance(declared, type):
+            values[each.name] = from_namespace(declared, found)
+            continue
+        value = getattr(found, each.name)
+        value = tuple(value) if isinstance(value, list) else value
+        values[each.name] = value if declared.convert is None else declared.convert(value)
+    made = kind(**values)
+    made.check()
+    return made
+
+
+def given_options(*groups: Group) -> list[str]:
+    """The options of these groups, without their parts, that do not have their defaults: as they are written."""
+    options = []
+    for group in groups:
+        for each in fields(cast(Any, group)):
+            declared = each.metadata[_DECLARED]
+            if not isinstance(declared, type) and declared.names is not None:
+                value, default = getattr(group, each.name), declared.settings.get("default")
+                if value not in (None, False, ()) and value != default:
+                    options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
+    return options
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# --- verbs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb, or an action of one. text: its help; the first line stands in the list. actions: in place of the rest."""
+
+    name: str
+    text: str
+    options: type[Group] = Group
+    run: Callable[[Any], int] = lambda options: 0
+    actions: tuple[Verb, ...] = ()
+
+
+def verb_in(package: str, name: str) -> Verb:
+    """The verb that a module of the package is."""
+    module = import_module(f"{package}.{name}")
+    text = (module.__doc__ or "").strip()
+    if hasattr(module, "ACTIONS"):
+        return Verb(name, text, actions=module.ACTIONS)
+    return Verb(name, text, module.Options, module.run)
+
+
+def add_verbs(parser: Parser, dest: str, verbs: Iterable[Verb]) -> None:
+    """Let the parser take one of these verbs, whose name goes to `dest`, and the verb to `chosen`."""
+    choices = parser.add_subparsers(dest=dest, metavar=dest.upper(), required=True, parser_class=Parser)
+    for verb in verbs:
+        sub = choices.add_parser(verb.name, help=verb.text.splitlines()[0], description=verb.text)
+        if verb.actions:
+            add_verbs(sub, "action", verb.actions)
+        else:
+            add_options(sub, verb.options)
+            sub.set_defaults(chosen=verb)

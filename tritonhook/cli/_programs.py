@@ -1,4 +1,5 @@
-"""Scripts and programs that a verb runs: their command line, and how to run one to its end."""
+"""Scripts, programs and MODULE:FUNCTION that a verb runs: their command line, and how to run one to its end, also with
+its launches recorded, for ab, verify and tune."""
 
 from __future__ import annotations
 
@@ -7,20 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from tritonhook.errors import UsageError
+from tritonhook.capture.settings import VALUES, make_settings
+from tritonhook.children.environment import capture_environment
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.errors import DeviceError, UsageError
 
 _STDERR = 2
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def script_command(words: list[str], module: bool) -> list[str]:
+def script_command(words: Sequence[str], module: bool) -> list[str]:
     """The command for SCRIPT [ARGUMENTS], for MODULE [ARGUMENTS] if `module`, or for -- PROGRAM [ARGUMENTS].
 
     Raises UsageError if there is no such script or program.
     """
+    words = list(words)
     if words[:1] == ["--"] and not module:
         if len(words) < 2 or shutil.which(words[1]) is None:
             name = words[1] if len(words) > 1 else "nothing after --"
@@ -81,3 +88,49 @@ def _in_foreground() -> bool:
         return False
     finally:
         os.close(terminal)
+
+
+# --- recording launches ---------------------------------------------------------------------------
+
+
+def is_function(target: str) -> bool:
+    return ":" in target and not Path(target).exists()
+
+
+def is_script(target: str) -> bool:
+    return target.endswith(".py")
+
+
+def why_no_gpu() -> str | None:
+    """Why nothing can be launched here; None if there is a GPU. Loads no torch."""
+    try:
+        driver = Driver()
+        driver.init()
+        return None if driver.device_count() else "CUDA_VISIBLE_DEVICES leaves no GPU"
+    except DeviceError as error:
+        return str(error)
+
+
+def why_not_timed() -> str | None:
+    """Why nothing can be timed here; None if there are torch and a GPU. Loads no torch."""
+    return "torch is not installed" if find_spec("torch") is None else why_no_gpu()
+
+
+def record_launches(words: Sequence[str], out: Path, without: str) -> None:
+    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded.
+
+    without: what a failure leaves undone, such as "nothing was timed". Raises UsageError if it fails, or no kernel was
+    seen.
+    """
+    target = words[0]
+    if is_function(target):
+        command = [sys.executable, "-m", "tritonhook.verify.program", target]
+    else:
+        command = script_command(list(words), False)
+    settings = make_settings(out, launches=VALUES)
+    print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
+    code = run_to_end(command, capture_environment(settings, os.environ), stdout_is_ours=True)
+    if code:
+        raise UsageError(f"{target} ended with status {code}: {without}")
+    if not (out / "index").is_dir():
+        raise UsageError(f"{target}: no kernel was seen: Triton was not used")

@@ -5,7 +5,6 @@ An option of the command line comes first, then an environment variable, then th
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,20 +39,6 @@ class Project:
         given["rewrites"] = ", ".join(self.rewrites)
         return {name: value for name, value in given.items() if value}
 
-    def fill_in(self, arguments: argparse.Namespace) -> None:
-        """Give `run` what its command line left out. `out` comes by the environment, to other verbs too."""
-        if arguments.verb == "run":
-            arguments.only = self.only if arguments.only is None else arguments.only
-            if not _changes_kernels(arguments):
-                arguments.policy = self.policy
-            if arguments.policy is None:
-                arguments.ptxas = arguments.ptxas or self.ptxas
-                arguments.rewrite = arguments.rewrite or list(self.rewrites)
-        if arguments.verb == "policy" and arguments.policy is None:
-            arguments.policy = self.policy
-        if arguments.verb == "tune" and arguments.output is None:
-            arguments.output = self.policy
-
     @property
     def variables(self) -> dict[str, str]:
         """The variables that mean the same as settings."""
@@ -70,12 +55,6 @@ class Project:
         finally:
             for name in new:
                 os.environ.pop(name, None)
-
-
-def _changes_kernels(arguments: argparse.Namespace) -> bool:
-    """Whether the command line of `run` says by itself how kernels are changed. A policy does not go with that."""
-    names = ("policy", "ptxas", "options", "rewrite", "prefix", "strip", "strip_word", "to")
-    return any(getattr(arguments, name, None) for name in names)
 
 
 def read_project(start: Path) -> Project:

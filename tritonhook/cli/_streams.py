@@ -1,4 +1,5 @@
-"""Standard output and standard error: text or JSON for results, one line for what went wrong.
+"""Standard output and standard error: text or JSON for results, one line for what went wrong,
+and how far a verb is; and the files that a verb writes.
 
 This is the edge at which foreign text is made safe: `print` and `sys.stderr.write` escape control characters while a
 command runs. What a renderer made, which has escaped its texts and adds colours, is written with write_out and
@@ -9,20 +10,27 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import sys
+import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tritonhook._util import text as texts
+from tritonhook._util.files import write_whole
 from tritonhook._util.text import say, visible
+from tritonhook.cli._parser import Group, flag, option
 from tritonhook.errors import TritonHookError, UsageError
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Result
+    from tritonhook.report.summary import Page, Summary
+
 
 _DEBUG = "TRITONHOOK_DEBUG"
 
@@ -156,3 +164,217 @@ def _sentence(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     text = " ".join(str(error).split())
     return f"internal error: {type(error).__name__}: {text}; please report it ({_DEBUG}=1 shows where it is)"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def near(path: Path) -> Path:
+    """A path as a reader would write it: relative where it lies in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raises UsageError if `write_new` would: for verbs that work for long before they write."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
+    if (path.is_file() or path.is_block_device()) and not force:
+        raise UsageError(f"{path}: exists; pass --force to replace it")
+    if not path.exists() and not _place(path).parent.is_dir():
+        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} does not exist; make it first")
+    if not path.exists() and not os.access(_place(path).parent, os.W_OK):
+        raise UsageError(f"{path}: cannot write: you may not write to the folder {_place(path).parent}")
+
+
+def write_new(path: Path, data: str, force: bool) -> None:
+    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or if it cannot be written.
+
+    A link is followed, and stays. A device or a pipe is written to, not replaced.
+    """
+    check_new(path, force)
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(data)
+        else:
+            write_whole(_place(path), data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _place(path: Path) -> Path:
+    """Where a write to `path` ends, with all links followed."""
+    return Path(os.path.realpath(path))
+
+
+# --- progress -------------------------------------------------------------------------------------
+# What a verb is doing, as soon as it takes longer than a moment. On a terminal it is a bar that goes away; elsewhere a
+# line at the beginning, and further ones while there is a count.
+
+
+DELAY_S = 0.7  # work that takes less is not announced
+_AGAIN_S = 20.0  # between lines where there is no terminal
+_QUIET = "TRITONHOOK_QUIET"
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def working(text: str, total: int | None = None) -> Iterator[Advance]:
+    """Say what is done, if it takes longer than a moment. Gives a function that takes the number of steps done.
+
+    text: e.g. "assembling side a with ptxas 12.8.93". total: the number of steps, if it is known.
+    """
+    if is_quiet():
+        yield lambda steps: None
+        return
+    reporter = (_Bar if sys.stderr.isatty() else _Lines)(visible(text), total)
+    thread = threading.Thread(target=reporter.run, daemon=True)
+    thread.start()
+    try:
+        yield reporter.advance
+    finally:
+        reporter.ended.set()
+        thread.join()
+
+
+def is_quiet() -> bool:
+    """Whether the user wants no such reports."""
+    return bool(os.environ.get(_QUIET))
+
+
+class _Lines:
+    """Reports in lines, for a file or a pipe."""
+
+    def __init__(self, text: str, total: int | None) -> None:
+        self.text, self.total, self.done = text, total, 0
+        self.ended = threading.Event()
+
+    def advance(self, steps: int) -> None:
+        self.done += steps
+
+    def run(self) -> None:
+        wait = DELAY_S
+        while not self.ended.wait(wait):
+            count = "" if self.total is None else f", {self.done:,} of {self.total:,} done"
+            say(f"tritonhook: {self.text}{count} ...")
+            wait = _AGAIN_S if self.total is not None else threading.TIMEOUT_MAX
+
+
+class _Bar(_Lines):
+    """Reports as a bar, which goes away at the end."""
+
+    def run(self) -> None:
+        if self.ended.wait(DELAY_S):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        counted = () if self.total is None else (BarColumn(), MofNCompleteColumn())
+        console = Console(file=unescaped(sys.stderr))
+        with Progress(SpinnerColumn(), text, *counted, TimeElapsedColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(self.text, total=self.total)
+            while not self.ended.wait(0.1):
+                bar.update(task, completed=self.done)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+Document = Callable[[bool], "dict[str, Any] | Result"]
+Show = Callable[["Summary"], None]  # prints a result as text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results(Group):
+    """The output flags. They are the same, and mean the same, for every verb that has a result."""
+
+    TITLE = "output"
+    json: bool = flag(one_of="printed", help="print one JSON document instead of text")
+    markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
+    html: str | None = option(metavar="FILE", help="also write the result to FILE, as one HTML page")
+    save: str | None = option(
+        metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook report`"
+    )
+    force: bool = flag(help="replace files that exist")
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether standard output is for the result: then nothing else may be printed there."""
+        return self.json or self.markdown
+
+    def check(self) -> None:
+        """Raises UsageError, before any work, if the page could not be made or written afterwards."""
+        for path in filter(None, (self.html, self.save)):
+            check_new(Path(path), self.force)
+        if self.html:
+            from tritonhook.report.render.html import check_available
+
+            check_available()
+
+
+def give(options: Results, result: Result | Document, source: str = "", show: Show = show_summary) -> None:
+    """Print the result as asked for, and write its files.
+
+    result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
+    source: the file that the page names as its source. show: prints the result as text.
+    """
+    make = _maker(result)
+    brief = make(False)
+    if options.json:
+        show_json(brief.document())
+    elif options.markdown:
+        from tritonhook.report.render.markdown import render_markdown
+
+        write_out(render_markdown(brief.summary()))
+    else:
+        show(brief.summary())
+    if options.save:
+        with working(f"writing {options.save}"):
+            write_new(Path(options.save), to_json(make(True).document()), options.force)
+        _say_wrote(options.save)
+    if options.html:
+        with working(f"writing {options.html}"):
+            _write_html(options.html, make(True), options.force, source)
+        _say_wrote(options.html)
+
+
+def _maker(result: Result | Document) -> Callable[[bool], Result]:
+    if not callable(result):
+        return lambda full: result
+    return lambda full: made if not isinstance(made := result(full), dict) else cast("Result", _OfDocument(made))
+
+
+@dataclass(frozen=True)
+class _OfDocument:
+    """A result of a kind that has no class yet."""
+
+    values: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return self.values
+
+    def summary(self) -> Summary:
+        from tritonhook.report.kinds import summary_of
+
+        return summary_of(self.values)
+
+    def page(self) -> Page:
+        from tritonhook.report.kinds import page_of
+
+        return page_of(self.values)
+
+
+def _write_html(path: str, result: Result, force: bool, source: str) -> None:
+    """Write a result's page: the one that the saved document gives."""
+    from tritonhook.report.kinds import page_of
+    from tritonhook.report.render.html import render_html
+
+    read_back = json.loads(to_json(result.document()))
+    write_new(Path(path), render_html(page_of(read_back), source), force)
+
+
+def _say_wrote(path: str) -> None:
+    write_out()
+    print(f"wrote {path}", file=sys.stderr)

@@ -8,10 +8,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._progress import is_quiet, working
-from tritonhook.cli._streams import unescaped
+from tritonhook.cli._parser import Group, flag, option
+from tritonhook.cli._streams import is_quiet, unescaped, working
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -37,22 +38,17 @@ def seconds(text: str) -> float:
     return value
 
 
-def add_sweep_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say where ptxas runs, and how long."""
-    parser.add_argument(
-        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
-    )
-    parser.add_argument(
-        "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
-    )
-    parser.add_argument(
-        "--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run"
-    )
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Group):
+    """Where ptxas runs, and how long."""
 
+    jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
+    dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")
+    time_limit: float = option(type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run")
+    no_cache: bool = flag(help="neither read nor write cached results")
 
-def sweep_cache(arguments: argparse.Namespace) -> ResultCache | None:
-    return None if arguments.no_cache else ResultCache()
+    def cache(self) -> ResultCache | None:
+        return None if self.no_cache else ResultCache()
 
 
 def wanted_tools(words: Sequence[str]) -> list[Tool]:
@@ -66,11 +62,11 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
 
 
 @contextlib.contextmanager
-def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
+def running(options: Sweep, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
     """Give two functions: one runs jobs of ptxas, the other is told how many more will come. On a terminal there is a
     progress bar."""
-    limits = Limits(seconds=arguments.time_limit)
-    with _executor(arguments) as (executor, in_flight), _progress() as (advance, expect):
+    limits = Limits(seconds=options.time_limit)
+    with _executor(options) as (executor, in_flight), _progress() as (advance, expect):
 
         def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
             return sweep(jobs, executor, cache, advance, limits, in_flight)
@@ -79,12 +75,12 @@ def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterato
 
 
 @contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | None, int | None]]:
-    if arguments.dask:
-        with dask_executor(arguments.dask) as (executor, in_flight):
+def _executor(options: Sweep) -> Iterator[tuple[Executor | int | None, int | None]]:
+    if options.dask:
+        with dask_executor(options.dask) as (executor, in_flight):
             yield executor, in_flight
     else:
-        yield arguments.jobs, None
+        yield options.jobs, None
 
 
 @contextlib.contextmanager

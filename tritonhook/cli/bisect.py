@@ -11,19 +11,16 @@ trouble, or nothing is known of a kernel under the good or the bad version.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
-from tritonhook.cli._inputs import KernelFile, load_file, load_input
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._snapshots import is_folder, kernels_at
-from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
+from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
+from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
@@ -39,36 +36,43 @@ from tritonhook.snapshot.recheck import Task, all_drawn
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "kernel", metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
-    parser.add_argument("--good", type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
-    parser.add_argument("--bad", type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
-    parser.add_argument("--on", choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
-    parser.add_argument("--entry", metavar="NAME", help="only kernels of this name")
-    parser.add_argument(
+def _version(text: str) -> str:
+    if not is_version(text):
+        raise UsageError(f"--good and --bad: {text!r} is no version of ptxas; give one such as 12.9.86")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    kernel: str = place(metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
+    good: str = option(type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
+    bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
+    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
+    entry: str | None = option(metavar="NAME", help="only kernels of this name")
+    ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
     )
-    parser.add_argument("--all", action="store_true", help="try every version, and show all of them")
-    parser.add_argument("--at-hand", action="store_true", help="take only the versions at hand; fetch none")
-    add_sweep_options(parser)
-    add_results(parser)
+    all: bool = flag(help="try every version, and show all of them")
+    at_hand: bool = flag(help="take only the versions at hand; fetch none")
+    sweep: Sweep = part(Sweep)
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     from tritonhook.report.documents.bisect import bisect_document
 
-    kernels = _kernels(arguments)
+    kernels = _kernels(options)
     tools = _Tools({tool.version: tool for tool in reversed(list(available_ptxas()))})
-    versions = _versions(arguments, tools)
-    searches = [Search(kernel.locked.identity, arguments.on, versions) for kernel in kernels]
-    assemble = _Assemble(kernels, tools, arguments, disassembler() if arguments.on in _COUNTED else None)
-    found = bisect(searches, assemble, frozenset(tools.at_hand), arguments.all)
+    versions = _versions(options, tools)
+    searches = [Search(kernel.locked.identity, options.on, versions) for kernel in kernels]
+    assemble = _Assemble(kernels, tools, options.sweep, disassembler() if options.on in _COUNTED else None)
+    found = bisect(searches, assemble, frozenset(tools.at_hand), options.all)
     notes = [f"fetched ptxas {', '.join(tools.fetched)}"] if tools.fetched else []
     if any(may_draw(search.identity.arch) for search in found):
         notes.append(
             "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes count"
         )
-    give(arguments, lambda full: bisect_document(arguments.kernel, found, arguments.all, notes))
+    give(options.results, lambda full: bisect_document(options.kernel, found, options.all, notes))
     if any(search.first for search in found):
         return 1
     return 2 if any(search.problem for search in found) else 0
@@ -84,15 +88,15 @@ class _Kernel:
     options: tuple[str, ...]
 
 
-def _kernels(arguments: argparse.Namespace) -> list[_Kernel]:
+def _kernels(options: Options) -> list[_Kernel]:
     """The kernels to search for. Raises UsageError if there is none."""
-    own = None if arguments.options is None else tuple(arguments.options.split())
+    own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     found = [
         _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
-        for locked, text in _with_ptx(arguments.kernel, arguments.entry)
+        for locked, text in _with_ptx(options.kernel, options.entry)
     ]
     if not found:
-        raise UsageError(f"{arguments.kernel}: no kernel{f' {arguments.entry}' if arguments.entry else ''} in it")
+        raise UsageError(f"{options.kernel}: no kernel{f' {options.entry}' if options.entry else ''} in it")
     return found
 
 
@@ -150,21 +154,15 @@ class _Tools:
         return self.at_hand[version]
 
 
-def _version(text: str) -> str:
-    if not is_version(text):
-        raise UsageError(f"--good and --bad: {text!r} is no version of ptxas; give one such as 12.9.86")
-    return text
-
-
-def _versions(arguments: argparse.Namespace, tools: _Tools) -> tuple[str, ...]:
+def _versions(options: Options, tools: _Tools) -> tuple[str, ...]:
     """All versions from the good one to the bad one. Raises UsageError for one that there is not."""
-    good, bad = arguments.good, arguments.bad
-    known = set(tools.at_hand) | (set() if arguments.at_hand else set(_released()))
-    for option, version in (("--good", good), ("--bad", bad)):
+    good, bad = options.good, options.bad
+    known = set(tools.at_hand) | (set() if options.at_hand else set(_released()))
+    for given, version in (("--good", good), ("--bad", bad)):
         if version not in known:
-            where = "at hand" if arguments.at_hand else "on the package index"
+            where = "at hand" if options.at_hand else "on the package index"
             near = sorted(known, key=lambda other: _distance(other, version))[:5]
-            raise UsageError(f"{option} {version}: no such version {where}; near it are {listed(near)}")
+            raise UsageError(f"{given} {version}: no such version {where}; near it are {listed(near)}")
     if version_key(good) >= version_key(bad):
         raise UsageError(f"--good {good} --bad {bad}: give the older version as --good, also where it is the worse one")
     between = [it for it in known if version_key(good) <= version_key(it) <= version_key(bad)]
@@ -190,7 +188,7 @@ class _Assemble:
 
     kernels: Sequence[_Kernel]
     tools: _Tools
-    arguments: argparse.Namespace
+    sweep: Sweep
     disassemble: Disassemble | None
 
     def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[Tried]:
@@ -222,7 +220,7 @@ class _Assemble:
             for kernel, (_, version) in zip(kernels, pairs, strict=True)
         ]
         runs = STEADY_RUNS + 1 if draws else 1
-        with running(self.arguments, sweep_cache(self.arguments)) as (go, expect):
+        with running(self.sweep, self.sweep.cache()) as (go, expect):
             expect(runs * len(tasks))
             made = all_drawn(tasks, go, self.disassemble, runs)
         return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]

@@ -10,13 +10,14 @@ A cell is "inline" (with the SASS opcode), "syscall" (a call into the driver), "
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache, wanted_tools
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, give
+from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm
 
@@ -26,46 +27,42 @@ if TYPE_CHECKING:
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--arch",
-        metavar="SM,...|all",
-        help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)",
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    arch: str | None = option(
+        metavar="SM,...|all", help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)"
     )
-    parser.add_argument(
-        "--ptxas", metavar="VERSION,...|all", default="", help="assemble with these (default: the newest at hand)"
-    )
-    parser.add_argument(
-        "--only",
+    ptxas: str = option(metavar="VERSION,...|all", default="", help="assemble with these (default: the newest at hand)")
+    only: str = option(
         metavar="REGEX",
         default="",
         help="only instructions whose group or name has a word that begins with this, e.g. TMA; if there are none, "
         "those with any match",
     )
-    add_sweep_options(parser)
-    add_results(parser)
+    sweep: Sweep = part(Sweep)
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.ptxas.tool import targets
     from tritonhook.report.results.capabilities import Capabilities
 
-    probes = _matching(PROBES, arguments.only)
+    probes = _matching(PROBES, options.only)
     if not probes:
         groups = ", ".join(dict.fromkeys(probe.group for probe in PROBES))
-        raise UsageError(f"--only {arguments.only!r}: no probe matches; the groups are: {groups}")
-    tools = wanted_tools(_words(arguments.ptxas))
-    archs: tuple[str, ...] | None = _words(arguments.arch or "")
+        raise UsageError(f"--only {options.only!r}: no probe matches; the groups are: {groups}")
+    tools = wanted_tools(_words(options.ptxas))
+    archs: tuple[str, ...] | None = _words(options.arch or "")
     if archs == ("all",):
         archs = None
     elif not archs:
         archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
-    cache = sweep_cache(arguments)
-    with running(arguments, cache) as (go, expect):
+    cache = options.sweep.cache()
+    with running(options.sweep, cache) as (go, expect):
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
-    give(arguments, Capabilities.of(matrix))
+    give(options.results, Capabilities.of(matrix))
     return 0
 
 

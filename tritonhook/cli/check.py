@@ -10,16 +10,16 @@ tritonhook check kernels.lock tritonhook-captures --update      # accept what is
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tritonhook.cli._files import check_new
-from tritonhook.cli._results import add_results
-from tritonhook.cli._snapshots import add_fail_on, give_changes, kernels_at
-from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
-from tritonhook.errors import SnapshotError, UsageError
+from tritonhook.cli._inputs import kernels_at
+from tritonhook.cli._parser import Group, argument, flag, option, part
+from tritonhook.cli._streams import Results, check_new, give
+from tritonhook.cli._sweeps import Sweep, running
+from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
@@ -27,65 +27,75 @@ from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.captured import disassembler
-from tritonhook.snapshot.changes import Change, Status, compare
+from tritonhook.snapshot.changes import RULES, Change, Rule, Status, compare, failures, nothing_compared, rules
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lock", help="lock, which `tritonhook lock` wrote")
-    parser.add_argument("captures", nargs="?", help="capture folder (default: assemble the lock's own PTX)")
-    parser.add_argument(
-        "--ptxas", metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
+def fail_on_option() -> Any:
+    return option(
+        type=rules,
+        default=(),
+        metavar="RULE,...",
+        help=f"exit with 1 only if one of these grew or changed: {', '.join(RULES)}; registers+10%% allows 10%% more",
     )
-    parser.add_argument("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
-    parser.add_argument("--update", action="store_true", help="replace what the lock says by the captures")
-    add_fail_on(parser)
-    add_sweep_options(parser)
-    add_results(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    path = Path(arguments.lock)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    lock: str = argument(help="lock, which `tritonhook lock` wrote")
+    captures: str | None = argument(nargs="?", help="capture folder (default: assemble the lock's own PTX)")
+    ptxas: str | None = option(
+        metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
+    )
+    ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
+    update: bool = flag(help="replace what the lock says by the captures")
+    fail_on: tuple[Rule, ...] = fail_on_option()
+    sweep: Sweep = part(Sweep)
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    path = Path(options.lock)
     locked = read_lock(path)
-    if arguments.captures is None:
-        if arguments.update:
+    if options.captures is None:
+        if options.update:
             raise UsageError("--update: give the captures to write to the lock")
-        left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, arguments.ptxas))}
+        left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
         if locked and len(left_out) == len(locked):
             raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
-        tasks = _tasks(arguments, path, [kernel for kernel in locked if kernel.identity not in left_out])
+        tasks = _tasks(options, path, [kernel for kernel in locked if kernel.identity not in left_out])
         notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
         notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
-        changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(arguments, tasks), strict=True)]
+        changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(options, tasks), strict=True)]
         unknown = (kernel for kernel in locked if kernel.identity in left_out)
         changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
         changes.sort(key=lambda change: change.rank)
-        notes += _notes_on_failures(arguments, changes)
-        return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
-    if arguments.ptxas or arguments.options:
+        notes += _notes_on_failures(options, changes)
+        return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes)
+    if options.ptxas or options.ptxas_options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
-    if arguments.update:
+    if options.update:
         check_new(path, force=True)
-    (kernels,), notes = kernels_at(arguments.captures)
-    now = lockable(kernels, () if arguments.update else locked)
+    (kernels,), notes = kernels_at(options.captures)
+    now = lockable(kernels, () if options.update else locked)
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     changes = compare(locked, [kernel for kernel, _ in now])
-    _check_archs(arguments.captures, changes)
-    if not arguments.update:
-        return give_changes(arguments, str(path), arguments.captures, changes, notes)
+    _check_archs(options.captures, changes)
+    if not options.update:
+        return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes)
     write_lock(path, settled(path, locked, now), locked_tests(path))
-    notes.append(f"{path} now holds what is in {arguments.captures}")
-    give_changes(arguments, str(path), arguments.captures, changes, notes, gate=False)
+    notes.append(f"{path} now holds what is in {options.captures}")
+    give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, gate=False)
     return 0
 
 
-def _notes_on_failures(arguments: argparse.Namespace, changes: Sequence[Change]) -> list[str]:
+def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]:
     failed = sum(change.status is Status.FAILED for change in changes)
     if not failed:
         return []
-    if arguments.options is not None:
+    if options.ptxas_options is not None:
         return ["correct --options, or leave it out to take each kernel's own"]
     remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
     return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"]
@@ -111,26 +121,54 @@ def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
     return None
 
 
-def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:
+def _tasks(options: Options, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:
     """The lock's own PTX, to be assembled again."""
     tools: dict[str | None, Tool] = {}
-    options = None if arguments.options is None else tuple(arguments.options.split())
+    given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     tasks = []
     for kernel in locked:
-        wanted = arguments.ptxas or kernel.ptxas
+        wanted = options.ptxas or kernel.ptxas
         if wanted not in tools:
             tools[wanted] = find_ptxas(wanted)
         own = DEFAULT_ARGUMENTS if kernel.options is None else kernel.options
-        tasks.append(Task(kernel, kept_ptx(path, kernel), tools[wanted], own if options is None else options))
+        tasks.append(Task(kernel, kept_ptx(path, kernel), tools[wanted], own if given is None else given))
     return tasks
 
 
-def _rechecked(arguments: argparse.Namespace, tasks: Sequence[Task]) -> list[KernelFacts]:
-    with running(arguments, sweep_cache(arguments)) as (go, expect):
+def _rechecked(options: Options, tasks: Sequence[Task]) -> list[KernelFacts]:
+    with running(options.sweep, options.sweep.cache()) as (go, expect):
         expect(len(tasks))
         return recheck(tasks, go, disassembler())
 
 
-def _assembled_by(arguments: argparse.Namespace) -> str:
-    tool = f"ptxas {find_ptxas(arguments.ptxas).version}" if arguments.ptxas else "the same ptxas"
-    return f"its PTX, assembled by {tool}{f' {arguments.options}' if arguments.options else ''}"
+def _assembled_by(options: Options) -> str:
+    tool = f"ptxas {find_ptxas(options.ptxas).version}" if options.ptxas else "the same ptxas"
+    return f"its PTX, assembled by {tool}{f' {options.ptxas_options}' if options.ptxas_options else ''}"
+
+
+def give_changes(
+    results: Results,
+    wanted: Sequence[Rule],
+    old: str,
+    new: str,
+    changes: Sequence[Change],
+    notes: Sequence[str] = (),
+    gate: bool = True,
+) -> int:
+    """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
+    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it."""
+    from tritonhook.report.documents.snapshot import changes_document
+
+    notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
+    broken = failures(changes, wanted)
+    if blind := nothing_compared(changes):
+        fails = ", so --fail-on fails" if wanted and gate else ""
+        notes.append(f"no kernel is on both sides: nothing was compared{fails}")
+    give(results, lambda full: changes_document(old, new, changes, broken, notes))
+    return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
+
+
+def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
+    """A note on kernels whose spills neither their code nor their PTX tells."""
+    names = list(dict.fromkeys(f"{one.identity.kernel} {one.identity.arch}" for one in kernels if one.ran_again))
+    return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []

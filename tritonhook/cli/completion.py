@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from tritonhook.cli._parser import Group, argument
 from tritonhook.cli._streams import write_out
 
 SHELLS = ("bash", "zsh", "tcsh")
 _NO_FILES = ("REGEX", "NAME", "N", "VERB", "VERSION", "NAME,...", "SM", "KEY", "S", "MS", "SIZE", "R")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    shell: str = argument(choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     import shtab
 
     from tritonhook.cli import parser
@@ -28,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     for action in _arguments(top):
         if action.choices is None and action.nargs != 0 and action.metavar not in _NO_FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab reads it
-    write_out(shtab.complete(top, arguments.shell))
+    write_out(shtab.complete(top, options.shell))
     return 0
 
 

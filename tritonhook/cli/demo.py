@@ -6,11 +6,10 @@ nothing is executed or timed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,9 @@ from tritonhook._util.text import say
 from tritonhook.capture.model import Capture
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
-from tritonhook.cli._progress import working
-from tritonhook.cli._published import HELP, published_ptxas
-from tritonhook.cli._results import add_results, give, is_printed
-from tritonhook.cli._streams import show_summary, write_out
-from tritonhook.cli.table import ROW_NOTES, measured_rows
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, give, show_summary, working, write_out
+from tritonhook.cli.table import HELP, ROW_NOTES, measured_rows, published_ptxas
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import ATTENTION_PUBLISHED, Row
@@ -42,24 +39,23 @@ _COMPILE = {"options": {"ptx_version": 87}}
 _VARIANTS = {"scalar row sum": False, "packed row sum": True}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})"
-    )
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help=HELP)
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
+    ptxas: str | None = option(metavar="VERSION|PATH", help=HELP)
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     if find_spec("triton") is None:
         raise UsageError(
             "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or see "
             "`tritonhook table`, which needs no Triton"
         )
     started = time.monotonic()
-    is_shown = not is_printed(arguments)
-    ptxas, notes = published_ptxas(arguments.ptxas)
-    current, captures = _capture(arguments.out, is_shown)
+    is_shown = not options.results.is_printed
+    ptxas, notes = published_ptxas(options.ptxas)
+    current, captures = _capture(options.out, is_shown)
     for note in notes:
         say(f"tritonhook: {note}")
     toolchain = toolchain_of(ptxas)
@@ -80,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from tritonhook.report.summaries.published import published_summary
 
-    give(arguments, document, show=show)
+    give(options.results, document, show=show)
     return 0
 
 
@@ -159,11 +155,11 @@ def _document(
     from tritonhook.report.documents.names import names_document
     from tritonhook.report.documents.published import table_document
 
-    arguments = captures["scalar row sum"].assembler.arguments or ()
+    ptxas_options = captures["scalar row sum"].assembler.arguments or ()
     return {
         "format": 1,
         "kind": "demo",
         "captures": list(kernel_fields(captures).values()),
-        "comparisons": {t: names_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
+        "comparisons": {t: names_document(c, toolchain.ptxas, ptxas_options, full) for t, c in comparisons.items()},
         "table": table_document(rows, toolchain.ptxas, notes),
     }

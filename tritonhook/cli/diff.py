@@ -16,7 +16,6 @@ length, one of them is assembled under a control name as long as the other's: th
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,18 +25,20 @@ from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
-    add_trust,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
+    is_folder,
+    kernels_at,
     load_file,
     load_input,
     load_pair,
+    place,
+    trust_option,
 )
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._snapshots import add_fail_on, give_changes, is_folder, kernels_at
+from tritonhook.cli._parser import Group, flag, given_options, option, part
+from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli.check import fail_on_option, give_changes
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
@@ -46,40 +47,44 @@ from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
+from tritonhook.snapshot.changes import Rule
 from tritonhook.snapshot.changes import compare as compare_facts
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "a", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    add_place(parser, "b", nargs="?", help="as for a; leave it out with --rewrite")
-    parser.add_argument(
-        "--rewrite", choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
-    )
-    add_tool_options(parser)
-    parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
-    add_fail_on(parser)
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class ToolOptions(Group):
+    """Which kernel, which ptxas and its options: for diff and ab."""
 
-
-def add_tool_options(parser: argparse.ArgumentParser) -> None:
-    """The options that choose kernel, ptxas and its options; shared by diff and ab."""
-    parser.add_argument("--entry", metavar="NAME|A:B", help="the kernel, if there are several; A:B: one name a side")
-    parser.add_argument(
-        "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
+    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: one name a side")
+    ptxas: str | None = option(
+        metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
-    add_trust(parser)
-    parser.add_argument(
+    trust: bool = trust_option()
+    ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.b is not None and arguments.entry is None and _are_folders(arguments.a, arguments.b):
-        return _compare_folders(arguments)
-    if arguments.fail_on:
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    a: str = place(help="PTX file, cubin, capture folder, or a captured kernel or its id")
+    b: str | None = place(nargs="?", help="as for a; leave it out with --rewrite")
+    rewrite: str | None = option(
+        choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
+    )
+    tool: ToolOptions = part(ToolOptions)
+    no_control: bool = flag(help="compare names of different length as they are")
+    fail_on: tuple[Rule, ...] = fail_on_option()
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    if options.b is not None and options.tool.entry is None and _are_folders(options.a, options.b):
+        return _compare_folders(options, options.b)
+    if options.fail_on:
         raise UsageError("--fail-on: only for two capture folders")
-    files = _files(arguments)
-    return _compare_kernels(arguments) if files is None else _compare_modules(arguments, files)
+    files = _files(options)
+    return _compare_kernels(options) if files is None else _compare_modules(options, files)
 
 
 def _are_folders(*sides: str) -> bool:
@@ -87,25 +92,21 @@ def _are_folders(*sides: str) -> bool:
     return any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
 
 
-def _files(arguments: argparse.Namespace) -> list[KernelFile] | None:
+def _files(options: Options) -> list[KernelFile] | None:
     """Two files to compare kernel by kernel; None where one kernel is compared."""
-    if (
-        arguments.entry is not None
-        or arguments.b is None
-        or any(Path(it).is_dir() for it in (arguments.a, arguments.b))
-    ):
+    if options.tool.entry is not None or options.b is None or any(Path(it).is_dir() for it in (options.a, options.b)):
         return None
-    files = [load_file(path) for path in (arguments.a, arguments.b)]
+    files = [load_file(path) for path in (options.a, options.b)]
     return files if all(len(file.kernels) > 1 for file in files) else None
 
 
-def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile]) -> int:
+def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
     from tritonhook.compare.modules import diff_modules
 
     inputs = [file.kernel(file.kernels[0]) for file in files]
     notes: list[str] = []
     with working("assembling both sides"):
-        a, b = (_side(number, given.entry, inputs, arguments, notes) for number, given in enumerate(inputs))
+        a, b = (_side(number, given.entry, inputs, options, notes) for number, given in enumerate(inputs))
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
         result = diff_modules(a.cubin, b.cubin, reading_toolchain())
@@ -113,20 +114,18 @@ def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile])
     if any(len(kernel.a) != len(kernel.b) for kernel in result.kernels):
         notes.append("names differ in length, which by itself moves string tables and alignment")
     if not result.kernels:
-        raise UsageError(
-            f"{arguments.a} and {arguments.b} have no kernel in common; compare two of them with --entry A:B"
-        )
+        raise UsageError(f"{options.a} and {options.b} have no kernel in common; compare two of them with --entry A:B")
     from tritonhook.report.documents.modules import modules_document
 
-    give(arguments, lambda full: modules_document(result, a.ptxas, b.ptxas) | {"notes": notes})
+    give(options.results, lambda full: modules_document(result, a.ptxas, b.ptxas) | {"notes": notes})
     return 0 if result.identical_code else 1
 
 
-def _compare_kernels(arguments: argparse.Namespace) -> int:
-    inputs = _inputs(arguments)
-    names, notes = _names(inputs, arguments.no_control)
+def _compare_kernels(options: Options) -> int:
+    inputs = _inputs(options)
+    names, notes = _names(inputs, options.no_control)
     with working("assembling both sides"):
-        a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
+        a, b = (_side(number, name, inputs, options, notes) for number, name in enumerate(names))
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
         result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
@@ -140,34 +139,34 @@ def _compare_kernels(arguments: argparse.Namespace) -> int:
         found = diff_document(result, a.ptxas, b.ptxas, a.ptx, b.ptx, own) | {"notes": notes}
         return found | {"code": diff_code(result, a.ptx, b.ptx)} if full else found
 
-    give(arguments, document)
+    give(options.results, document)
     return 0 if result.identical_code else 1
 
 
-def _compare_folders(arguments: argparse.Namespace) -> int:
+def _compare_folders(options: Options, b: str) -> int:
     """Compare all kernels of two capture folders as they were compiled."""
-    if given := [name for name in ("rewrite", "ptxas", "options", "no_control", "trust") if getattr(arguments, name)]:
-        raise UsageError(f"--{given[0].replace('_', '-')}: not for two capture folders, which are compared as they are")
-    sides, notes = kernels_at(arguments.a, arguments.b)
+    if idle := [name for name in given_options(options, options.tool) if name != "--fail-on"]:
+        raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
+    sides, notes = kernels_at(options.a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
-    return give_changes(arguments, arguments.a, arguments.b, compare_facts(old, new), notes)
+    return give_changes(options.results, options.fail_on, options.a, b, compare_facts(old, new), notes)
 
 
-def _inputs(arguments: argparse.Namespace) -> list[Input]:
+def _inputs(options: Options) -> list[Input]:
     """Both kernels: two that are named, or one and what a rewrite makes of it."""
-    if (arguments.b is None) == (arguments.rewrite is None):
+    if options.b is not None and options.rewrite is None:
+        return load_pair(options.a, options.b, options.tool.entry)
+    if options.b is not None or options.rewrite is None:
         raise UsageError("give two kernels, or one and --rewrite NAME")
-    if arguments.b is not None:
-        return load_pair(arguments.a, arguments.b, arguments.entry)
-    a = load_input(arguments.a, arguments.entry)
-    check_entry(arguments.entry, [a])
+    a = load_input(options.a, options.tool.entry)
+    check_entry(options.tool.entry, [a])
     if a.ptx is None:
-        raise UsageError(f"{arguments.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
-    ptx, _ = rewrite_by_name(a.ptx, arguments.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
-    tool = chosen_ptxas(arguments, [a])
-    if reason := Rewrites((REWRITES[arguments.rewrite],)).why_not(tool.version):
+        raise UsageError(f"{options.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
+    ptx, _ = rewrite_by_name(a.ptx, options.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
+    tool = chosen_ptxas(options.tool.ptxas, options.tool.trust, [a])
+    if reason := Rewrites((REWRITES[options.rewrite],)).why_not(tool.version):
         raise UsageError(reason)
-    return [a, replace(a, label=f"{a.label} after {arguments.rewrite}", ptx=ptx, cubin=None)]
+    return [a, replace(a, label=f"{a.label} after {options.rewrite}", ptx=ptx, cubin=None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +226,10 @@ def _options(given: Input) -> Sequence[str] | None:
     return None if given.assembler is None else given.assembler.options
 
 
-def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.Namespace, notes: list[str]) -> _Side:
+def _side(number: int, name: str, inputs: Sequence[Input], options: Options, notes: list[str]) -> _Side:
     """The cubin of one input under a name, assembled if need be. Adds a note if it is assembled."""
     given = inputs[number]
-    chosen = arguments.ptxas is not None or arguments.options is not None
+    chosen = options.tool.ptxas is not None or options.tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)
     ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
     if ptx is None or not (assemble or name != given.entry):
@@ -238,11 +237,11 @@ def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.N
         return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
-    ptxas = chosen_ptxas(arguments, sources)
-    options = chosen_arguments(arguments.options, sources)
-    notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
-    cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin
-    return _Side(name, cubin, ptxas.version, options, ptx.text)
+    ptxas = chosen_ptxas(options.tool.ptxas, options.tool.trust, sources)
+    arguments = chosen_arguments(options.tool.ptxas_options, sources)
+    notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(arguments)}")
+    cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, arguments).cubin
+    return _Side(name, cubin, ptxas.version, arguments, ptx.text)
 
 
 def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:

@@ -6,15 +6,18 @@ tritonhook help mem predict
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+
+from tritonhook.cli._parser import Group, argument
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="VERB", help="a verb, and an action of it")
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    words: tuple[str, ...] = argument(nargs="*", metavar="VERB", help="a verb, and an action of it")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     from tritonhook.cli import parser
 
-    parser().parse_args([*arguments.words, "--help"])
+    parser().parse_args([*options.words, "--help"])
     return 0

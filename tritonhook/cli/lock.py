@@ -11,32 +11,35 @@ the lock, so that `tritonhook check` can assemble it with another ptxas, without
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
-from tritonhook.cli._files import check_new
-from tritonhook.cli._snapshots import kernels_at, spills_note
+from tritonhook.cli._inputs import kernels_at
+from tritonhook.cli._parser import Group, argument, flag, option
+from tritonhook.cli._streams import check_new
+from tritonhook.cli.check import spills_note
 from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import write_lock
 from tritonhook.snapshot.recheck import lockable
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("captures", help="capture folder")
-    parser.add_argument(
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    captures: str = argument(help="capture folder")
+    output: str = option(
         "-o", "--output", default="kernels.lock", metavar="FILE", help="write the lock here (default: kernels.lock)"
     )
-    parser.add_argument("--force", action="store_true", help="replace a lock that exists")
+    force: bool = flag(help="replace a lock that exists")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    out = Path(arguments.output)
-    check_new(out, arguments.force)
-    (kernels,), notes = kernels_at(arguments.captures)
-    found = lockable(kernels)
-    write_lock(out, found)
-    kept = sum(ptx is not None for _, ptx in found)
-    print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
-    for note in (*notes, *spills_note(locked for locked, _ in found)):
+def run(options: Options) -> int:
+    out = Path(options.output)
+    check_new(out, options.force)
+    (kernels,), notes = kernels_at(options.captures)
+    locked = lockable(kernels)
+    write_lock(out, locked)
+    kept = sum(ptx is not None for _, ptx in locked)
+    print(f"wrote {out}: {count(len(locked), 'kernel')}; {out}.d has the PTX of {kept:,}")
+    for note in (*notes, *spills_note(facts for facts, _ in locked)):
         print(f"- {note}")
     return 0

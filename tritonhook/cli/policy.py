@@ -10,51 +10,59 @@ stale, or cannot be applied here.
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.capture.policy.file import USUAL_NAME
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
+from tritonhook.cli._inputs import outdated_note
+from tritonhook.cli._parser import Group, Verb, argument, part
+from tritonhook.cli._project import read_project
+from tritonhook.cli._streams import Results, give
+from tritonhook.cli._sweeps import Sweep, running
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    showing = actions.add_parser("show", help="list the kernels, their levers and gains, and what can be applied here")
-    showing.add_argument("policy", nargs="?", help=f"policy file (default: that of pyproject.toml, else {USUAL_NAME})")
-    add_results(showing)
-    checking = actions.add_parser("check", help="compare its entries with captured kernels: which are stale?")
-    checking.add_argument("policy", help="policy file")
-    checking.add_argument("captures", help="capture folder")
-    add_sweep_options(checking)
-    add_results(checking)
+@dataclass(frozen=True, kw_only=True)
+class Show(Group):
+    policy: str | None = argument(nargs="?", help=f"policy file (default: that of pyproject.toml, else {USUAL_NAME})")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def _show(options: Show) -> int:
     from tritonhook.report.results.policy import Policy
     from tritonhook.tuning.policy_check import entries_here
 
-    if arguments.action == "check":
-        return _check(arguments)
-    path = arguments.policy or USUAL_NAME
-    found = entries_here(Path(path))
-    give(arguments, Policy.of(path, None, found), path)
+    path = options.policy or read_project(Path.cwd()).policy or USUAL_NAME
+    entries = entries_here(Path(path))
+    give(options.results, Policy.of(path, None, entries), path)
     return 0
 
 
-def _check(arguments: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Check(Group):
+    policy: str = argument(help="policy file")
+    captures: str = argument(help="capture folder")
+    sweep: Sweep = part(Sweep)
+    results: Results = part(Results)
+
+
+def _check(options: Check) -> int:
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.cli._snapshots import outdated_note
     from tritonhook.report.results.policy import Policy
     from tritonhook.snapshot.captured import outdated
     from tritonhook.tuning.policy_check import against_captures
 
-    folder = CaptureFolder.open(Path(arguments.captures))
+    folder = CaptureFolder.open(Path(options.captures))
     # What an earlier run left would count as having a lever, or as being for an entry.
     left_out = outdated(folder)
     captures = [folder.capture(record) for record in folder.records if record not in left_out]
-    with running(arguments, sweep_cache(arguments)) as (go, _):
-        found = against_captures(Path(arguments.policy), captures, go)
-    notes = [f"{arguments.captures}: {note}" for note in outdated_note(left_out)]
-    give(arguments, Policy.of(arguments.policy, arguments.captures, found, notes), arguments.policy)
-    return int(any(one.state.is_trouble for one in found))
+    with running(options.sweep, options.sweep.cache()) as (go, _):
+        entries = against_captures(Path(options.policy), captures, go)
+    notes = [f"{options.captures}: {note}" for note in outdated_note(left_out)]
+    give(options.results, Policy.of(options.policy, options.captures, entries, notes), options.policy)
+    return int(any(entry.state.is_trouble for entry in entries))
+
+
+ACTIONS = (
+    Verb("show", "list the kernels, their levers and gains, and what can be applied here", Show, _show),
+    Verb("check", "compare its entries with captured kernels: which are stale?", Check, _check),
+)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
-from tritonhook.cli._places import add_place
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._sweeps import Expect, add_sweep_options, running, sweep_cache, wanted_tools
+from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input, place
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, give
+from tritonhook.cli._sweeps import Expect, Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.minimise import Trigger, minimise
@@ -47,45 +47,6 @@ _MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about 
 _OWN_NAME = "kernel"  # of generated kernels
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(
-        parser, "files", nargs="*", metavar="FILE", help="PTX file, capture folder, or a captured kernel or its id"
-    )
-    parser.add_argument("--entry", metavar="NAME", help="the kernel, if there are several")
-    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="also probe generated kernels")
-    parser.add_argument(
-        "--shapes",
-        type=_words,
-        default=SHAPES,
-        metavar="NAME,...",
-        help=f"shapes of the generated kernels: {','.join(SHAPES)}",
-    )
-    parser.add_argument(
-        "--names",
-        type=_words,
-        metavar="NAME,...",
-        help="try these names instead of the usual ones; * stands for the kernel's own name, and .pragma is the kernel "
-        'with .pragma "mma_throughput", for ptxas 13.3 and newer',
-    )
-    parser.add_argument(
-        "--ptxas",
-        type=_words,
-        default=(),
-        metavar="all|VERSION,...",
-        help="assemble with these (default: the newest at hand)",
-    )
-    parser.add_argument(
-        "--arch", type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
-    )
-    parser.add_argument(
-        "-O", dest="levels", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
-    )
-    parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
-    parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
-    add_sweep_options(parser)
-    add_results(parser)
-
-
 def _words(text: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
@@ -93,44 +54,77 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-def run(arguments: argparse.Namespace) -> int:
-    kernels = [*_from_files(arguments), *_from_families(arguments)]
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    files: tuple[str, ...] = place(
+        nargs="*", metavar="FILE", help="PTX file, capture folder, or a captured kernel or its id"
+    )
+    entry: str | None = option(metavar="NAME", help="the kernel, if there are several")
+    families: tuple[str, ...] | None = option(type=_words, metavar="all|NAME,...", help="also probe generated kernels")
+    shapes: tuple[str, ...] = option(
+        type=_words, default=SHAPES, metavar="NAME,...", help=f"shapes of the generated kernels: {','.join(SHAPES)}"
+    )
+    names: tuple[str, ...] | None = option(
+        type=_words,
+        metavar="NAME,...",
+        help="try these names instead of the usual ones; * stands for the kernel's own name, and .pragma is the kernel "
+        'with .pragma "mma_throughput", for ptxas 13.3 and newer',
+    )
+    ptxas: tuple[str, ...] = option(
+        type=_words, default=(), metavar="all|VERSION,...", help="assemble with these (default: the newest at hand)"
+    )
+    arch: tuple[str, ...] = option(
+        type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
+    )
+    levels: tuple[str, ...] = option(
+        "-O", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
+    )
+    ptxas_options: str | None = option(
+        "--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)"
+    )
+    minimise: str | None = option(metavar="NAME", help="find the part of this name that changes the code")
+    sweep: Sweep = part(Sweep)
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    kernels = [*_from_files(options), *_from_families(options)]
     if not kernels:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
-    tools = wanted_tools(arguments.ptxas)
-    check_targets(arguments.arch, tools)
-    cache = sweep_cache(arguments)
-    with running(arguments, cache) as (go, expect):
+    tools = wanted_tools(options.ptxas)
+    check_targets(options.arch, tools)
+    cache = options.sweep.cache()
+    with running(options.sweep, cache) as (go, expect):
         expect(len(tools))
         newest = newest_versions(tools, go)
-        chosen = list(setups(kernels, tools, arguments.arch, arguments.levels, newest))
+        chosen = list(setups(kernels, tools, options.arch, options.levels, newest))
         if not chosen:
             known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
-            raise UsageError(
-                f"no kernel for {', '.join(arguments.arch)}; the chosen families are for {', '.join(known)}"
-            )
-        if arguments.minimise is not None:
-            if arguments.minimise == PRAGMA:
+            raise UsageError(f"no kernel for {', '.join(options.arch)}; the chosen families are for {', '.join(known)}")
+        if options.minimise is not None:
+            if options.minimise == PRAGMA:
                 raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
             found, silent = {}, list[Cell]()
             for setup in chosen:
-                (cell,) = probe([setup], [arguments.minimise], go, expect=expect)
+                (cell,) = probe([setup], [options.minimise], go, expect=expect)
                 if cell.verdict is NameVerdict.NO_ANSWER:
                     silent.append(cell)
                 else:
-                    found[setup.key] = minimal_trigger(setup, arguments.minimise, go, expect)
-            return _show_triggers(found, silent, arguments)
-        templates = arguments.names or (*DEFAULT_NAMES, PRAGMA)
+                    found[setup.key] = minimal_trigger(setup, options.minimise, go, expect)
+            return _show_triggers(found, silent, options.minimise, options.results)
+        templates = options.names or (*DEFAULT_NAMES, PRAGMA)
         names = [template for template in templates if template != PRAGMA]
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
         cells = list(probe(chosen, names, go, find_nvdisasm(), expect, cache)) if names else []
         cells += probe(with_pragma, [PRAGMA], go, find_nvdisasm(), expect, cache)
-        codes = _codes(cells, [*chosen, *with_pragma], go, expect) if arguments.html or arguments.save else {}
+        codes = (
+            _codes(cells, [*chosen, *with_pragma], go, expect) if options.results.html or options.results.save else {}
+        )
     order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
     cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
     from tritonhook.report.documents.probe import probe_document
 
-    give(arguments, lambda full: probe_document(cells, codes if full else None) | {"notes": notes})
+    give(options.results, lambda full: probe_document(cells, codes if full else None) | {"notes": notes})
     verdicts = {cell.verdict for cell in cells}
     return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
 
@@ -182,34 +176,36 @@ def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambd
     return minimise(fill_in(template, setup.entry), changes)
 
 
-def _show_triggers(found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], arguments: argparse.Namespace) -> int:
+def _show_triggers(
+    found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], template: str, results: Results
+) -> int:
     """silent: cells of setups in which ptxas assembles nothing."""
     from tritonhook.report.documents.probe import triggers_document
 
-    give(arguments, lambda full: triggers_document(found, silent, arguments.minimise))
+    give(results, lambda full: triggers_document(found, silent, template))
     return 1 if any(found.values()) else 0 if found else 2
 
 
-def _from_files(arguments: argparse.Namespace) -> Iterator[Kernel]:
-    sides = [load_input(path, arguments.entry) for path in arguments.files]
-    check_entry(arguments.entry, sides) if sides else None
+def _from_files(options: Options) -> Iterator[Kernel]:
+    sides = [load_input(path, options.entry) for path in options.files]
+    check_entry(options.entry, sides) if sides else None
     for side in sides:
         if side.ptx is None:
             raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")
-        options = chosen_arguments(arguments.options, [side])
-        yield Kernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, options)
+        ptxas_options = chosen_arguments(options.ptxas_options, [side])
+        yield Kernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, ptxas_options)
 
 
-def _from_families(arguments: argparse.Namespace) -> Iterator[Kernel]:
+def _from_families(options: Options) -> Iterator[Kernel]:
     known = {family.name: family for family in FAMILIES}
-    names = known if arguments.families == ("all",) else arguments.families or ()
+    names = known if options.families == ("all",) else options.families or ()
     for name in names:
         if name not in known:
             raise UsageError(f"--families {name}: no such family; there are: {', '.join(known)}")
-        for shape in arguments.shapes:
+        for shape in options.shapes:
             if shape not in SHAPES:
                 raise UsageError(f"--shapes {shape}: no such shape; there are: {', '.join(SHAPES)}")
-            yield family_kernel(known[name], shape, tuple((arguments.options or "-v").split()))
+            yield family_kernel(known[name], shape, tuple((options.ptxas_options or "-v").split()))
 
 
 def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> Kernel:

@@ -12,76 +12,79 @@ captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._parser import Group, Verb, argument, flag, part
+from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions, tools_folder
 from tritonhook.ptxas.tool import Tool
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list the ptxas versions that can be used")
-    listing.add_argument("--available", action="store_true", help="list the versions that `ptxas add` can fetch")
-    add_results(listing)
-    adding = actions.add_parser("add", help="fetch one version's wheel and keep its ptxas")
-    adding.add_argument("version", help="a full version, e.g. 12.8.93 or 13.5.37")
-    add_results(adding)
-    for action, text in (
-        ("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real"),
-        ("uninstall", "put the original back"),
-        ("status", "whether the wrapper is installed, and what it could not keep"),
-    ):
-        sub = actions.add_parser(action, help=text)
-        sub.add_argument("path", nargs="?", help="a ptxas or its folder (default: the CUDA toolkit's)")
-        add_results(sub)
+@dataclass(frozen=True, kw_only=True)
+class List(Group):
+    available: bool = flag(help="list the versions that `ptxas add` can fetch")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    actions = {"add": _add, "list": _list, "install": _install, "uninstall": _install, "status": _status}
-    return actions[arguments.action](arguments)
-
-
-def _install(arguments: argparse.Namespace) -> int:
-    target = find_target(arguments.path)
-    done = install(target) if arguments.action == "install" else uninstall(target)
-    give(arguments, lambda full: _describe_target(target) | {"done": done})
+def _list(options: List) -> int:
+    tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
+    document = {"format": 1, "kind": "ptxas list", "ptxas": [_describe(tool) for tool in tools]}
+    document |= {"folder": str(tools_folder()), "available": _released() if options.available else None}
+    give(options.results, lambda full: document)
     return 0
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    target, log = find_target(arguments.path), log_file()
-    lost = troubles(log)
-    found = {"done": target.state.value, "troubles": lost, "log": str(log)}
-    give(arguments, lambda full: _describe_target(target) | found)
+@dataclass(frozen=True, kw_only=True)
+class Add(Group):
+    version: str = argument(help="a full version, e.g. 12.8.93 or 13.5.37")
+    results: Results = part(Results)
+
+
+def _add(options: Add) -> int:
+    with working(f"fetching ptxas {options.version} (about 30 MB)"):
+        tool = _fetched(options.version)
+    give(options.results, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
+    return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper(Group):
+    path: str | None = argument(nargs="?", help="a ptxas or its folder (default: the CUDA toolkit's)")
+    results: Results = part(Results)
+
+
+def _install(options: Wrapper) -> int:
+    return _changed(options, install)
+
+
+def _uninstall(options: Wrapper) -> int:
+    return _changed(options, uninstall)
+
+
+def _changed(options: Wrapper, change: Callable[[InstallTarget], str]) -> int:
+    target = find_target(options.path)
+    done = change(target)
+    give(options.results, lambda full: _describe_target(target) | {"done": done})
+    return 0
+
+
+def _status(options: Wrapper) -> int:
+    target, log = find_target(options.path), log_file()
+    state = {"done": target.state.value, "troubles": troubles(log), "log": str(log)}
+    give(options.results, lambda full: _describe_target(target) | state)
     return 0
 
 
 def _describe_target(target: InstallTarget) -> dict[str, Any]:
     state = target.state.name.lower()
     return {"format": 1, "kind": "installed", "what": "ptxas wrapper", "path": str(target.path), "state": state}
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
-    document = {"format": 1, "kind": "ptxas list", "ptxas": [_describe(tool) for tool in tools]}
-    document |= {"folder": str(tools_folder()), "available": _released() if arguments.available else None}
-    give(arguments, lambda full: document)
-    return 0
-
-
-def _add(arguments: argparse.Namespace) -> int:
-    with working(f"fetching ptxas {arguments.version} (about 30 MB)"):
-        tool = _fetched(arguments.version)
-    give(arguments, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
-    return 0
 
 
 def _released() -> list[str]:
@@ -102,3 +105,12 @@ def _fetched(version: str) -> Tool:
 
 def _describe(tool: Tool) -> dict[str, str]:
     return {"version": tool.version, "source": tool.source, "path": str(tool.path)}
+
+
+ACTIONS = (
+    Verb("list", "list the ptxas versions that can be used", List, _list),
+    Verb("add", "fetch one version's wheel and keep its ptxas", Add, _add),
+    Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Wrapper, _install),
+    Verb("uninstall", "put the original back", Wrapper, _uninstall),
+    Verb("status", "whether the wrapper is installed, and what it could not keep", Wrapper, _status),
+)

@@ -8,61 +8,96 @@ tritonhook rename in.ptx --rewrite mma-throughput -o out.ptx
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.settings import rewrite_by_name
+from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.capture.store import read_capture
-from tritonhook.cli._files import read_bytes, write_new
-from tritonhook.cli._places import add_place
-from tritonhook.cli._renames import add_rename, add_rewrite, check_mapping, wanted_rename
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._streams import write_out
-from tritonhook.errors import UsageError
+from tritonhook.cli._inputs import place, read_bytes
+from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._streams import Results, give, write_new, write_out
+from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
+from tritonhook.rename import TRIGGER, Rename, make_rename
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "ptx", help="PTX file, or captured kernel or its id")
-    add_rename(parser)
-    add_rewrite(parser, "rewrite kernels, after a rename")
-    parser.add_argument("--entry", metavar="NAME", help="change only this kernel (default: all)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class RenameOptions(Group):
+    """How kernels are renamed: for rename, ab and run."""
+
+    prefix: str | None = option(help='put this in front of kernel names, e.g. "cutlass_"')
+    strip: bool = flag(one_of="words", help=f'remove "{TRIGGER}" from names')
+    strip_word: str | None = option(one_of="words", metavar="WORD", help="remove this word from names")
+    to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
+
+    def wanted(self) -> Rename | None:
+        """The rename that the options ask for; None if they ask for none. Raises UsageError."""
+        pairs = [item.partition("=") for item in self.to]
+        if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
+            raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
+        if "" in (self.prefix, self.strip_word):
+            raise UsageError(f"{'--prefix' if self.prefix == '' else '--strip-word'} '': give at least one letter")
+        strip = self.strip_word or self.strip
+        if pairs and (self.prefix or strip):
+            raise UsageError("--to names kernels exactly; do not combine it with --prefix or --strip")
+        if pairs:
+            return make_rename({old: new for old, _, new in pairs})
+        return make_rename(self.prefix, strip)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    rename = wanted_rename(arguments)
-    if rename is None and not arguments.rewrite:
+def rewrite_option(what: str) -> Any:
+    """A field for --rewrite NAME, which may be repeated. what: what it does, for the help."""
+    return option(
+        action="append",
+        default=[],
+        choices=REWRITES,
+        metavar="NAME",
+        help=f"{what}: {' or '.join(REWRITES)}; may be repeated",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    ptx: str = place(help="PTX file, or captured kernel or its id")
+    rename: RenameOptions = part(RenameOptions)
+    rewrite: tuple[str, ...] = rewrite_option("rewrite kernels, after a rename")
+    entry: str | None = option(metavar="NAME", help="change only this kernel (default: all)")
+    output: str | None = option("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    rename = options.rename.wanted()
+    if rename is None and not options.rewrite:
         raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
-    ptx = _read(Path(arguments.ptx))
+    ptx = _read(Path(options.ptx))
     if not ptx.entries:
-        raise UsageError(f"{arguments.ptx}: no kernel (.entry) in it, only functions; there is nothing to change")
-    chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
+        raise UsageError(f"{options.ptx}: no kernel (.entry) in it, only functions; there is nothing to change")
+    chosen = ptx.entries if options.entry is None else (ptx.only_entry(options.entry),)
     names: dict[str, str] = {}
     if rename is not None:
-        check_mapping(rename, ptx, arguments.ptx)
+        check_mapping(rename, ptx, options.ptx)
         names = rename.new_names(chosen)
     changes = ptx.entry_changes(names)
     renamed = ptx.substitute(changes)
-    entries = None if arguments.entry is None else tuple(names.get(name, name) for name in chosen)
+    entries = None if options.entry is None else tuple(names.get(name, name) for name in chosen)
     remarks: list[str] = []
-    for name in arguments.rewrite:
+    for name in options.rewrite:
         renamed, said = rewrite_by_name(renamed, name, entries)
         remarks += said
-    if arguments.output:
-        write_new(Path(arguments.output), renamed.text, arguments.force)
+    if options.output:
+        write_new(Path(options.output), renamed.text, options.results.force)
     tokens = ptx.uses(*changes)
-    document = {"format": 1, "kind": "rename", "file": arguments.ptx, "names": names, "tokens": tokens}
-    document |= {"output": arguments.output, "remarks": remarks}
-    document |= {} if arguments.output else {"ptx": renamed.text}
-    give(arguments, lambda full: document, show=lambda summary: _show(summary, document))
+    document = {"format": 1, "kind": "rename", "file": options.ptx, "names": names, "tokens": tokens}
+    document |= {"output": options.output, "remarks": remarks}
+    document |= {} if options.output else {"ptx": renamed.text}
+    give(options.results, lambda full: document, show=lambda summary: _show(summary, document))
     return 0
 
 
@@ -80,3 +115,10 @@ def _show(summary: Summary, document: Mapping[str, Any]) -> None:
     if document["output"]:
         done = f"{summary.verdict}; " if document["tokens"] else ""
         print(f"{done}wrote {document['output']}", file=sys.stderr)
+
+
+def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
+    """Raises PtxError if `rename` maps a name that no entry has."""
+    entries = set(ptx.entries)
+    if missing := [old for old, _ in rename.mapping if old not in entries]:
+        raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {listed(ptx.entries)}")

@@ -11,47 +11,46 @@ wrote with --save or --json.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonhook.cli import _captures
-from tritonhook.cli._files import check_new, read_bytes, write_new
-from tritonhook.cli._places import add_place
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._streams import to_json
+from tritonhook.cli._inputs import load_captures, place, read_bytes
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, check_new, give, to_json, write_new
 from tritonhook.errors import UsageError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "path", metavar="PATH", help="capture folder, captured kernel or its id, or saved result")
-    parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
-    parser.add_argument("--pick", metavar="NAME|N", help="which comparison, if the file has several")
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    path: str = place(metavar="PATH", help="capture folder, captured kernel or its id, or saved result")
+    trace: str | None = option(metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
+    pick: str | None = option(metavar="NAME|N", help="which comparison, if the file has several")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     from tritonhook.report.kinds import checked, page_of
 
-    place = Path(arguments.path)
-    if arguments.trace:
-        check_new(Path(arguments.trace), arguments.force)
-    document = _read(place, arguments.pick)
+    place = Path(options.path)
+    if options.trace:
+        check_new(Path(options.trace), options.results.force)
+    document = _read(place, options.pick)
     try:
         page_of(checked(document))  # raises, before anything is printed or written, if the document is damaged
-        if arguments.trace:
-            _write_trace(document, arguments)
+        if options.trace:
+            _write_trace(document, Path(options.trace), options.results.force)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
-    give(arguments, lambda full: document, place.name)
+    give(options.results, lambda full: document, place.name)
     return 0
 
 
 def _read(place: Path, pick: str | None) -> dict[str, Any]:
     if place.is_dir():
-        return _only(place, _captures.load(place), pick)
+        return _only(place, load_captures(place), pick)
     if not place.exists():
         raise UsageError(f"{place}: no such file or folder")
     data = read_bytes(place)
@@ -99,12 +98,12 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
     return dict(found[fitting[0]]["comparison"])
 
 
-def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+def _write_trace(document: dict[str, Any], path: Path, force: bool) -> None:
     from tritonhook._util.schema import as_schema
     from tritonhook.report.export.perfetto import chrome_trace
     from tritonhook.report.results.memory import Memory
 
     if document["kind"] != "memory":
         raise UsageError("--trace is for memory timelines, and this result is not one")
-    write_new(Path(arguments.trace), to_json(chrome_trace(as_schema(document, Memory).values())), arguments.force)
-    print(f"wrote {arguments.trace}", file=sys.stderr)
+    write_new(path, to_json(chrome_trace(as_schema(document, Memory).values())), force)
+    print(f"wrote {path}", file=sys.stderr)

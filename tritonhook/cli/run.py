@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,11 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
-from tritonhook.cli._files import near
+from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
 from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._renames import add_rename, add_rewrite, wanted_rename
-from tritonhook.cli._results import add_results, give, is_printed
-from tritonhook.cli._streams import complain, write_err
+from tritonhook.cli._project import Project, read_project
+from tritonhook.cli._streams import Results, complain, give, near, write_err
+from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.rename import Rename
 
 if TYPE_CHECKING:
@@ -45,58 +45,45 @@ _NOT_REACHED = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})"
-    )
-    parser.add_argument("--only", metavar="REGEX", help="capture and rename only kernels whose name matches")
-    add_rename(parser)
-    add_rewrite(parser, "rewrite kernels")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble Triton's kernels with this ptxas")
-    parser.add_argument(
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
+    only: str | None = option(metavar="REGEX", help="capture and rename only kernels whose name matches")
+    rename: RenameOptions = part(RenameOptions)
+    rewrite: tuple[str, ...] = rewrite_option("rewrite kernels")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble Triton's kernels with this ptxas")
+    ptxas_options: str | None = option(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
-    parser.add_argument(
-        "--policy", metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote"
+    policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
+    launches: bool = flag(one_of="launches", help="record how kernels are launched, for `tritonhook ab`")
+    launch_values: bool = flag(one_of="launches", help="the same, with the contents of all buffers")
+    module: bool = flag("-m", help="run a module instead of a script, as python -m does")
+    command: tuple[str, ...] = argument(
+        nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
-    launches = parser.add_mutually_exclusive_group()
-    launches.add_argument(
-        "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"
-    )
-    launches.add_argument(
-        "--launch-values",
-        dest="launches",
-        action="store_const",
-        const=VALUES,
-        help="the same, with the contents of all buffers",
-    )
-    parser.add_argument(
-        "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
-    )
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
-    )
-    add_results(parser)
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    command = script_command(arguments.command, arguments.module)
-    rename = wanted_rename(arguments)
+def run(options: Options) -> int:
+    options = _with_project(options, read_project(Path.cwd()))
+    command = script_command(options.command, options.module)
+    rename = options.rename.wanted()
     settings = make_settings(
-        arguments.out,
+        options.out,
         rename,
-        only=arguments.only,
-        rewrites=arguments.rewrite,
-        launches=arguments.launches,
-        ptxas=arguments.ptxas,
-        options=arguments.options,
-        policy=arguments.policy,
+        only=options.only,
+        rewrites=options.rewrite,
+        launches=VALUES if options.launch_values else SHAPES if options.launches else None,
+        ptxas=options.ptxas,
+        options=options.ptxas_options,
+        policy=options.policy,
     )
     CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    code = run_to_end(command, environment, is_printed(arguments))
+    code = run_to_end(command, environment, options.results.is_printed)
     try:
         from tritonhook.report.documents.captures import captures_document
 
@@ -112,10 +99,22 @@ def run(arguments: argparse.Namespace) -> int:
             notes.append(_NOT_REACHED)
         document = captures_document(folder)
         document["notes"] = list(dict.fromkeys([*document["notes"], *notes]))
-        give(arguments, lambda full: document, show=lambda summary: _report(summary, folder))
+        give(options.results, lambda full: document, show=lambda summary: _report(summary, folder))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return code
+
+
+def _with_project(options: Options, project: Project) -> Options:
+    """The options, with what the command line left out from the project's settings. `out` comes by the environment, to
+    other verbs too. A policy does not go with options that say how kernels are changed."""
+    changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
+    options = replace(options, only=project.only if options.only is None else options.only)
+    if not changed and options.policy is None:
+        options = replace(options, policy=project.policy)
+    if options.policy is not None:
+        return options
+    return replace(options, ptxas=options.ptxas or project.ptxas, rewrite=options.rewrite or project.rewrites)
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:

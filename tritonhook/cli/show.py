@@ -13,120 +13,158 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.demangle import function_name
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._captures import full_document
-from tritonhook.cli._places import add_place
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._streams import show_summary, write_out
-from tritonhook.errors import CaptureError, UsageError
+from tritonhook.cli._inputs import full_document, place, read_bytes
+from tritonhook.cli._parser import Group, flag, given_options, option, part
+from tritonhook.cli._streams import Results, give, show_summary, write_out
+from tritonhook.cubin.elf import MAGIC
+from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
+from tritonhook.errors import CaptureError, CubinError, ToolError, UsageError, listed
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
+from tritonhook.report.documents.file import GpuFile
+from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 _Kernel = Mapping[str, Any]
-_LISTS = ("sort", "filter", "rank")  # options of a capture folder
-_FILES = ("entry", "ptxas")  # of a file
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(
-        parser,
-        "path",
-        nargs="?",
-        default=default_out(),
-        help="capture folder, captured kernel or its id, lock, or file (default: the folder that `run` writes to)",
-    )
-    parser.add_argument(
-        "--sort",
+def _most(*fields: str) -> Callable[[_Kernel], tuple[bool, int]]:
+    """A sort key: the kernels with most first, those for which it is not known last."""
+
+    def key(kernel: _Kernel) -> tuple[bool, int]:
+        resources = kernel["resources"] or {}
+        values = [resources.get(field) for field in fields]
+        known = [value for value in values if value is not None]
+        return len(known) < len(values), -sum(known)
+
+    return key
+
+
+_ORDERS: dict[str, Callable[[_Kernel], Any]] = {
+    "name": lambda kernel: str(kernel["kernel"]),
+    "regs": _most("registers"),
+    "spills": _most("spill_stores", "spill_loads"),
+    "stack": _most("stack"),
+    "shared": _most("shared"),
+    "instrs": _most("instructions"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Group):
+    """Of a capture folder."""
+
+    sort: str | None = option(
         choices=_ORDERS,
         metavar="COLUMN",
         help=f"list the kernels with most of this first: {', '.join(_ORDERS)} (default: instrs)",
     )
-    parser.add_argument("--filter", metavar="REGEX", help="list only kernels whose row has a match")
-    parser.add_argument("--wide", action="store_true", help="print all columns, in lines as long as that takes")
-    parser.add_argument("--rank", metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
-    parser.add_argument("--sass", action="store_true", help="print the machine code of one kernel, or of a file")
-    parser.add_argument("--entry", metavar="NAME", help="show only this kernel of a file")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
-    add_results(parser)
+    filter: str | None = option(metavar="REGEX", help="list only kernels whose row has a match")
+    rank: str | None = option(metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    path = Path(arguments.path)
+@dataclass(frozen=True, kw_only=True)
+class OfFile(Group):
+    """Of a file."""
+
+    entry: str | None = option(metavar="NAME", help="show only this kernel of a file")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    path: str | None = place(
+        nargs="?",
+        help="capture folder, captured kernel or its id, lock, or file (default: the folder that `run` writes to)",
+    )
+    listed: Listed = part(Listed)
+    wide: bool = flag(help="print all columns, in lines as long as that takes")
+    sass: bool = flag(help="print the machine code of one kernel, or of a file")
+    file: OfFile = part(OfFile)
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    path = Path(options.path or default_out())
+    sass = ["--sass"] if options.sass else []
     if (path / "capture.json").exists():
-        _refuse(arguments, path, "one kernel", (*_LISTS, *_FILES))
-        _give_capture(arguments, path)
+        _refuse(path, "one kernel", given_options(options.listed, options.file))
+        _give_capture(options, path)
     elif path.is_file() and is_lock(path):
-        _refuse(arguments, path, "a lock", ("sass", *_LISTS, *_FILES))
-        _give_lock(arguments, path)
+        _refuse(path, "a lock", [*sass, *given_options(options.listed, options.file)])
+        _give_lock(options, path)
     elif path.is_file():
-        _refuse(arguments, path, "a file", _LISTS)
-        _give_file(arguments, path)
+        _refuse(path, "a file", given_options(options.listed))
+        _give_file(options, path)
     else:
-        _refuse(arguments, path, "a folder", ("sass", *_FILES))
-        _give_folder(arguments, path)
+        _refuse(path, "a folder", [*sass, *given_options(options.file)])
+        _give_folder(options, path)
     return 0
 
 
-def _refuse(arguments: argparse.Namespace, path: Path, what: str, options: tuple[str, ...]) -> None:
+def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
     """Raises UsageError for an option that would change nothing."""
-    given = [f"--{option}" for option in options if getattr(arguments, option) not in (None, False)]
-    if given and path.exists():
-        raise UsageError(f"{path}: {what}; {', '.join(given)} cannot be used with it")
+    if idle and path.exists():
+        raise UsageError(f"{path}: {what}; {', '.join(idle)} cannot be used with it")
 
 
 # --- one kernel, one file ------------------------------------------------------------------------
 
 
-def _give_capture(arguments: argparse.Namespace, path: Path) -> None:
+def _give_capture(options: Options, path: Path) -> None:
     from tritonhook.report.documents.captures import capture_document
 
     capture = read_capture(path)
 
     def document(full: bool) -> dict[str, Any]:
-        return (full_document if full or arguments.sass else capture_document)(capture) | {"path": str(path)}
+        return (full_document if full or options.sass else capture_document)(capture) | {"path": str(path)}
 
-    give(arguments, document, show=_with_code(arguments, lambda: [document(True)]))
+    give(options.results, document, show=_with_code(options, lambda: [document(True)]))
 
 
-def _give_file(arguments: argparse.Namespace, path: Path) -> None:
-    from tritonhook.cli._gpu_files import read_gpu_file
+def _give_file(options: Options, path: Path) -> None:
     from tritonhook.report.documents.file import file_document
 
-    file = read_gpu_file(path, arguments.entry, arguments.ptxas)
+    file = read_gpu_file(path, options.file.entry, options.file.ptxas)
 
     def document(full: bool) -> dict[str, Any]:
-        return file_document(file, full or arguments.sass)
+        return file_document(file, full or options.sass)
 
-    give(arguments, document, show=_with_code(arguments, lambda: document(True)["kernels"]))
+    give(options.results, document, show=_with_code(options, lambda: document(True)["kernels"]))
 
 
-def _give_lock(arguments: argparse.Namespace, path: Path) -> None:
+def _give_lock(options: Options, path: Path) -> None:
     from tritonhook.report.documents.snapshot import lock_document
 
     document = lock_document(str(path), read_lock(path), locked_tests(path))
-    give(arguments, lambda full: document, show=lambda summary: show_summary(summary, arguments.wide))
+    give(options.results, lambda full: document, show=lambda summary: show_summary(summary, options.wide))
 
 
-def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[str, Any]]]) -> Callable[[Summary], None]:
+def _with_code(options: Options, kernels: Callable[[], list[dict[str, Any]]]) -> Callable[[Summary], None]:
     """How to print a summary: with --sass, the code of the kernels follows."""
 
     def show(summary: Summary) -> None:
         from tritonhook.report.documents.code import read_code
         from tritonhook.report.render.sass import LEGEND, render_sass
 
-        show_summary(summary, arguments.wide)
-        if arguments.sass:
+        show_summary(summary, options.wide)
+        if options.sass:
             listings = [render_sass(read_code(k["code"]), str(k["arch"])) for k in kernels() if "code" in k]
             write_out("".join(f"\n{listing}" for listing in listings) + (f"\n{LEGEND}\n" if listings else ""))
 
@@ -136,27 +174,27 @@ def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[st
 # --- a folder ------------------------------------------------------------------------------------
 
 
-def _give_folder(arguments: argparse.Namespace, path: Path) -> None:
-    from tritonhook.cli._snapshots import outdated_note
+def _give_folder(options: Options, path: Path) -> None:
+    from tritonhook.cli._inputs import outdated_note
     from tritonhook.report.documents.captures import captures_document
     from tritonhook.snapshot.captured import outdated
 
     folder = CaptureFolder.open(path)
-    if arguments.rank is not None:
-        folder = folder.of_rank(arguments.rank)
+    if options.listed.rank is not None:
+        folder = folder.of_rank(options.listed.rank)
     document = captures_document(folder)
     kernels = document["kernels"]
-    if arguments.filter is not None:
-        kernels = _filtered(document, arguments.filter)
-    if arguments.sort is not None:
-        kernels = sorted(kernels, key=_ORDERS[arguments.sort])
+    if options.listed.filter is not None:
+        kernels = _filtered(document, options.listed.filter)
+    if options.listed.sort is not None:
+        kernels = sorted(kernels, key=_ORDERS[options.listed.sort])
     document |= {"kernels": kernels, "hidden": len(document["kernels"]) - len(kernels)}
     with suppress(CaptureError):  # a damaged capture is named already
         document["notes"] = [*document["notes"], *outdated_note(outdated(folder))]
     give(
-        arguments,
+        options.results,
         lambda full: document,
-        show=lambda summary: show_summary(_sorted(summary, arguments.sort), arguments.wide),
+        show=lambda summary: show_summary(_sorted(summary, options.listed.sort), options.wide),
     )
 
 
@@ -185,23 +223,87 @@ def _filtered(document: Mapping[str, Any], wanted: str) -> list[_Kernel]:
     return [k for k, row in zip(document["kernels"], rows, strict=True) if any(map(expression.search, row))]
 
 
-def _most(*fields: str) -> Callable[[_Kernel], tuple[bool, int]]:
-    """A sort key: the kernels with most first, those for which it is not known last."""
-
-    def key(kernel: _Kernel) -> tuple[bool, int]:
-        resources = kernel["resources"] or {}
-        values = [resources.get(field) for field in fields]
-        known = [value for value in values if value is not None]
-        return len(known) < len(values), -sum(known)
-
-    return key
+# --- one file -------------------------------------------------------------------------------------
 
 
-_ORDERS: dict[str, Callable[[_Kernel], Any]] = {
-    "name": lambda kernel: str(kernel["kernel"]),
-    "regs": _most("registers"),
-    "spills": _most("spill_stores", "spill_loads"),
-    "stack": _most("stack"),
-    "shared": _most("shared"),
-    "instrs": _most("instructions"),
-}
+_MOST_KERNELS = 200  # whose code is read without being asked for by name
+_EM_CUDA = 190
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What a file holds. ptxas: the version that assembled its PTX here."""
+
+    what: str
+    cubins: Sequence[Cubin]
+    notes: tuple[str, ...] = ()
+    ptxas: str | None = None
+
+
+def read_gpu_file(path: Path, entry: str | None, ptxas: str | None) -> GpuFile:
+    """Read a file and its machine code.
+
+    entry: only kernels of this name, mangled or as people wrote it. ptxas: which one assembles PTX.
+
+    Raises UsageError, PtxError, CubinError or ToolError.
+    """
+    contents = _contents(path, read_bytes(path), ptxas)
+    names = dict.fromkeys(name for cubin in contents.cubins for name in cubin.kernels)
+    meant = [name for name in names if entry in (None, name, function_name(name))]
+    if entry is not None and not meant:
+        raise UsageError(f"{path}: --entry {entry}: no such kernel; the kernels are: {listed(names)}")
+    cubins = [cubin for cubin in contents.cubins if any(name in cubin.kernels for name in meant)]
+    wanted = [[name for name in cubin.kernels if name in meant] for cubin in cubins]
+    code, notes = _code(cubins, wanted)
+    kept = [cubin.only(names) for cubin, names in zip(cubins, wanted, strict=True)]
+    return GpuFile(str(path), contents.what, kept, code, contents.ptxas, (*contents.notes, *notes))
+
+
+def _contents(path: Path, data: bytes, ptxas: str | None) -> _Contents:
+    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
+        return _Contents("cubin", [Cubin.from_bytes(data, str(path))])
+    if data[:4] == MAGIC or FATBIN_MAGIC in data:
+        return _embedded(path, data)
+    if not _is_text(data):
+        raise UsageError(f"{path}: a binary file without GPU code; give a cubin, PTX, a fat binary or a shared library")
+    ptx = Ptx.from_bytes(data, str(path))
+    toolchain = toolchain_of(find_ptxas(ptxas))
+    cubin = toolchain.assemble_or_raise(ptx).cubin
+    version = toolchain.ptxas.version
+    return _Contents("PTX file", [cubin], (f"assembled here by ptxas {version}",), version)
+
+
+def _is_text(data: bytes) -> bool:
+    """Triton ends PTX with a zero byte."""
+    try:
+        return "\0" not in data.decode().rstrip("\0")
+    except UnicodeDecodeError:
+        return False
+
+
+def _embedded(path: Path, data: bytes) -> _Contents:
+    found = embedded_cubins(data)
+    what = "fat binary" if data.startswith(FATBIN_MAGIC) else "shared library or object file"
+    if not found.cubins and not found.packed:
+        ptx = f"; it holds only {count(found.ptx, 'PTX module')}" if found.ptx else ""
+        raise UsageError(f"{path}: a {what} without machine code for GPUs{ptx}")
+    cubins = [Cubin.from_bytes(image, f"{path}: cubin {n}") for n, image in enumerate(found.cubins)]
+    notes = [f"{count(found.ptx, 'PTX module')} not shown"] if found.ptx else []
+    if found.packed:
+        notes.append(
+            f"{count(found.packed, 'compressed cubin')} not read; `pip install lz4 zstandard` lets them be read"
+        )
+    return _Contents(what, [cubin for cubin in cubins if cubin.kernels], tuple(notes))
+
+
+def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[list[Mapping[str, Sass]], list[str]]:
+    """The code of the kernels wanted, by image; without it, why."""
+    none: list[Mapping[str, Sass]] = [{} for _ in cubins]
+    kernels = sum(map(len, wanted))
+    if kernels > _MOST_KERNELS:
+        return none, [f"instructions and loops of {kernels:,} kernels are not read; name one with --entry"]
+    try:
+        tools = reading_toolchain()
+        return [tools.disassemble(cubin, names) for cubin, names in zip(cubins, wanted, strict=True)], []
+    except (CubinError, ToolError) as error:
+        return none, [f"instructions and loops are not known: {error}"]

@@ -10,32 +10,31 @@ tritonhook startup uninstall
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._parser import Group, argument, option, part
+from tritonhook.cli._streams import Results, give
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    action: str = argument(
         metavar="ACTION",
         choices=("install", "uninstall", "status"),
         help="install or uninstall the .pth file; or status: whether it is there",
     )
-    parser.add_argument(
-        "--python", metavar="PATH", default=sys.executable, help="the environment's Python (default: this one)"
-    )
-    add_results(parser)
+    python: str = option(metavar="PATH", default=sys.executable, help="the environment's Python (default: this one)")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    folder = site_folder(arguments.python)
-    did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[arguments.action](folder)
+def run(options: Options) -> int:
+    folder = site_folder(options.python)
+    did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[options.action](folder)
     found = {"what": "startup file", "path": str(folder / PTH), "state": pth_state(folder), "done": did}
-    give(arguments, lambda full: {"format": 1, "kind": "installed", **found})
+    give(options.results, lambda full: {"format": 1, "kind": "installed", **found})
     return 0
 
 

@@ -5,15 +5,16 @@ For the hooks inside a running program call `tritonhook.status()` there.
 
 from __future__ import annotations
 
-import argparse
 import os
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tritonhook import __version__
 from tritonhook._util.versions import version_key
+from tritonhook.cli._parser import Group, part
 from tritonhook.cli._project import Project, read_project
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._streams import Results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
 from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
@@ -21,11 +22,12 @@ from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
 _VARIABLES = ("PTX_DUMP_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     project = read_project(Path.cwd())
     document = {
         "format": 1,
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         "environment": _environment(project),
         "project": {} if project.path is None else {"path": str(project.path), **project.values},
     }
-    give(arguments, lambda full: document)
+    give(options.results, lambda full: document)
     return 0
 
 

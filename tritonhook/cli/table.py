@@ -6,17 +6,20 @@ tritonhook table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:comp
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tritonhook._util.entry_points import compiled_ptx
-from tritonhook.cli._progress import working
-from tritonhook.cli._published import HELP, published_ptxas
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, give, working
+from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import CONDITIONS
-from tritonhook.lab.published_table import ExtraRow, Row, measure
+from tritonhook.lab.published_table import PTXAS, ExtraRow, Row, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.install import add_ptxas
+from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
 
 ROW_NOTES = {
@@ -25,24 +28,26 @@ ROW_NOTES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help=HELP)
-    parser.add_argument(
-        "--kernel", metavar="MODULE:FUNCTION", help="add the kernel that this function compiles offline"
-    )
-    add_results(parser)
+HELP = f"assemble with this ptxas (default: {PTXAS}, as published; fetched if needed)"
 
 
-def run(arguments: argparse.Namespace) -> int:
-    ptxas, notes = published_ptxas(arguments.ptxas)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    ptxas: str | None = option(metavar="VERSION|PATH", help=HELP)
+    kernel: str | None = option(metavar="MODULE:FUNCTION", help="add the kernel that this function compiles offline")
+    results: Results = part(Results)
+
+
+def run(options: Options) -> int:
+    ptxas, notes = published_ptxas(options.ptxas)
     extra = []
-    if arguments.kernel:
-        ptx = Ptx(compiled_ptx(arguments.kernel))
-        extra.append(ExtraRow(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
+    if options.kernel:
+        ptx = Ptx(compiled_ptx(options.kernel))
+        extra.append(ExtraRow(options.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = measured_rows(toolchain_of(ptxas), extra)
     from tritonhook.report.documents.published import table_document
 
-    give(arguments, lambda full: table_document(rows, ptxas, notes))
+    give(options.results, lambda full: table_document(rows, ptxas, notes))
     return 0
 
 
@@ -55,3 +60,26 @@ def measured_rows(toolchain: Toolchain, extra: Sequence[ExtraRow] = ()) -> list[
             rows.append(row)
             advance(1)
     return rows
+
+
+def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
+    """Find the ptxas, and fetch the published version where it is missing; a note if another one has to do.
+
+    Raises ToolError if there is none at all.
+    """
+    if given is not None:
+        return find_ptxas(given), ()
+    try:
+        return find_ptxas(PTXAS), ()
+    except ToolError:
+        pass
+    try:
+        with working(f"fetching ptxas {PTXAS}, the version of the published table, once (30 MB)"):
+            return add_ptxas(PTXAS), ()
+    except ToolError as error:
+        reason = str(error).splitlines()[0]
+    tool = find_ptxas()
+    return tool, (
+        f"ptxas {PTXAS}, the version of the published table, could not be fetched; ptxas {tool.version} at hand is "
+        f"used, whose code can differ ({reason})",
+    )

@@ -19,68 +19,52 @@ other code, or ptxas crashes under the new name, 2 trouble, or ptxas crashes und
 
 from __future__ import annotations
 
-import argparse
-
 from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._recording import is_function, is_script
-from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._parser import given_options
+from tritonhook.cli._programs import is_function, is_script
+from tritonhook.cli._streams import give, working
+from tritonhook.cli.ab.options import Options
 from tritonhook.cli.ab.targets import is_timed
-from tritonhook.cli.ab.timed import add_timing, refuse_timing, run_timed
-from tritonhook.cli.diff import add_tool_options
+from tritonhook.cli.ab.timed import run_timed
+from tritonhook.cli.rename import check_mapping
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(
-        parser,
-        "target",
-        nargs="*",
-        help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], capture folder, captured kernel or its id, PTX file, or two "
-        "cubins",
-    )
-    add_rename(parser)
-    add_tool_options(parser)
-    add_timing(parser)
-    add_results(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    if is_timed(arguments):
-        return run_timed(arguments)
-    if not arguments.target:
+def run(options: Options) -> int:
+    if is_timed(options):
+        return run_timed(options)
+    if not options.target:
         raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, a script, or --from FILE")
-    refuse_timing(arguments)
-    target = _only_target(arguments)
-    given = load_input(target, arguments.entry)
-    check_entry(arguments.entry, [given])
-    if given.ptx is None:
+    if idle := [name for name in given_options(options.timing) if name != "--code"]:
+        raise UsageError(f"{', '.join(idle)}: only for timed comparisons; this compares only code")
+    target = _only_target(options)
+    kernel = load_input(target, options.tool.entry)
+    check_entry(options.tool.entry, [kernel])
+    if kernel.ptx is None:
         raise UsageError(f"{target}: no PTX to assemble under two names; give PTX or a capture that has it")
-    rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
-    check_mapping(rename, given.ptx, target)
-    toolchain = toolchain_of(chosen_ptxas(arguments, [given]))
-    options = chosen_arguments(arguments.options, [given])
-    with working(f"assembling {given.entry} under three names with ptxas {toolchain.ptxas.version}"):
-        comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
-        comparison = comparison.with_launches(given.dynamic_shared)
+    rename = options.rename.wanted() or Rename(prefix=PREFIX)
+    check_mapping(rename, kernel.ptx, target)
+    toolchain = toolchain_of(chosen_ptxas(options.tool.ptxas, options.tool.trust, [kernel]))
+    ptxas_options = chosen_arguments(options.tool.ptxas_options, [kernel])
+    with working(f"assembling {kernel.entry} under three names with ptxas {toolchain.ptxas.version}"):
+        comparison = compare_names(kernel.ptx, rename, toolchain, ptxas_options, kernel.entry)
+        comparison = comparison.with_launches(kernel.dynamic_shared)
     from tritonhook.report.documents.names import names_document
 
-    give(arguments, lambda full: names_document(comparison, toolchain.ptxas, options, full))
+    give(options.results, lambda full: names_document(comparison, toolchain.ptxas, ptxas_options, full))
     return _exit_code(comparison)
 
 
-def _only_target(arguments: argparse.Namespace) -> str:
+def _only_target(options: Options) -> str:
     """The file whose code is compared under two names. Raises UsageError for arguments that would be ignored."""
-    target: str = arguments.target[0]
-    if arguments.rest is not None:
-        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
-    if len(arguments.target) > 1:
-        two = " ".join(arguments.target[:2])
+    target: str = options.target[0]
+    if options.rest is not None:
+        raise UsageError(f"-- {' '.join(options.rest)}: only a script takes arguments after --")
+    if len(options.target) > 1:
+        two = " ".join(options.target[:2])
         raise UsageError(f"--code is for one target under two names; `tritonhook diff {two}` compares the code of two")
     if is_function(target) or is_script(target):
         raise UsageError(f"--code {target}: no PTX; capture it with `tritonhook run`, and give the capture")

@@ -7,7 +7,6 @@ TwoCubins: two codes, with one recorded launch. capture/selection.py says which 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any, Protocol
 from tritonhook.capture.selection import Launched, Selected, Skipped, has_launches, launch_of, selected, with_times
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
-from tritonhook.cli._programs import script_command
-from tritonhook.cli._recording import is_function, is_script, record_launches, why_not_timed
-from tritonhook.cli._renames import wanted_rename
+from tritonhook.cli._parser import given_options
+from tritonhook.cli._programs import is_function, is_script, record_launches, script_command, why_not_timed
+from tritonhook.cli.ab.options import Options
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.discovery import find_ptxas
@@ -48,40 +47,44 @@ class Target(Protocol):
         """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
 
 
-def is_timed(arguments: argparse.Namespace) -> bool:
+def is_timed(options: Options) -> bool:
     """Whether the target can be launched; else only its code can be compared."""
-    targets = arguments.target
-    if arguments.saved:
+    targets = options.target
+    if options.timing.saved:
         return True
-    if not targets or arguments.code:
+    if not targets or options.timing.code:
         return False
     first = targets[0]
     return (
-        is_function(first) or is_script(first) or len(targets) > 1 or bool(arguments.args) or has_launches(Path(first))
+        is_function(first)
+        or is_script(first)
+        or len(targets) > 1
+        or bool(options.timing.args)
+        or has_launches(Path(first))
     )
 
 
-def target_of(arguments: argparse.Namespace) -> Target:
+def target_of(options: Options) -> Target:
     """The target that the command line names. Raises UsageError for options that it would ignore."""
-    first, *rest = arguments.target
+    first, *rest = options.target
     if is_function(first):
-        _refuse_script_arguments(arguments)
-        _refuse(arguments, rest, ("--options", "--entry", "--args", "--launch"), f"{first} launches itself")
-        return Function(arguments, first)
+        _refuse_script_arguments(options)
+        _refuse(options, rest, ("--options", "--entry", "--args", "--launch"), f"{first} launches itself")
+        return Function(options, first)
     never = ("--candidate", "--only", "--tune")
     why = "the target is launched as recorded"
     if is_script(first):
-        _refuse(arguments, (), never, why)
-        _refuse(arguments, (), ("--args",), "a script's launches are recorded by running it")
-        return Script(arguments, (first, *rest, *(arguments.rest or ())))
-    _refuse_script_arguments(arguments)
-    _refuse(arguments, rest[1:], never, why)
+        _refuse(options, (), never, why)
+        _refuse(options, (), ("--args",), "a script's launches are recorded by running it")
+        return Script(options, (first, *rest, *(options.rest or ())))
+    _refuse_script_arguments(options)
+    _refuse(options, rest[1:], never, why)
     if rest:
-        return TwoCubins(arguments, first, rest[0])
+        return TwoCubins(options, first, rest[0])
     path = Path(first)
-    if path.is_dir() and not (path / "capture.json").exists() and not arguments.args:
-        return CapturedRun(arguments, path, first)
-    return Recorded(arguments, first)
+    if path.is_dir() and not (path / "capture.json").exists() and not options.timing.args:
+        return CapturedRun(options, path, first)
+    return Recorded(options, first)
 
 
 def refuse_without_gpu(undone: str) -> None:
@@ -93,20 +96,19 @@ def refuse_without_gpu(undone: str) -> None:
         )
 
 
-def _refuse_script_arguments(arguments: argparse.Namespace) -> None:
-    if arguments.rest is not None:
-        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
+def _refuse_script_arguments(options: Options) -> None:
+    if options.rest is not None:
+        raise UsageError(f"-- {' '.join(options.rest)}: only a script takes arguments after --")
 
 
-def _refuse(arguments: argparse.Namespace, rest: Sequence[str], options: Sequence[str], why: str) -> None:
+def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: str) -> None:
     """Raise UsageError for targets and options that would be ignored."""
     if rest:
         raise UsageError(
             f"{' '.join(rest)}: not understood; give one target, two cubins, or a script with its arguments"
         )
-    given = [option for option in options if getattr(arguments, option.strip("-").replace("-", "_"))]
-    if given:
-        raise UsageError(f"{', '.join(given)}: not allowed here: {why}")
+    if idle := [name for name in given_options(options.tool, options.timing) if name in names]:
+        raise UsageError(f"{', '.join(idle)}: not allowed here: {why}")
 
 
 # --- the kinds of target -------------------------------------------------------------------------
@@ -116,17 +118,17 @@ def _refuse(arguments: argparse.Namespace, rest: Sequence[str], options: Sequenc
 class Function:
     """MODULE:FUNCTION: each side calls it in its own process, with the change applied while Triton compiles."""
 
-    arguments: argparse.Namespace
+    options: Options
     name: str
 
     def prepare(self, folder: Path) -> Prepared:
         plan = Plan(
             target=self.name,
             out=folder,
-            rename=_rename(self.arguments),
-            candidate_options=self.arguments.candidate_options,
-            rewrites=tuple(self.arguments.rewrite),
-            **_common(self.arguments),
+            rename=_rename(self.options),
+            candidate_options=self.options.timing.candidate_options,
+            rewrites=tuple(self.options.timing.rewrite),
+            **_common(self.options),
         )
         return Prepared(plan)
 
@@ -135,60 +137,65 @@ class Function:
 class Recorded:
     """One capture or PTX file, changed as the options say, launched by `launch` or by the record that fits."""
 
-    arguments: argparse.Namespace
+    options: Options
     path: str
     launch: Path | None = None
 
     def prepare(self, folder: Path) -> Prepared:
-        arguments = self.arguments
-        launch = self.launch or launch_of(arguments.args, arguments.launch, [self.path])
-        given = load_input(self.path, arguments.entry)
-        check_entry(arguments.entry, [given])
+        options = self.options
+        launch = self.launch or launch_of(options.timing.args, options.timing.launch, [self.path])
+        given = load_input(self.path, options.tool.entry)
+        check_entry(options.tool.entry, [given])
         if given.ptx is None:
             raise UsageError(
                 f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture that has PTX"
             )
-        change = _change(arguments)
+        change = _change(options)
         if change.rename is not None:
             change.rename.other_name(given.entry)  # raises where the rename leaves the name as it is
-        toolchain = toolchain_of(chosen_ptxas(arguments, [given]))
-        options = chosen_arguments(arguments.options, [given])
-        sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, options)
-        notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(options) or 'no options'}"]
+        toolchain = toolchain_of(chosen_ptxas(options.tool.ptxas, options.tool.trust, [given]))
+        arguments = chosen_arguments(options.tool.ptxas_options, [given])
+        sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, arguments)
+        notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(arguments) or 'no options'}"]
         if given.cubin is not None and given.cubin.text(given.entry) != _reference_code(sides):
             notes.append("the code assembled here is not that of the captured cubin")
         own = [given.entry]
-        names = change_names(own, self.path, change.rename, change.rewrites, arguments.candidate_options)
-        return Prepared(_launched_plan(arguments, self.path, folder, sides, launch, names), tuple(notes))
+        names = change_names(own, self.path, change.rename, change.rewrites, options.timing.candidate_options)
+        return Prepared(_launched_plan(options, self.path, folder, sides, launch, names), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
 class TwoCubins:
     """Two cubins, captures or PTX files, compared as they are: the reference first."""
 
-    arguments: argparse.Namespace
+    options: Options
     reference: str
     candidate: str
 
     def prepare(self, folder: Path) -> Prepared:
-        arguments, paths = self.arguments, [self.reference, self.candidate]
-        if wanted_rename(arguments) or arguments.rewrite or arguments.candidate_ptxas or arguments.candidate_options:
+        options, paths = self.options, [self.reference, self.candidate]
+        if (
+            options.rename.wanted()
+            or options.timing.rewrite
+            or options.timing.candidate_ptxas
+            or options.timing.candidate_options
+        ):
             raise UsageError(
                 "two targets are compared as they are; give a change (a rename, --rewrite, ...) for one target"
             )
-        launch = launch_of(arguments.args, arguments.launch, paths)
-        given = load_pair(self.reference, self.candidate, arguments.entry)
+        launch = launch_of(options.timing.args, options.timing.launch, paths)
+        given = load_pair(self.reference, self.candidate, options.tool.entry)
         sides = sides_of_cubins(*(self._assembled(one) for one in given))
         label = f"{self.candidate} against {self.reference}"
         names = (self.reference, self.candidate)
-        return Prepared(_launched_plan(arguments, label, folder, sides, launch, names))
+        return Prepared(_launched_plan(options, label, folder, sides, launch, names))
 
     def _assembled(self, given: Input) -> KernelImage:
         if given.cubin is not None:
             return KernelImage(given.cubin.data, given.entry, given.ptxas)
         assert given.ptx is not None  # an input has PTX, a cubin, or both
-        toolchain = toolchain_of(chosen_ptxas(self.arguments, [given]))
-        options = chosen_arguments(self.arguments.options, [given])
+        toolchain = toolchain_of(chosen_ptxas(self.options.tool.ptxas, self.options.tool.trust, [given]))
+        options = chosen_arguments(self.options.tool.ptxas_options, [given])
         return KernelImage(
             toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry, toolchain.ptxas.version
         )
@@ -198,20 +205,20 @@ class TwoCubins:
 class CapturedRun:
     """A capture folder: the launch that takes most of the GPU's time in all, or the one that the options name."""
 
-    arguments: argparse.Namespace
+    options: Options
     path: Path
     label: str
 
     def prepare(self, folder: Path) -> Prepared:
         captures = CaptureFolder.open(self.path)
-        found = list(selected(captures, self.arguments.entry, self.arguments.launch))
+        found = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
         kernels = {one.record: one for one in found if isinstance(one, Selected) and one.launches}
         damaged = tuple(f"{one.kernel}: {one.reason}" for one in found if isinstance(one, Skipped))
         if not kernels:
             raise UsageError(f"{self.label}: {'; '.join((self._why_none(captures), *damaged))}")
         chosen, notes = self._longest(kernels)
         capture = str(self.path / "kernels" / chosen.record)
-        prepared = Recorded(self.arguments, capture, chosen.path).prepare(folder)
+        prepared = Recorded(self.options, capture, chosen.path).prepare(folder)
         named = replace(prepared.plan, target=f"{self.label}: {kernels[chosen.record].capture.kernel}")
         return Prepared(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
 
@@ -240,7 +247,7 @@ class CapturedRun:
         return usable[0], (shares, failed) if len(usable) < len(timed) else (shares,)
 
     def _why_none(self, captures: CaptureFolder) -> str:
-        what = f" of {self.arguments.entry}" if self.arguments.entry else ""
+        what = f" of {self.options.tool.entry}" if self.options.tool.entry else ""
         why = "".join(f"; {note}" for note in captures.notes)
         foreign = sorted({captures.capture(record).front_end for record in captures.records} - {"Triton"})
         if foreign:
@@ -254,13 +261,15 @@ class CapturedRun:
 class Script:
     """A script and its arguments: run once with launches recorded, then timed as its capture folder is."""
 
-    arguments: argparse.Namespace
+    options: Options
     words: tuple[str, ...]
 
     def prepare(self, folder: Path) -> Prepared:
         captures = folder / "captures"
         self._run(captures)
-        trusted = argparse.Namespace(**{**vars(self.arguments), "trust": True})  # the capture was made just now, here
+        trusted = replace(
+            self.options, tool=replace(self.options.tool, trust=True)
+        )  # the capture was made just now, here
         return CapturedRun(trusted, captures, " ".join(self.words)).prepare(folder)
 
     def _run(self, out: Path) -> None:
@@ -274,44 +283,49 @@ class Script:
 
 
 def _launched_plan(
-    arguments: argparse.Namespace, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]
+    options: Options, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]
 ) -> Plan:
     """The plan of cubins that are launched by a record. What the options change is in the cubins already."""
     images = sides.write(folder / "images")
-    return Plan(target=label, out=folder, images=images, launch=launch, names=names, **_common(arguments))
+    return Plan(target=label, out=folder, images=images, launch=launch, names=names, **_common(options))
 
 
-def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+def _common(options: Options) -> dict[str, Any]:
     """The fields that all plans share, by their names in Plan."""
     return {
-        "candidate": arguments.candidate,
-        "baselines": tuple(arguments.baseline),
-        "ptxas": _ptxas_path(arguments.ptxas),
-        "candidate_ptxas": _ptxas_path(arguments.candidate_ptxas),
-        "only": arguments.only,
-        "cold": not arguments.hot,
-        "rtol": arguments.rtol,
-        "check": not arguments.unchecked,
+        "candidate": options.timing.candidate,
+        "baselines": tuple(options.timing.baseline),
+        "ptxas": _ptxas_path(options.tool.ptxas),
+        "candidate_ptxas": _ptxas_path(options.timing.candidate_ptxas),
+        "only": options.timing.only,
+        "cold": not options.timing.hot,
+        "rtol": options.timing.rtol,
+        "check": not options.timing.unchecked,
         "path": search_path(),
-        "tune_each": arguments.tune == "each",
-        "baseline_rtol": BASELINE_RTOL if arguments.baseline_rtol is None else arguments.baseline_rtol,
+        "tune_each": options.timing.tune == "each",
+        "baseline_rtol": BASELINE_RTOL if options.timing.baseline_rtol is None else options.timing.baseline_rtol,
     }
 
 
-def _rename(arguments: argparse.Namespace) -> Rename | None:
+def _rename(options: Options) -> Rename | None:
     """The rename asked for; the usual prefix if no change at all was asked for."""
-    wanted = wanted_rename(arguments)
-    others = (arguments.candidate, arguments.candidate_ptxas, arguments.candidate_options, *arguments.rewrite)
+    wanted = options.rename.wanted()
+    others = (
+        options.timing.candidate,
+        options.timing.candidate_ptxas,
+        options.timing.candidate_options,
+        *options.timing.rewrite,
+    )
     return Rename(prefix=PREFIX) if wanted is None and not any(others) else wanted
 
 
-def _change(arguments: argparse.Namespace) -> Change:
-    ptxas = arguments.candidate_ptxas
+def _change(options: Options) -> Change:
+    ptxas = options.timing.candidate_ptxas
     return Change(
-        _rename(arguments),
-        tuple(arguments.rewrite),
+        _rename(options),
+        tuple(options.timing.rewrite),
         None if ptxas is None else find_toolchain(ptxas),
-        tuple((arguments.candidate_options or "").split()),
+        tuple((options.timing.candidate_options or "").split()),
     )
 
 

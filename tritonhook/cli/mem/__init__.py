@@ -9,18 +9,6 @@ tritonhook mem calibrate
 
 from __future__ import annotations
 
-import argparse
+from tritonhook.cli._parser import verb_in
 
-from tritonhook.cli._parser import Parser
-from tritonhook.cli._verbs import add_verbs
-
-ACTIONS = ("predict", "fix", "watch", "compare", "calibrate")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    add_verbs(actions, "tritonhook.cli.mem", ACTIONS, to="act")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    return int(arguments.act(arguments))
+ACTIONS = tuple(verb_in(__name__, action) for action in ("predict", "fix", "watch", "compare", "calibrate"))

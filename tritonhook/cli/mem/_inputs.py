@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, by_module, read_capture
-from tritonhook.cli._captures import no_kernels
-from tritonhook.cli._files import read_bytes
+from tritonhook.cli._inputs import no_kernels, read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import Gpu

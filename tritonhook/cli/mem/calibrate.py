@@ -9,13 +9,13 @@ That needs 16 KiB for each thread that the GPU can hold: 4.2 GiB on an H100. Not
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import Measured, Point, store
 from tritonhook.ptxas.discovery import find_ptxas
@@ -35,21 +35,22 @@ except TritonHookError as error:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA device number (default: 0)")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the newest)")
-    parser.add_argument("--dry-run", action="store_true", help="measure, but keep nothing")
-    add_results(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    device: int = option(type=int, default=0, metavar="N", help="CUDA device number (default: 0)")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble with this ptxas (default: the newest)")
+    dry_run: bool = flag(help="measure, but keep nothing")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    tool = find_ptxas(arguments.ptxas)
-    with working(f"measuring on GPU {arguments.device}, for up to {_LIMIT_S} s"):
-        measured = _measure(str(tool.path), arguments.device)
-    path = None if arguments.dry_run else str(store(measured.calibration))
+def run(options: Options) -> int:
+    tool = find_ptxas(options.ptxas)
+    with working(f"measuring on GPU {options.device}, for up to {_LIMIT_S} s"):
+        measured = _measure(str(tool.path), options.device)
+    path = None if options.dry_run else str(store(measured.calibration))
     from tritonhook.report.results.stacks import Calibrated
 
-    give(arguments, Calibrated.of(measured, path))
+    give(options.results, Calibrated.of(measured, path))
     return 0
 
 

@@ -11,29 +11,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 
+from tritonhook.cli._parser import Group, argument, option, part
 from tritonhook.cli._programs import script_command
-from tritonhook.cli._results import add_results, give, is_printed
-from tritonhook.cli.mem.watch import add_period, watched
+from tritonhook.cli._streams import Results, give
+from tritonhook.cli.mem.watch import period_option, watched
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--variants", required=True, metavar="A,B", help="names, the baseline first")
-    add_period(parser)
-    add_results(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="script and its arguments before the variant")
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    variants: str = option(required=True, metavar="A,B", help="names, the baseline first")
+    period_ms: float = period_option()
+    results: Results = part(Results)
+    command: tuple[str, ...] = argument(nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    names = [name.strip() for name in arguments.variants.split(",") if name.strip()]
+def run(options: Options) -> int:
+    names = [name.strip() for name in options.variants.split(",") if name.strip()]
     if len(names) < 2 or len(set(names)) < len(names):
-        raise UsageError(f"--variants {arguments.variants}: give at least two different names, e.g. plain,tma")
-    command = script_command(arguments.command, False)
+        raise UsageError(f"--variants {options.variants}: give at least two different names, e.g. plain,tma")
+    command = script_command(options.command, False)
     seen: dict[str, list[MemoryTimeline]] = {}
     for name in names:
-        code, timelines, notes = watched([*command, name], arguments.period_ms, is_printed(arguments))
+        code, timelines, notes = watched([*command, name], options.period_ms, options.results.is_printed)
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
         if code:
@@ -48,5 +51,5 @@ def run(arguments: argparse.Namespace) -> int:
             f"nothing was measured for {' or '.join(names)}, so that nothing can be compared; the lines above say why. "
             "The script must load Triton"
         )
-    give(arguments, result)
+    give(options.results, result)
     return 0

@@ -10,17 +10,15 @@ by the same ptxas and compared. Exit codes: 0 all loads changed, or none to chan
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonhook.capture.model import Assembler
-from tritonhook.cli._files import read_bytes, write_new
-from tritonhook.cli._inputs import add_trust, find_capture, recorded_ptxas
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._inputs import find_capture, place, read_bytes, recorded_ptxas, trust_option
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._streams import Results, give, working, write_new
 from tritonhook.errors import ToolError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
@@ -32,40 +30,41 @@ if TYPE_CHECKING:
     from tritonhook.report.results.stacks import FixedKernel
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "kernel", metavar="CAPTURE|PTX", help="captured kernel or its id, or a PTX file")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
-    parser.add_argument(
-        "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    kernel: str = place(metavar="CAPTURE|PTX", help="captured kernel or its id, or a PTX file")
+    output: str | None = option("-o", "--output", metavar="FILE", help="write the PTX here")
+    ptxas: str | None = option(
+        metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
-    add_trust(parser)
-    parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
-    add_results(parser)
+    trust: bool = trust_option()
+    target: str | None = option(metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    ptx, options, own = _load(Path(arguments.kernel))
+def run(options: Options) -> int:
+    ptx, ptxas_options, own = _load(Path(options.kernel))
     found = sites(ptx)
     fixed = ClusterToCta().apply(ptx)
-    if arguments.output:
-        write_new(Path(arguments.output), fixed.text, arguments.force)
+    if options.output:
+        write_new(Path(options.output), fixed.text, options.results.force)
     effects: list[FixedKernel] = []
     tool: Tool | None = None
     why_not = None
     try:
-        recorded = None if arguments.ptxas else recorded_ptxas(own.path, own.version, arguments.trust)
-        tool = recorded or find_ptxas(arguments.ptxas)
-        target = [f"--gpu-name={arguments.target}"] if arguments.target else []
+        recorded = None if options.ptxas else recorded_ptxas(own.path, own.version, options.trust)
+        tool = recorded or find_ptxas(options.ptxas)
+        target = [f"--gpu-name={options.target}"] if options.target else []
         with working(f"assembling both forms with ptxas {tool.version}"):
-            effects = _effects(tool, ptx, fixed, (*options, *target))
+            effects = _effects(tool, ptx, fixed, (*ptxas_options, *target))
     except ToolError as error:
         why_not = "; ".join(line.strip() for line in str(error).splitlines())
     version = None if tool is None else tool.version
     from tritonhook.report.results.stacks import MemoryFix
 
-    give(arguments, MemoryFix.of(found, effects, version, why_not, arguments.output))
-    if arguments.output and not arguments.json:
-        print(f"wrote {arguments.output}", file=sys.stderr)
+    give(options.results, MemoryFix.of(found, effects, version, why_not, options.output))
+    if options.output and not options.results.json:
+        print(f"wrote {options.output}", file=sys.stderr)
     if why_not is not None:
         return 2
     return int(any(site.refusal is not None for site in found))

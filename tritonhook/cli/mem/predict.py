@@ -10,11 +10,11 @@ the upper end of the range is above SIZE or not known; 2 trouble.
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._inputs import place
+from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.mem._inputs import load_needs
 from tritonhook.errors import UsageError
 from tritonhook.memory.calibration import stored
@@ -22,50 +22,45 @@ from tritonhook.memory.gpu_specs import Gpu, find_gpu, make_gpu
 from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(
-        parser,
-        "kernels",
-        nargs="+",
-        metavar="CAPTURE|CUBIN|PTX",
-        help="capture folders, captured kernels or their ids, cubins, PTX files",
+@dataclass(frozen=True, kw_only=True)
+class GpuOptions(Group):
+    gpu: str | None = option(metavar="NAME", help='name of the GPU, e.g. "RTX 5090"')
+    sms: int | None = option(type=int, metavar="N", help="streaming multiprocessors, for a GPU not in the table")
+    threads_per_sm: int | None = option(type=int, metavar="N", help="maximum of resident threads per SM")
+
+    def wanted(self) -> Gpu:
+        """The GPU the options name. Raises UsageError if they name none or two."""
+        if self.gpu is not None:
+            if self.sms is not None or self.threads_per_sm is not None:
+                raise UsageError("--gpu names a GPU with its SMs; do not combine it with --sms and --threads-per-sm")
+            return find_gpu(self.gpu)
+        if self.sms is None:
+            raise UsageError('name the GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
+        return make_gpu(self.sms, self.threads_per_sm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    kernels: tuple[str, ...] = place(
+        nargs="+", metavar="CAPTURE|CUBIN|PTX", help="capture folders, captured kernels or their ids, cubins, PTX files"
     )
-    add_gpu(parser)
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
-    parser.add_argument(
-        "--no-calibration", action="store_true", help="use the formula, even if `mem calibrate` has measured this GPU"
-    )
-    add_results(parser)
+    on: GpuOptions = part(GpuOptions)
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
+    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
+    no_calibration: bool = flag(help="use the formula, even if `mem calibrate` has measured this GPU")
+    results: Results = part(Results)
 
 
-def add_gpu(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", metavar="NAME", help='name of the GPU, e.g. "RTX 5090"')
-    parser.add_argument("--sms", type=int, metavar="N", help="streaming multiprocessors, for a GPU not in the table")
-    parser.add_argument("--threads-per-sm", type=int, metavar="N", help="maximum of resident threads per SM")
-
-
-def wanted_gpu(arguments: argparse.Namespace) -> Gpu:
-    """The GPU the options name. Raises UsageError if they name none or two."""
-    if arguments.gpu is not None:
-        if arguments.sms is not None or arguments.threads_per_sm is not None:
-            raise UsageError("--gpu names a GPU with its SMs; do not combine it with --sms and --threads-per-sm")
-        return find_gpu(arguments.gpu)
-    if arguments.sms is None:
-        raise UsageError('name the GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
-    return make_gpu(arguments.sms, arguments.threads_per_sm)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
-    gpu = wanted_gpu(arguments)
+def run(options: Options) -> int:
+    limit = None if options.fail_over is None else parse_bytes(options.fail_over)
+    gpu = options.on.wanted()
     with working("reading and assembling the kernels"):
-        needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
-    prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
+        needs = load_needs(options.kernels, gpu, options.ptxas)
+    prediction = predict(needs, gpu, None if options.no_calibration else _calibration(gpu))
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
     from tritonhook.report.results.stacks import MemoryPrediction
 
-    give(arguments, MemoryPrediction.of(prediction, limit, failed))
+    give(options.results, MemoryPrediction.of(prediction, limit, failed))
     return int(failed)
 
 

@@ -19,16 +19,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.children.environment import watch_environment
-from tritonhook.cli._files import check_new, write_new
-from tritonhook.cli._parser import TROUBLE
-from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._recording import why_no_gpu
-from tritonhook.cli._results import add_results, give, is_printed
-from tritonhook.cli._streams import complain, to_json, write_err
+from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
+from tritonhook.cli._programs import run_to_end, script_command, why_no_gpu
+from tritonhook.cli._streams import Results, check_new, complain, give, to_json, write_err, write_new
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
@@ -38,37 +36,30 @@ if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_period(parser)
-    parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto to FILE")
-    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
-    parser.add_argument(
-        "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
+def period_option() -> Any:
+    return option(type=float, default=PERIOD_MS, metavar="MS", help=f"time between samples (default: {PERIOD_MS:g})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    period_ms: float = period_option()
+    trace: str | None = option(metavar="FILE", help="also write a trace for Perfetto to FILE")
+    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
+    module: bool = flag("-m", help="run a module instead of a script, as python -m does")
+    command: tuple[str, ...] = argument(
+        nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
-    )
-    add_results(parser)
+    results: Results = part(Results)
 
 
-def add_period(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--period-ms",
-        type=float,
-        default=PERIOD_MS,
-        metavar="MS",
-        help=f"time between samples (default: {PERIOD_MS:g})",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    command = script_command(arguments.command, arguments.module)
-    limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
-    if arguments.trace:
-        check_new(Path(arguments.trace), arguments.force)
-    code, timelines, notes = watched(command, arguments.period_ms, is_printed(arguments))
+def run(options: Options) -> int:
+    command = script_command(options.command, options.module)
+    limit = None if options.fail_over is None else parse_bytes(options.fail_over)
+    if options.trace:
+        check_new(Path(options.trace), options.results.force)
+    code, timelines, notes = watched(command, options.period_ms, options.results.is_printed)
     try:
-        _give(arguments, timelines, notes)
+        _give(options, timelines, notes)
     except Exception as error:  # the script has run: its status is returned anyway
         complain("mem watch, after the script", error)
     if code or not timelines:
@@ -109,13 +100,13 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
     return not grown or any(value is None or value > limit for value in grown)
 
 
-def _give(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
+def _give(options: Options, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
     from tritonhook.report.export.perfetto import chrome_trace
     from tritonhook.report.results.memory import Memory
 
-    give(arguments, Memory.of(timelines, notes), show=_show)
-    if arguments.trace:
-        write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
+    give(options.results, Memory.of(timelines, notes), show=_show)
+    if options.trace:
+        write_new(Path(options.trace), to_json(chrome_trace(timelines)), options.results.force)
 
 
 def _show(summary: Summary) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tritonhook._util.versions import is_version
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder, by_module, read_capture
-from tritonhook.cli._captures import no_kernels
-from tritonhook.cli._files import read_bytes
-from tritonhook.cli._results import give
+from tritonhook.cli._inputs import no_kernels, read_bytes
+from tritonhook.cli._streams import Results, give
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx.miscompiles import findings
@@ -21,7 +19,7 @@ from tritonhook.ptxas.levels import level_of
 from tritonhook.report.documents.known import KnownModule, known_document
 
 
-def give_known(arguments: argparse.Namespace, targets: Sequence[str], ptxas: str | None) -> int:
+def give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> int:
     """List what is known of the PTX in files, captures and capture folders.
 
     ptxas: a version, whether it is here or not, or a path; None: each capture's own, and the newest here for a file.
@@ -30,7 +28,7 @@ def give_known(arguments: argparse.Namespace, targets: Sequence[str], ptxas: str
     """
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     modules = [module for target in targets for module in _modules(target, version)]
-    give(arguments, lambda full: known_document(" ".join(targets), modules))
+    give(results, lambda full: known_document(" ".join(targets), modules))
     if any(found.is_suspect or found.ptxas is None for module in modules for found in module.found):
         return 1
     return 2 if modules and all(module.unread is not None for module in modules) else 0

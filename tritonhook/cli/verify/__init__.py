@@ -24,16 +24,15 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.selection import Skipped
-from tritonhook.cli._inputs import add_trust
-from tritonhook.cli._known import give_known
-from tritonhook.cli._places import add_place
-from tritonhook.cli._progress import working
-from tritonhook.cli._results import add_results, give
-from tritonhook.cli._verify_targets import Subject, check_gpu, subjects_of
+from tritonhook.cli._inputs import place, trust_option
+from tritonhook.cli._parser import Group, flag, option, part, rest
+from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli.verify.known import give_known
+from tritonhook.cli.verify.targets import Subject, check_gpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas
@@ -48,74 +47,81 @@ _AHEAD = 4  # kernels that are assembled while another one runs
 _MOST_CHARACTERS = 100  # of a folder named by a kernel
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(
-        parser,
-        "target",
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _inputs(text: str) -> tuple[str, ...]:
+    names = _words(text)
+    if unknown := [name for name in names if name not in INPUTS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    target: tuple[str, ...] = place(
         nargs="+",
         help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, capture folder, captured kernel or its id, PTX file; or two "
         "builds",
     )
-    parser.add_argument("--known", action="store_true", help="list known bugs of ptxas in the PTX, without a GPU")
-    parser.add_argument("--args", metavar="RECORD", help="launch as recorded in this JSON file or capture")
-    parser.add_argument("--launch", metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
-    parser.add_argument("--entry", metavar="NAME", help="only the kernel of this name")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
-    parser.add_argument("--options", metavar="'...'", help="its options (default: the capture's)")
-    parser.add_argument(
-        "--against",
-        type=lambda text: text.split(","),
+    rest: tuple[str, ...] | None = rest()
+    known: bool = flag(help="list known bugs of ptxas in the PTX, without a GPU")
+    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
+    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
+    ptxas_options: str | None = option("--options", metavar="'...'", help="its options (default: the capture's)")
+    against: tuple[str, ...] | None = option(
+        type=_words,
         metavar="VERSION,...",
         help="compare with these ptxas (default: the oldest and the newest here that take the kernel)",
     )
-    parser.add_argument(
-        "--inputs",
+    inputs: tuple[str, ...] = option(
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
         help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
-    parser.add_argument(
-        "--limit",
+    runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
+    limit: float = option(
         type=float,
         default=LIMIT_S,
         metavar="S",
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g})",
     )
-    parser.add_argument(
-        "--minimise",
+    minimise: Path | None = option(
         type=Path,
         metavar="FOLDER",
         help="shrink each kernel that is DIFFERENT (up to 5 minutes each); write reproducers to FOLDER/KERNEL",
     )
-    add_trust(parser)
-    add_results(parser)
+    trust: bool = trust_option()
+    results: Results = part(Results)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.known:
-        return give_known(arguments, arguments.target, arguments.ptxas)
-    if arguments.runs < 1 or not arguments.limit > 0:
+def run(options: Options) -> int:
+    if options.known:
+        return give_known(options.results, options.target, options.ptxas)
+    if options.runs < 1 or not options.limit > 0:
         raise UsageError("--runs and --limit must be positive")
     check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
-        with Executor(arguments.limit) as executor:
-            found = tuple(_verified(arguments, Path(folder), executor))
+        with Executor(options.limit) as executor:
+            found = tuple(_verified(options, Path(folder), executor))
             device = executor.device
         from tritonhook.report.results.verification import Verification
 
-        give(arguments, Verification.of(" ".join(arguments.target), device, found))
+        give(options.results, Verification.of(" ".join(options.target), device, found))
     verdicts = {one.verdict for one in found}
     if verdicts & set(_BAD):
         return 1
     return 2 if verdicts <= {Verdict.SKIPPED} else 0
 
 
-def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -> Iterator[Verified]:
+def _verified(options: Options, folder: Path, executor: Executor) -> Iterator[Verified]:
     """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
     waiting: deque[tuple[Subject | Skipped, Future[Built] | None]] = deque()
-    subjects = enumerate(subjects_of(arguments, folder))
+    subjects = enumerate(subjects_of(options, folder))
     with (
         ThreadPoolExecutor(usable_processors()) as pool,
         ThreadPoolExecutor(_AHEAD) as ahead,
@@ -132,27 +138,25 @@ def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -
                 else:
                     waiting.append((subject, ahead.submit(subject.build, folder / f"builds-{number}", pool)))
             if waiting:
-                yield _one(arguments, *waiting.popleft(), executor)
+                yield _one(options, *waiting.popleft(), executor)
                 advance(1)
 
 
-def _one(
-    arguments: argparse.Namespace, subject: Subject | Skipped, future: Future[Built] | None, executor: Executor
-) -> Verified:
+def _one(options: Options, subject: Subject | Skipped, future: Future[Built] | None, executor: Executor) -> Verified:
     if isinstance(subject, Skipped) or future is None:
         assert isinstance(subject, Skipped)
         return skipped(subject.kernel, "", subject.reason)
     try:
         built = future.result()
         case = case_of(subject.kernel, subject.launch, subject.folder, subject.ptx, subject.latitude)
-        found = verify(case, built, executor, inputs_for(case, arguments.inputs), arguments.runs)
+        found = verify(case, built, executor, inputs_for(case, options.inputs), options.runs)
     except DeviceError:
         raise
     except TritonHookError as error:  # the others can still be verified
         executor.close()
         return skipped(subject.kernel, subject.launch.summary, str(error))
-    if arguments.minimise is not None and found.verdict is Verdict.DIFFERENT:
-        note = _minimised(arguments.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found, executor)
+    if options.minimise is not None and found.verdict is Verdict.DIFFERENT:
+        note = _minimised(options.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found, executor)
         found = replace(found, notes=(*found.notes, note))
     return found
 
@@ -180,10 +184,3 @@ def _minimised(folder: Path, subject: Subject, case: Case, found: Verified, exec
     except TritonHookError as error:
         return f"not minimised: {error}"
     return made.note
-
-
-def _inputs(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if unknown := [name for name in names if name not in INPUTS]:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
-    return names

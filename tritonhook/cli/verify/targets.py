@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli._inputs import Input, chosen_arguments, chosen_ptxas, load_input, load_pair
-from tritonhook.cli._recording import is_function, is_script, record_launches, why_no_gpu
+from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -22,6 +22,9 @@ from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.builds import Built, Recipe, build_all, recipes
 from tritonhook.verify.latitude import Latitude, latitude_of
 from tritonhook.verify.model import Build
+
+if TYPE_CHECKING:
+    from tritonhook.cli.verify import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +49,26 @@ class Subject:
         return build_all(self.ptx, self.kernel, self.recipes, folder, pool)
 
 
-def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject | Skipped]:
+def subjects_of(options: Options, folder: Path) -> Iterator[Subject | Skipped]:
     """The kernels of the target. folder: for captures and cubins, as long as the verification lasts.
 
     Raises TritonHookError if there is nothing to run.
     """
-    first, *rest = arguments.target
+    first, *rest = options.target
     if is_function(first) or is_script(first):
-        if arguments.args:
+        if options.args:
             raise UsageError(f"--args: not allowed here: {first} is run to record its launches")
         captures = folder / "captures"
-        record_launches([first, *rest, *(arguments.rest or ())], captures, "nothing was verified")
-        yield from _of_captures(argparse.Namespace(**{**vars(arguments), "trust": True}), captures)
+        record_launches([first, *rest, *(options.rest or ())], captures, "nothing was verified")
+        yield from _of_captures(replace(options, trust=True), captures)
     elif len(rest) == 1:
-        yield _of_cubins(arguments, first, rest[0], folder)
+        yield _of_cubins(options, first, rest[0], folder)
     elif rest:
         raise UsageError(f"{' '.join(rest)}: not understood; give one target, two builds of one kernel, or a script")
-    elif (Path(first) / "index").is_dir() and not arguments.args:
-        yield from _of_captures(arguments, Path(first))
+    elif (Path(first) / "index").is_dir() and not options.args:
+        yield from _of_captures(options, Path(first))
     else:
-        yield _of_file(arguments, first)
+        yield _of_file(options, first)
 
 
 def check_gpu() -> None:
@@ -80,56 +83,56 @@ def check_gpu() -> None:
 # --- kinds of target -----------------------------------------------------------------------------
 
 
-def _of_captures(arguments: argparse.Namespace, path: Path) -> Iterator[Subject | Skipped]:
+def _of_captures(options: Options, path: Path) -> Iterator[Subject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = CaptureFolder.open(path)
     found = False
-    for one in selected(captures, arguments.entry, arguments.launch):
+    for one in selected(captures, options.entry, options.launch):
         found = found or isinstance(one, Selected)
-        yield one if isinstance(one, Skipped) else _of_record(arguments, captures, one)
+        yield one if isinstance(one, Skipped) else _of_record(options, captures, one)
     if not found:
-        what = f"no kernel {arguments.entry!r}" if arguments.entry else "no kernels"
+        what = f"no kernel {options.entry!r}" if options.entry else "no kernels"
         raise UsageError(f"{path}: {what} in this capture folder")
 
 
-def _of_record(arguments: argparse.Namespace, captures: CaptureFolder, one: Selected) -> Subject | Skipped:
+def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> Subject | Skipped:
     kernel = one.capture.kernel
     if not one.launches:
         record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
         return Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
     try:
         given = load_input(str(captures.path / "kernels" / one.record), None)
-        return _subject(arguments, given, one.launches[0].path)
+        return _subject(options, given, one.launches[0].path)
     except TritonHookError as error:
         return Skipped(kernel, one.record, str(error))
 
 
-def _of_file(arguments: argparse.Namespace, path: str) -> Subject:
+def _of_file(options: Options, path: str) -> Subject:
     """A PTX file, a capture, or one kernel of a capture folder."""
-    given = load_input(path, arguments.entry)
-    launch = launch_of(arguments.args, arguments.launch, [path])
-    return _subject(arguments, given, launch)
+    given = load_input(path, options.entry)
+    launch = launch_of(options.args, options.launch, [path])
+    return _subject(options, given, launch)
 
 
-def _subject(arguments: argparse.Namespace, given: Input, launch: Path) -> Subject:
+def _subject(options: Options, given: Input, launch: Path) -> Subject:
     if given.ptx is None:
         raise UsageError(
             f"{given.label}: no PTX to assemble anew; give a second build of it, to compare the two as they are"
         )
-    own = chosen_ptxas(arguments, [given])
-    options = chosen_arguments(arguments.options, [given])
+    own = chosen_ptxas(options.ptxas, options.trust, [given])
+    arguments = chosen_arguments(options.ptxas_options, [given])
     latitude = latitude_of(given.ptx)
-    wanted = recipes(own, options, latitude, _others(arguments))
-    if arguments.against:
+    wanted = recipes(own, arguments, latitude, _others(options))
+    if options.against:
         wanted = _against(wanted, own)
     return Subject(given.entry, read_launch(launch), launch.parent, latitude, given.ptx, wanted)
 
 
-def _others(arguments: argparse.Namespace) -> list[Tool]:
+def _others(options: Options) -> list[Tool]:
     """The ptxas of --against, else all that are here."""
-    if not arguments.against:
+    if not options.against:
         return list(available_ptxas())
-    return [find_ptxas(version) for version in arguments.against]
+    return [find_ptxas(version) for version in options.against]
 
 
 def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
@@ -140,22 +143,22 @@ def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
     return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])
 
 
-def _of_cubins(arguments: argparse.Namespace, a: str, b: str, folder: Path) -> Subject:
+def _of_cubins(options: Options, a: str, b: str, folder: Path) -> Subject:
     """Two builds as they are: cubins, captures of other compilers or options, PTX files."""
-    launch = launch_of(arguments.args, arguments.launch, [a, b])
-    given = load_pair(a, b, arguments.entry)
-    builds = tuple(_as_it_is(arguments, one, folder / f"{n}.cubin") for n, one in enumerate(given))
+    launch = launch_of(options.args, options.launch, [a, b])
+    given = load_pair(a, b, options.entry)
+    builds = tuple(_as_it_is(options, one, folder / f"{n}.cubin") for n, one in enumerate(given))
     ptx = next((one.ptx for one in given if one.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)
     return Subject(given[0].entry, read_launch(launch), launch.parent, latitude, None, (), builds)
 
 
-def _as_it_is(arguments: argparse.Namespace, given: Input, path: Path) -> Build:
+def _as_it_is(options: Options, given: Input, path: Path) -> Build:
     cubin = given.cubin
     if cubin is None:
         assert given.ptx is not None
-        made = toolchain_of(chosen_ptxas(arguments, [given]))
-        cubin = made.assemble_or_raise(given.ptx, chosen_arguments(arguments.options, [given])).cubin
+        made = toolchain_of(chosen_ptxas(options.ptxas, options.trust, [given]))
+        cubin = made.assemble_or_raise(given.ptx, chosen_arguments(options.ptxas_options, [given])).cubin
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(cubin.data)
     return Build(given.label, path, given.entry, given.ptxas)

@@ -1,0 +1,85 @@
+"""The options of `tritonhook ab`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from tritonhook.cli._inputs import place
+from tritonhook.cli._parser import Group, flag, option, part, rest
+from tritonhook.cli._streams import Results
+from tritonhook.cli.diff import ToolOptions
+from tritonhook.cli.rename import RenameOptions, rewrite_option
+
+OF_SAVED = {"--from", "--band", "--fail-on", "--nvbench"}  # of the options of timing
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a share such as 0.005 or 0.5%")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing(Group):
+    """How a candidate is made and timed."""
+
+    TITLE = "timing, on a GPU"
+    candidate: str | None = option(metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
+    candidate_ptxas: str | None = option(metavar="VERSION|PATH", help="assemble the candidate with this ptxas")
+    candidate_options: str | None = option(metavar="OPTIONS", help="further ptxas options for the candidate")
+    rewrite: tuple[str, ...] = rewrite_option("rewrite the candidate")
+    baseline: tuple[str, ...] = option(
+        action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
+    )
+    baseline_rtol: float | None = option(
+        type=float,
+        metavar="R",
+        help="a baseline's outputs may differ by R of the largest value (default: 0.02)",
+    )
+    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
+    code: bool = flag(help="compare only the code, even if a launch is recorded")
+    tune: str | None = option(
+        choices=("fixed", "each"),
+        help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
+    )
+    only: str | None = option(metavar="REGEX", help="rename only kernels whose name it matches")
+    hot: bool = flag(help="do not empty the L2 cache before each launch")
+    rtol: float | None = option(
+        type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
+    )
+    unchecked: bool = flag(help="do not compare the outputs")
+    band: float | None = option(
+        type=_share,
+        metavar="SHARE",
+        help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
+    )
+    processes: int | None = option(type=int, metavar="N", help="fresh processes to begin with (default: 5)")
+    seconds: float | None = option(type=float, help="stop after about this time (default: 50)")
+    fail_on: str | None = option(
+        choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
+    )
+    saved: str | None = option("--from", metavar="FILE", help="read a saved comparison instead; needs no GPU")
+    nvbench: str | None = option(
+        metavar="FILE",
+        help="write times for nvbench_compare.py: the candidate's to FILE, the reference's to a file beside it",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    target: tuple[str, ...] = place(
+        nargs="*",
+        help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], capture folder, captured kernel or its id, PTX file, or two "
+        "cubins",
+    )
+    rest: tuple[str, ...] | None = rest()
+    rename: RenameOptions = part(RenameOptions)
+    tool: ToolOptions = part(ToolOptions)
+    timing: Timing = part(Timing)
+    results: Results = part(Results)
