@@ -95,8 +95,7 @@ def selected(captures: CaptureFolder, entry: str | None = None, key: str | None 
 
     entry: only kernels of this name. key: only launches whose key begins so.
     """
-    lost = captures.lost
-    for record in (one for one in captures.records if one not in lost):
+    for record in captures.running:
         kernel = record
         try:
             capture = captures.capture(record)

@@ -74,12 +74,10 @@ def outdated(folder: CaptureFolder) -> dict[str, Identity]:
         runs = [one.run for one in folder.seen(record)]
         return bool(runs) and all(run is not None and run.started_ns < last[run.command] for run in runs)
 
-    lost = folder.lost
-    kept = [record for record in folder.records if record not in lost]
-    asked = list(filter(may_be, kept))
+    asked = list(filter(may_be, folder.running))
     if not asked:  # no kernel's stages are read
         return {}
-    identities = {record: identity_of(folder.capture(record)) for record in kept}
+    identities = {record: identity_of(folder.capture(record)) for record in folder.running}
     latest: dict[tuple[Identity, str], int] = {}
     for record, identity in identities.items():
         for run in (one.run for one in folder.seen(record) if one.run is not None):
@@ -96,8 +94,7 @@ def outdated(folder: CaptureFolder) -> dict[str, Identity]:
 
 def _counting(folder: CaptureFolder, left_out: Mapping[str, Identity]) -> dict[str, Capture]:
     """By the place of each, for messages."""
-    lost = folder.lost
-    kept = [record for record in folder.records if record not in lost and record not in left_out]
+    kept = (record for record in folder.running if record not in left_out)
     return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in kept}
 
 

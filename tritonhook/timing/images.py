@@ -138,9 +138,6 @@ def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -
 def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
     found: dict[str, list[Capture]] = {}
     captures = CaptureFolder.open(folder)
-    for record in captures.records:
-        if record in captures.lost:
-            continue
-        capture = captures.capture(record)
+    for capture in map(captures.capture, captures.running):
         found.setdefault(capture.rewritten_from or capture.kernel, []).append(capture)
     return found

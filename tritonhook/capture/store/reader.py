@@ -189,6 +189,12 @@ class CaptureFolder(Notebook):
         return frozenset(record for tuning in self.tunings for record in tuning.among) - won
 
     @property
+    def running(self) -> tuple[str, ...]:
+        """The records that run: all but the lost ones."""
+        lost = self.lost
+        return tuple(record for record in self.records if record not in lost)
+
+    @property
     def runs(self) -> frozenset[Run]:
         """The runs whose processes met kernels."""
         return frozenset(sighting.run for sighting in self.sightings if sighting.run is not None)
