@@ -68,7 +68,7 @@ def test_a_faster_code_wins_and_bad_ones_are_dropped(launched: Launched) -> None
     wanted = [kernel_with(*faster, plain=made(None)), kernel_with(*copies, plain=made(None))]
     run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], Settings(limit_s=3))
     win, none = run.rows
-    print(f"start {run.start_s:.1f} s, kernels {win.seconds:.1f} s and {none.seconds:.1f} s")
+    print(f"start {run.start_s:.1f} s, kernels {win.tried.seconds:.1f} s and {none.tried.seconds:.1f} s")
     reasons = {one.lever.text: one.reason for one in win.tried.failed}
     assert reasons.keys() == {"name", "strip", "regalloc=1"}
     assert "differs in its bits" in reasons["name"] and "no end within 3 s" in reasons["regalloc=1"]

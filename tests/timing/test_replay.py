@@ -7,14 +7,15 @@ import struct
 
 import pytest
 
-from tritonhook.capture.launches.schema import from_document
+from tritonhook._util.schema import as_schema
+from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.cuda_driver import LaunchConfig, argument_pointers, launch_config
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.timing.replay import check_parameters, pack
 
-LAUNCH = from_document(
+LAUNCH = as_schema(
     {
         "grid": [4],
         "block": [128],
@@ -28,8 +29,8 @@ LAUNCH = from_document(
         ],
         "buffers": [{"size": 64, "dtype": "float32"}],
     },
-    "test",
-)
+    LaunchFields,
+).launch
 
 
 def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
