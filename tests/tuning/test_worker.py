@@ -15,7 +15,7 @@ from tritonhook.capture.launches.record import Launch, to_document
 from tritonhook.device.child import After, At, Begin, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import replay, timer
-from tritonhook.timing.messages import Take
+from tritonhook.timing.messages import Take, Taken
 from tritonhook.tuning.messages import Code, Free, Freed, Load, Ready
 from tritonhook.tuning.worker import GpuCodes
 
@@ -95,12 +95,12 @@ def test_codes_that_store_the_same_are_timed(work: SimpleNamespace) -> None:
 
 def test_a_reference_that_stores_other_values_each_time_is_unsteady_and_nothing_is_timed(work: SimpleNamespace) -> None:
     *_, ready = GpuCodes().carry_out(work.load(reference="1 2", a="1"))
-    assert (ready.unsteady, ready.failed, work.timed) == (True, {}, [])
+    assert ready == Ready({}, True, ("made up",)) and work.timed == []
 
 
 def test_a_reference_that_is_refused_ends_it(work: SimpleNamespace) -> None:
     *_, ready = GpuCodes().carry_out(work.load(reference="refused", a="1"))
-    assert (ready.unsteady, ready.failed, work.timed) == (False, {"reference": "CUDA_ERROR_INVALID_IMAGE"}, [])
+    assert ready == Ready({"reference": "CUDA_ERROR_INVALID_IMAGE"}, False, ("made up",)) and work.timed == []
 
 
 def test_a_launch_that_loses_the_gpu_is_announced_and_told(work: SimpleNamespace) -> None:
@@ -121,4 +121,4 @@ def test_blocks_are_of_the_sides_that_are_left(work: SimpleNamespace) -> None:
     codes, kept = GpuCodes(), []
     codes._timer = SimpleNamespace(keep=kept.append, take_block=lambda process: f"block of {process}")
     (taken,) = codes.carry_out(Take(2, 7, ("reference", "a")))
-    assert kept == [("reference", "a")] and taken.blocks == ("block of 7", "block of 7")
+    assert kept == [("reference", "a")] and taken == Taken(("block of 7", "block of 7"))
