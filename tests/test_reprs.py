@@ -19,9 +19,9 @@ from tests.cubin.test_resources import module
 from tritonhook._util.schema import as_schema
 from tritonhook.memory.watcher import Watch
 from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.results.memory import Memory
-from tritonhook.timing.result import from_document
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def values(tools: Toolchain, triton_cache: Path, out: Path) -> dict[str, Any]:
         "sass": comparison.diff.a_sass,
         "assembled": tools.assemble(ptx),
         "crash": tools.assemble(ptx, ("-v", "--no-such-option")),
-        "timed": from_document(golden("ab")),
+        "timed": as_schema(golden("ab"), TimedComparison).timed,
         "timeline": as_schema(golden("memory"), Memory).values()[0],
         "matrix": as_schema(golden("capabilities"), Capabilities).matrix,
         "watch": watch,

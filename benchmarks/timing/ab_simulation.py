@@ -29,6 +29,7 @@ from tritonhook.timing import coordinator
 from tritonhook.timing.messages import Prepared
 from tritonhook.timing.order import balanced_order
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compiled, KernelCode
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
 
 SIDES = (REFERENCE, CANDIDATE, CONTROL)
@@ -105,8 +106,8 @@ class SimulatedProcess:
 
     def prepared(self) -> Prepared:
         codes = {REFERENCE: "a", CANDIDATE: "b", CONTROL: "a"}
-        kernels = {side: {"kernel": [{"code": code}]} for side, code in codes.items()}
-        return Prepared(kernels, {side: {"kernels": ["kernel"], "ptxas": []} for side in SIDES}, 1, device="simulated")
+        kernels = {side: {"kernel": (KernelCode(code, None, None),)} for side, code in codes.items()}
+        return Prepared(kernels, {side: Compiled(("kernel",), ()) for side in SIDES}, 1, device="simulated")
 
     def blocks(self, count: int, process: int) -> tuple[Block, ...]:
         return tuple(self._block(process) for _ in range(count))

@@ -111,8 +111,7 @@ def measure(
 
 def judged(timed: Any) -> dict[str, Any]:
     """What a row says of its comparison."""
-    from tritonhook.report.summaries.timing import headline
-    from tritonhook.timing.result import to_document
+    from tritonhook.report.results.ab import TimedComparison, headline
 
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
@@ -125,17 +124,19 @@ def judged(timed: Any) -> dict[str, Any]:
         "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
         "code": timed.code,
-        "comparison": to_document(timed),
+        "comparison": TimedComparison.of(timed).document(),
     }
 
 
 def judge_again(path: Path) -> None:
     """Write a file's rows again, with what today's rules say of their samples."""
-    from tritonhook.timing.result import from_document
+    from tritonhook._util.schema import as_schema
+    from tritonhook.report.results.ab import TimedComparison
 
     document = json.loads(path.read_text())
     rows = [
-        row | judged(from_document(row["comparison"])) if "comparison" in row else row for row in document["samples"]
+        row | judged(as_schema(row["comparison"], TimedComparison).timed) if "comparison" in row else row
+        for row in document["samples"]
     ]
     for before, now in zip(document["samples"], rows, strict=True):
         if before["verdict"] != now["verdict"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
-from tritonhook.timing.result import block_of
+from tritonhook._util.schema import as_schema
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison, Effect, TimingVerdict
 from tritonhook.tuning.certify import Certificate, certify
 from tritonhook.tuning.result import Tried
@@ -57,7 +57,7 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
 
 
 def comparison_of(document: dict[str, Any]) -> Comparison:
-    return Comparison(tuple(map(block_of, document["blocks"])), document["band"])
+    return Comparison(as_schema(document["blocks"], tuple[Block, ...]), document["band"])
 
 
 def certificates(rows: Sequence[Row]) -> list[tuple[Row, Certificate]]:
@@ -176,13 +176,13 @@ def _compact(row: Row, certificate: Certificate | None, wins: bool) -> Row:
     compact |= {"verdict": "WIN" if wins else "LEAVE IT"}
     compact |= {"reason": "" if wins else row["reason"] or (certificate.reason if certificate else "")}
     if row["comparison"] is not None:
-        compact["blocks"] = _blocks(map(block_of, row["comparison"]["blocks"]))
+        compact["blocks"] = _blocks(comparison_of(row["comparison"]).blocks)
     return compact
 
 
 def _compact_again(row: Row) -> Row:
     kept = {name: value for name, value in row.items() if name not in ("comparison", "step", "kind")}
-    return kept | {"blocks": _blocks(map(block_of, row["comparison"]["blocks"]))} if "comparison" in row else kept
+    return kept | {"blocks": _blocks(comparison_of(row["comparison"]).blocks)} if "comparison" in row else kept
 
 
 def _cute(row: Row) -> Row:
@@ -209,7 +209,7 @@ def _blocks(blocks: Iterable[Block]) -> list[list[Any]]:
 
 def _whole(row: Row) -> Row:
     """A whole program with the policy over the same without."""
-    blocks = tuple(map(block_of, row["blocks"]))
+    blocks = as_schema(row["blocks"], tuple[Block, ...])
     comparison = Comparison(blocks)
     found: Effect | None = comparison.effect()
     gain = None if found is None else 100 * (1 - found.ratio)

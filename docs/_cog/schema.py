@@ -16,7 +16,6 @@ VERBS = {
     "bisect": "bisect",
     "known miscompilations": "verify --known",
     "names": "ab FILE",
-    "ab": "ab` where something is timed, `ab --from",
     "table": "table",
     "probe": "probe",
     "triggers": "probe --minimise",

@@ -7,7 +7,7 @@ import pytest
 from documents import in_terminal
 from repository import ROOT
 
-from tritonhook.report.summaries.timing import timing_summary
+from tritonhook.report.result import read_result
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -36,7 +36,7 @@ def test_the_times_shown_are_those_of_the_committed_samples(page: str) -> None:
     path = ROOT / "benchmarks" / "results" / "example_layer_norm.json"
     if not path.exists():
         pytest.skip("benchmarks/timing/example_layer_norm.py has not been run yet: it needs a GPU")
-    shown = in_terminal(timing_summary(json.loads(path.read_text())["samples"])).splitlines()
+    shown = in_terminal(read_result(json.loads(path.read_text())["samples"]).summary()).splitlines()
     block = (ROOT / page).read_text().partition("tritonhook ab layer_norm:launch")[2].partition("```")[0]
     lines = [line for line in block.splitlines()[1:] if line and line != "..."]
     assert lines and [line for line in lines if line.split() not in [found.split() for found in shown]] == []

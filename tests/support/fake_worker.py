@@ -27,6 +27,7 @@ from tritonhook.device.child import After, At, Begin, Begun, ContextLost, own_ou
 from tritonhook.device.conditions import Conditions
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
+from tritonhook.timing.result import Compiled, HowLaunched, KernelCode
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
 from tritonhook.tuning.messages import Free, Freed, Load, Ready
 
@@ -51,15 +52,15 @@ class Compared:
             codes[CANDIDATE] = f"b of {os.getpid()}"
         prefixes = {REFERENCE: "", CANDIDATE: "cutlass_", CONTROL: "cutlasz_"}
         return Prepared(
-            {side: {"kernel": [{"code": code, "registers": 40, "stack": 0}]} for side, code in codes.items()},
-            {side: {"kernels": [f"{prefix}kernel"], "ptxas": ["12.8.93"]} for side, prefix in prefixes.items()},
+            {side: {"kernel": (KernelCode(code, 40, 0),)} for side, code in codes.items()},
+            {side: Compiled((f"{prefix}kernel",), ("12.8.93",)) for side, prefix in prefixes.items()},
             outputs=1,
             wrong={CANDIDATE: "output 0 differs in its bits"} if self.case == "wrong" else {},
             notes=("simulated",),
             device="no GPU",
             versions={},
             flushes=True,
-            sides={side: {"copies": 1, "graph": True, "why_eager": None} for side in codes},
+            sides={side: HowLaunched(1, True) for side in codes},
         )
 
     def block(self, asked):

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from repository import ROOT, SUPPORT
 
+from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cli.ab.progress import progress_line
-from tritonhook.cli.ab.timed import exit_code
+from tritonhook.cli.ab.timed import exit_code, progress_line
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
-from tritonhook.report.summaries.timing import headline
+from tritonhook.report.results.ab import TimedComparison, headline, load
 from tritonhook.timing.coordinator import Process, control_of, is_precise, run
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed, from_document, load, to_document
+from tritonhook.timing.result import Choices, Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, TimingVerdict
 
 FAKE = (sys.executable, str(SUPPORT / "fake_worker.py"))
@@ -30,6 +30,11 @@ FAKE = (sys.executable, str(SUPPORT / "fake_worker.py"))
 def compare(case: str, tmp_path: Path, **options) -> Timed:
     plan = Plan(f"fake:{case}", tmp_path, Rename(prefix="cutlass_"))
     return run(plan, start=lambda: Process(FAKE), **{"seconds": 3600.0} | options)
+
+
+def saved(timed: Timed) -> str:
+    """What `ab --save` writes."""
+    return json.dumps(TimedComparison.of(timed).document())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_the_control_belongs_to_the_side_with_its_code() -> None:
 def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys) -> None:
     timed = compare("slower3", tmp_path)
     path = tmp_path / "saved.json"
-    path.write_text(json.dumps(to_document(timed)))
+    path.write_text(saved(timed))
     again = load(path)
     assert again == timed
     assert main(["ab", "--from", str(path)]) == 1
@@ -136,7 +141,7 @@ def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys
 
 def test_a_saved_comparison_is_judged_by_another_band(tmp_path: Path, capsys) -> None:
     path = tmp_path / "saved.json"
-    path.write_text(json.dumps(to_document(compare("slower3", tmp_path))))
+    path.write_text(saved(compare("slower3", tmp_path)))
     assert main(["ab", "--from", str(path), "--band", "20%"]) == 0
     assert capsys.readouterr().out.startswith("Same: cutlass_kernel against kernel\n")
 
@@ -146,7 +151,7 @@ RESULTS = json.loads(ROOT.joinpath("benchmarks/results/name_effect.json").read_t
 
 @pytest.mark.parametrize("sample", RESULTS, ids=lambda sample: f"{sample['kernel']}-{sample['ptxas']}")
 def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None:
-    timed = from_document(sample["comparison"])
+    timed = as_schema(sample["comparison"], TimedComparison).timed
     if sample["verdict"] == "same code":
         assert timed.same_code
         assert not timed.comparison.blocks
@@ -159,7 +164,7 @@ def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None
 
 @pytest.mark.parametrize("damage", ["side", "one block's side", "kernels", "control_of", "band", "seconds", "wrong"])
 def test_a_damaged_comparison_is_refused(damage: str, tmp_path: Path, capsys) -> None:
-    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    document = json.loads(saved(compare("slower3", tmp_path)))
     if damage == "side":
         for block in document["blocks"]:
             del block["times_us"][CANDIDATE]
@@ -244,10 +249,10 @@ def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, caps
 
 
 def test_a_document_without_clocks_is_judged_by_time_alone(tmp_path: Path) -> None:
-    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    document = json.loads(saved(compare("slower3", tmp_path)))
     for block in document["blocks"]:
         block["clock_mhz"] = {}
-    timed = from_document(document)
+    timed = as_schema(document, TimedComparison).timed
     assert timed.comparison.verdict is TimingVerdict.SLOWER
     assert timed.comparison.cycles() is None
 
@@ -263,12 +268,12 @@ def test_a_gap_that_is_only_the_clocks_is_not_called(tmp_path: Path) -> None:
 def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Path, capsys) -> None:
     timed = replace(
         compare("slower3", tmp_path),
-        tuning={"mode": "fixed", "sides": {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}},
+        tuning=Choices("fixed", {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}),
         baselines={"m:f": "output 0 differs by 0.5 where the largest value is 1 (rtol 0.02)"},
         code={"kernel": "different code: 3 of 5 instructions only in a"},
     )
     path = tmp_path / "saved.json"
-    path.write_text(json.dumps(to_document(timed)))
+    path.write_text(saved(timed))
     assert main(["ab", "--from", str(path)]) == 1
     shown = capsys.readouterr().out
     assert "all sides run the reference's configuration" in shown
@@ -277,7 +282,7 @@ def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Pat
     assert "3 of 5 instructions only in a" in shown
     assert "in SM cycles: +3" in shown
     assert re.search("other processes on the GPU +in ", shown)
-    path.write_text(json.dumps(to_document(replace(timed, tuning=timed.tuning | {"mode": "each"}))))
+    path.write_text(saved(replace(timed, tuning=replace(timed.tuning, mode="each"))))
     main(["ab", "--from", str(path)])
     assert "each side chose its own configuration" in capsys.readouterr().out
 
@@ -286,7 +291,7 @@ def test_nvbench_gets_the_samples_of_both_sides(tmp_path: Path, capsys) -> None:
     """The fields that nvbench_compare.py reads, as it reads them."""
     path = tmp_path / "saved.json"
     timed = compare("slower3", tmp_path)
-    path.write_text(json.dumps(to_document(timed)))
+    path.write_text(saved(timed))
     assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 1
     means = {}
     for name in ("n.json", "n.reference.json"):
@@ -330,4 +335,4 @@ def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     assert f"] {5 * (len(lines) - 1)} blocks: +" in lines[-1]
     assert progress_line(None, 0.5).count("#") == 10
     assert progress_line(None, 7.0).count("#") == 20
-    assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks
+    assert as_schema(json.loads(saved(compare("equal", tmp_path))), TimedComparison).timed.comparison.blocks

@@ -10,15 +10,15 @@ import pytest
 from tritonhook.rename import Rename
 from tritonhook.timing.messages import Prepared
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compiled
 from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
 def report(*kernels: str, ptxas: tuple[str, str] = ("12.8.93", "12.8.93")) -> Prepared:
-    compiled = {"kernels": list(kernels)}
     versions = {REFERENCE: ptxas[0], CANDIDATE: ptxas[1], CONTROL: ptxas[0]}
-    made = {side: compiled | {"ptxas": [version] if version else []} for side, version in versions.items()}
-    return Prepared({REFERENCE: {name: [] for name in kernels}}, made, outputs=1)
+    made = {side: Compiled(kernels, (version,) if version else ()) for side, version in versions.items()}
+    return Prepared({REFERENCE: dict.fromkeys(kernels, ())}, made, outputs=1)
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_names_tell_the_sides_apart(
 ) -> None:
     plan = Plan("m:f", Path("out"), **change)
     found = compared_sides(plan, report(*kernels, **({} if ptxas is None else {"ptxas": ptxas})))
-    assert (found[REFERENCE]["name"], found[CANDIDATE]["name"]) == names
-    assert found[CONTROL]["name"] == ", ".join(kernels)
+    assert (found[REFERENCE].name, found[CANDIDATE].name) == names
+    assert found[CONTROL].name == ", ".join(kernels)

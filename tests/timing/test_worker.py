@@ -100,7 +100,7 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
     assert reference.kernel == candidate.kernel
     again = assemble(b, candidate.ptx, candidate.assembler.arguments)
     assert again.cubin.data == candidate.cubin != reference.cubin
-    assert sides[0].kernels()[reference.kernel][0]["registers"] > 0
+    assert sides[0].kernels()[reference.kernel][0].registers > 0
 
 
 def test_the_candidates_ptxas_gets_further_options(triton_cache, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
 from tritonhook.report.pages import file as file_pages
 from tritonhook.report.pages import probe as probe_pages
-from tritonhook.report.pages import timing as timing_pages
 from tritonhook.report.result import FORMAT, fitting, read_result
 from tritonhook.report.summaries import (
     bisect,
@@ -28,7 +27,6 @@ from tritonhook.report.summaries import (
     probe,
     published,
     snapshot,
-    timing,
     tools,
 )
 from tritonhook.report.summaries.triggers import triggers_summary
@@ -44,7 +42,6 @@ class DocumentKind:
 
 
 KINDS = {
-    "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
     "bisect": DocumentKind(bisect.bisect_summary),
     "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),
     "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),

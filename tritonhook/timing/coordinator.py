@@ -17,7 +17,7 @@ from tritonhook.device.child import Child, Lost, M
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed
+from tritonhook.timing.result import Choices, Timed
 from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -184,7 +184,7 @@ def _timed(plan: Plan, reports: Sequence[Prepared], band: float) -> Timed:
         first.versions,
         first.sides,
         first.flushes,
-        tuning={"mode": "each" if plan.tune_each else "fixed", "sides": first.tuning} if first.tuning else None,
+        tuning=Choices("each" if plan.tune_each else "fixed", first.tuning) if first.tuning else None,
         baselines=first.baselines,
     )
 

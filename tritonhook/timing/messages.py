@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tritonhook.device.child import Message
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import Block
-
-Kernels = dict[str, list[dict[str, Any]]]
 
 
 class Prepare(Message):
@@ -20,17 +18,17 @@ class Prepare(Message):
 
 
 class Prepared(Message):
-    """What a process made ready; the fields are those of result.Timed. compiled: by side the names under which kernels
-    ran, and the versions of their `ptxas`. tuning: by side and kernel, the configuration."""
+    """What a process made ready; the fields are those of result.Timed. compiled: by side. tuning: by side and kernel,
+    the configuration."""
 
     kernels: dict[str, Kernels]
-    compiled: dict[str, dict[str, list[str]]]
+    compiled: dict[str, Compiled]
     outputs: int
     wrong: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     device: str | None = None
     versions: Mapping[str, str | None] | None = None
-    sides: dict[str, dict[str, Any]] | None = None
+    sides: dict[str, HowLaunched] | None = None
     flushes: bool | None = None
     tuning: dict[str, dict[str, str]] = {}
     baselines: dict[str, str] = {}

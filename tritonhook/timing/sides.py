@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tritonhook.rename import Rename
 from tritonhook.timing.messages import Prepared
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
-def compared_sides(plan: Plan, report: Prepared) -> dict[str, dict[str, Any]]:
-    """Describe each side: `name` tells it from the other; `kernels` are the names under which they ran; `ptxas` are the
-    versions that made them, empty if not known. report: what a timing process prepared."""
+def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
+    """What each side is. report: what a timing process prepared."""
     compiled = report.compiled
     names = plan.names
     if names is None and plan.candidate is not None:
@@ -21,14 +20,14 @@ def compared_sides(plan: Plan, report: Prepared) -> dict[str, dict[str, Any]]:
     if names is None:
         own = list(report.kernels[REFERENCE])
         names = change_names(own, plan.target, plan.rename, plan.rewrites, plan.candidate_options)
-    versions = [", ".join(compiled[side]["ptxas"]) for side in (REFERENCE, CANDIDATE)]
+    versions = [", ".join(compiled[side].ptxas) for side in (REFERENCE, CANDIDATE)]
     if all(versions) and versions[0] != versions[1]:
         names = (f"{names[0]} by ptxas {versions[0]}", f"{names[1]} by ptxas {versions[1]}")
     elif plan.candidate_ptxas is not None and not all(versions):
         names = (names[0], f"{names[1]} by another ptxas")
-    control = ", ".join(compiled[CONTROL]["kernels"]) or names[0]
+    control = ", ".join(compiled[CONTROL].kernels) or names[0]
     by_side = {REFERENCE: names[0], CANDIDATE: names[1], CONTROL: control}
-    return {side: {"name": name, **compiled[side]} for side, name in by_side.items()}
+    return {side: Compared(compiled[side].kernels, compiled[side].ptxas, name) for side, name in by_side.items()}
 
 
 def change_names(

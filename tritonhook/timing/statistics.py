@@ -31,6 +31,7 @@ REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
 DEFAULT_BAND = 0.005  # as nvbench's clear gap
 MIN_BLOCKS = 10
 MIN_PROCESSES = 5
+_LONGEST_US = 1e12
 # Student's t, two-sided 97.5%, by degrees of freedom; 2.24 is the normal distribution's. The interval is looked at
 # after each turn of blocks until it is narrow, which picks intervals that are narrow by luck: 97.5% of each look is
 # 95% of the one that ends the run (benchmarks/results/ab_simulation.json).
@@ -66,7 +67,7 @@ class Block(Brief):
         lengths = {len(times) for times in self.times_us.values()}
         if len(lengths) != 1 or lengths == {0}:
             raise ValueError(f"a block needs equally many samples of each side, not {sorted(lengths)}")
-        if any(not (math.isfinite(t) and t > 0) for times in self.times_us.values() for t in times):
+        if any(not 0 < t <= _LONGEST_US for times in self.times_us.values() for t in times):
             raise ValueError("a block's times must be positive and finite")
         if self.order and Counter(self.order[1:]) != {side: len(times) for side, times in self.times_us.items()}:
             raise ValueError("a block's order does not fit its samples")
@@ -92,8 +93,8 @@ class Block(Brief):
 
     def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
         """Like `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
-        ours, theirs = self.clock_mhz.get(candidate), self.clock_mhz.get(reference)
-        return None if not ours or not theirs else self.log_ratio(candidate, reference) + math.log(ours / theirs)
+        ours, theirs = self.clock_mhz.get(candidate) or 0, self.clock_mhz.get(reference) or 0
+        return None if min(ours, theirs) <= 0 else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compiled, KernelCode, Kernels
 from tritonhook.timing.statistics import CANDIDATE
 
 CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
@@ -111,39 +112,39 @@ class Variant:
                 why = "".join(f"; {note}" for note in self.session.notes)
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
-    def compiled(self) -> dict[str, list[str]]:
+    def compiled(self) -> Compiled:
         """The names under which kernels were compiled, and the versions of ptxas that made them, as far as known."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
         captures = [folder.capture(record) for record in self.session.kernels if record not in folder.lost]
         versions = {capture.assembler.version for capture in captures} - {None}
-        return {"kernels": sorted({c.kernel for c in captures}), "ptxas": sorted(map(str, versions))}
+        return Compiled(tuple(sorted({c.kernel for c in captures})), tuple(sorted(map(str, versions))))
 
-    def kernels(self) -> dict[str, list[dict[str, Any]]]:
+    def kernels(self) -> Kernels:
         """The launched kernels by their name in the source: digest of the code, registers and stack, one entry for
         each configuration. Configurations that lost an autotuning are left out."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[KernelCode]] = {}
         for record in self.session.kernels:
             if record in folder.lost:
                 continue
             capture = folder.capture(record)
             entry = described(capture.cubin, capture.kernel)
             found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
-        return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
+        return {name: tuple(sorted(entries, key=lambda entry: entry.code)) for name, entries in found.items()}
 
 
-def described(image: bytes, kernel: str) -> dict[str, Any]:
+def described(image: bytes, kernel: str) -> KernelCode:
     """The digest of a kernel's code, its registers and its stack bytes."""
     from tritonhook.cubin.image import Cubin
 
     cubin = Cubin.from_bytes(image, kernel)
     used = cubin.resources[kernel]
     digest = hashlib.sha256(cubin.text(kernel)).hexdigest()
-    return {"code": digest, "registers": used.registers, "stack": used.stack}
+    return KernelCode(digest, used.registers, used.stack)
 
 
 def load_launch(target: str) -> Callable[[], Any]:

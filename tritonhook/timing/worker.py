@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
-from tritonhook.timing.messages import Kernels, Prepare, Prepared, Take, Taken
+from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_launch
 
@@ -66,10 +67,7 @@ class Worker:
             timed = [TimedSide(name, launch, within) for name, launch, within in (*sides, *baselines)]
             self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
-        how = {
-            side.name: {"copies": side.copies, "graph": side.graph is not None, "why_eager": side.why_eager}
-            for side in timed
-        }
+        how = {side.name: HowLaunched(side.copies, side.graph is not None, side.why_eager) for side in timed}
         return replace(found, flushes=self.timer.flushes, sides=how)
 
     def _launches(self) -> tuple[list[_ToTime], Prepared]:
@@ -120,11 +118,8 @@ class Worker:
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
         kernels = [(image.side, LoadedKernel(images[image.side], image.entry, buffers)) for image in plan.images]
         found = Prepared(
-            {image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images},
-            {
-                image.side: {"kernels": [image.entry], "ptxas": [image.ptxas] if image.ptxas else []}
-                for image in plan.images
-            },
+            {image.side: {image.kernel: (described(images[image.side], image.entry),)} for image in plan.images},
+            {image.side: Compiled((image.entry,), (image.ptxas,) if image.ptxas else ()) for image in plan.images},
             len(buffers.tensors) if plan.check else 0,
             notes=buffers.notes,
         )

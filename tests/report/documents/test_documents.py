@@ -32,6 +32,7 @@ from tritonhook.report.documents.snapshot import changes_document, lock_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.result import kinds, read_result
+from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.results.memory import Memory, Variants
 from tritonhook.report.results.policy import Policy
@@ -42,7 +43,6 @@ from tritonhook.snapshot.bisection import Search, Tried
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.changes import failures, rules
 from tritonhook.snapshot.facts import Identity
-from tritonhook.timing.result import from_document, to_document
 
 SCHEMAS = {**OLD_SCHEMAS, **kinds()}  # type: ignore[dict-item]
 DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
@@ -103,7 +103,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
             "notes": ["a note"]
         }
     if kind == "ab":
-        return to_document(from_document(golden("ab")))
+        return TimedComparison.of(as_schema(golden("ab"), TimedComparison).timed, judged=True).document()
     if kind == "memory":
         return Memory.of(as_schema(golden("memory"), Memory).values(), ["a note"]).document()
     if kind == "memory_variants":

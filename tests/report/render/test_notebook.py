@@ -10,8 +10,8 @@ from html_tree import parse
 
 from tests.compare.test_diff import compare
 from tritonhook._util.schema import as_schema
+from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.memory import Memory
-from tritonhook.timing.result import from_document
 
 
 def test_results_show_themselves_in_notebooks() -> None:
@@ -19,7 +19,7 @@ def test_results_show_themselves_in_notebooks() -> None:
     (timeline,) = as_schema(golden("memory"), Memory).values()
     for value, words in (
         (diff, "only scheduling differs"),
-        (from_document(golden("ab")), "Slower by"),
+        (as_schema(golden("ab"), TimedComparison).timed, "Slower by"),
         (timeline, "that no allocator shows"),
     ):
         html = value._repr_html_()

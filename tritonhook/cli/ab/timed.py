@@ -21,7 +21,7 @@ from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS, run
 from tritonhook.timing.images import describe_captures, describe_images
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed, load, to_document
+from tritonhook.timing.result import Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
     DEFAULT_BAND,
@@ -41,9 +41,10 @@ def run_timed(options: Options) -> int:
     for path in _exports(options):
         check_new(path, options.results.force)
     timed = _saved(options, Path(options.timing.saved)) if options.timing.saved else _measure(options)
-    verdict = {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason}
+    from tritonhook.report.results.ab import TimedComparison
+
     # the samples were saved before the report, which may fail
-    give(replace(options.results, save=None), lambda full: to_document(timed) | verdict)
+    give(replace(options.results, save=None), TimedComparison.of(timed, judged=True))
     if options.timing.nvbench:
         _export(_exports(options), timed, options.results.force)
     return exit_code(timed, options.timing.fail_on)
@@ -55,6 +56,8 @@ def _saved(options: Options, path: Path) -> Timed:
         raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
     if idle := [name for name in given_options(options.rename, options.tool, options.timing) if name not in OF_SAVED]:
         raise UsageError(f"{', '.join(idle)}: not allowed with --from: nothing is timed again")
+    from tritonhook.report.results.ab import load
+
     timed = load(path)
     if options.timing.band is None:
         return timed
@@ -86,8 +89,10 @@ def _measure(options: Options) -> Timed:
             timed = run(prepared.plan, options.timing.band or DEFAULT_BAND, processes, seconds, progress)
         timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if options.results.save:
-        path = Path(options.results.save)
-        _try("--save", lambda: write_new(path, to_json(to_document(timed)), options.results.force))
+        from tritonhook.report.results.ab import TimedComparison
+
+        path, text = Path(options.results.save), to_json(TimedComparison.of(timed).document())
+        _try("--save", lambda: write_new(path, text, options.results.force))
     return timed
 
 

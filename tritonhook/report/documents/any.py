@@ -16,8 +16,9 @@ from tritonhook.report.documents.captures import capture_document, captures_docu
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.file import GpuFile, file_document
 from tritonhook.report.documents.names import names_document
+from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.memory import Memory
-from tritonhook.timing.result import Timed, to_document
+from tritonhook.timing.result import Timed
 
 
 def document_of(value: Any) -> dict[str, Any] | None:
@@ -27,7 +28,7 @@ def document_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, NameComparison):
         return names_document(value)
     if isinstance(value, Timed):
-        return to_document(value)
+        return TimedComparison.of(value).document()
     if isinstance(value, MemoryTimeline):
         return Memory.of([value]).document()
     if isinstance(value, Watch):

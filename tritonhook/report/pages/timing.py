@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from tritonhook.report.format import UNKNOWN, count, number
 from tritonhook.report.pages.charts import Scale, histogram, line, quantile
-from tritonhook.report.summaries.timing import (
+from tritonhook.report.results.ab import (
     FLOOR,
     Effects,
     effects_of,
@@ -22,7 +22,7 @@ from tritonhook.report.summaries.timing import (
     value_range,
 )
 from tritonhook.report.summary import Figure, Page
-from tritonhook.timing.result import Timed, from_document
+from tritonhook.timing.result import Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
@@ -33,9 +33,7 @@ _MOST_BORDERS = 12  # between processes; of processes that take turns there woul
 _MEASURED = {"SM clock, MHz": "sm_clock_mhz", "temperature, °C": "temperature_c", "power, W": "power_w"}
 
 
-def timing_page(document: Mapping[str, Any]) -> Page:
-    """Raises UsageError if the document is no timed comparison, or damaged."""
-    timed = from_document(document)
+def timing_page(timed: Timed) -> Page:
     comparison, effects = timed.comparison, effects_of(timed.comparison)
     summary = summarise(timed, effects)
     if not comparison.usable:

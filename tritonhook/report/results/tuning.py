@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Hash, Number, like
+from tritonhook._util.schema import Count, Fields, Hash, Number
 from tritonhook.capture.selection import Skipped
 from tritonhook.report.format import count, grouped, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.timing.schema import TimedBlock
+from tritonhook.timing.statistics import Block
 from tritonhook.tuning.candidates import Candidate, Dropped
 from tritonhook.tuning.race import Race
 from tritonhook.tuning.result import Tuned, TuneRun, Verdict
@@ -120,7 +120,7 @@ class TunedKernel(Fields):
     race: TunedRace | None
     notes: tuple[str, ...]
     seconds: float
-    samples: tuple[TimedBlock, ...] | None
+    samples: tuple[Block, ...] | None
 
     @classmethod
     def of(cls, row: Tuned, full: bool = False) -> TunedKernel:
@@ -149,7 +149,7 @@ class TunedKernel(Fields):
             race=None if tried.race is None else TunedRace.of(tried.race),
             notes=tried.notes,
             seconds=round(tried.seconds, 3),
-            samples=tuple(like(block, TimedBlock) for block in comparison.blocks) if full and comparison else None,
+            samples=comparison.blocks if full and comparison is not None else None,
         )
 
     @property

@@ -14,10 +14,8 @@ from tritonhook.report.schema import (
     snapshot,
     tools,
 )
-from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
-    "ab": TimedComparison,
     "bisect": snapshot.Bisect,
     "capture": captures.CapturedOne,
     "captures": captures.Captures,

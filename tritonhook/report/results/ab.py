@@ -1,15 +1,31 @@
-"""The Summary of a timed comparison: faster, slower or the same, how sure that is, and how it was measured."""
+"""Two forms of a kernel, timed in turn: faster, slower or the same, how sure that is, and how it was measured."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, cast
 
+from msgspec import UNSET, Meta, UnsetType
+
+from tritonhook._util.schema import Count, Number, read_json
+from tritonhook.errors import UsageError
 from tritonhook.report.format import UNKNOWN, count, number, short
-from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.timing.result import Timed, from_document
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, TimingVerdict, percent
+from tritonhook.report.result import Result, read_result
+from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.timing.result import Choices, Compared, HowLaunched, KernelCode, Kernels, Timed
+from tritonhook.timing.statistics import (
+    CANDIDATE,
+    CONTROL,
+    REFERENCE,
+    Block,
+    Comparison,
+    Effect,
+    TimingVerdict,
+    percent,
+)
 
 _TONES = {
     TimingVerdict.FASTER: Tone.GOOD,
@@ -23,10 +39,98 @@ Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20
 
 
-def timing_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises UsageError if the document is no timed comparison, or damaged."""
-    timed = from_document(document)
-    return summarise(timed, effects_of(timed.comparison))
+class TimedComparison(Result, tag="ab"):
+    """Two forms of a kernel, timed in turn.
+
+    target: what was timed. compared: by side, what it is. kernels: by side and kernel, one entry for each
+    configuration. outputs: how many outputs were compared. wrong: how a side's outputs differ from the reference's.
+    notes: remarks. device: the GPU. versions: of torch, triton and others. sides: how each was launched. flushes:
+    whether the L2 cache was emptied before each sample. stopped: why it ended. seconds: how long it took. blocks: the
+    samples. band: what counts as no effect. control_of: the side whose code the control has. code: by kernel, what
+    differs, as text. tuning: of autotuned kernels. baselines: by baseline, how its outputs differ. verdict, reason: not
+    with --save.
+    """
+
+    verbs: ClassVar = "ab` where something is timed, `ab --from"
+
+    target: str
+    compared: dict[str, Compared]
+    kernels: dict[str, Kernels]
+    outputs: Count
+    wrong: dict[str, str]
+    notes: tuple[str, ...]
+    device: str | None
+    versions: dict[str, str | None] | None
+    sides: dict[str, HowLaunched] | None
+    flushes: bool | None
+    stopped: str | None
+    seconds: Number
+    blocks: tuple[Block, ...]
+    band: Annotated[float, Meta(gt=0, lt=1)]
+    control_of: Literal["reference", "candidate"] | None
+    code: dict[str, str]
+    tuning: Choices | None
+    baselines: dict[str, str]
+    verdict: TimingVerdict | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if not {REFERENCE, CANDIDATE} <= set(self.kernels):
+            raise ValueError("the kernels of a side are missing")
+        if not {REFERENCE, CANDIDATE, CONTROL} <= set(self.compared):
+            raise ValueError("what a side is is missing")
+        if len({frozenset(block.times_us) for block in self.blocks}) > 1:
+            raise ValueError("its blocks have different sides")
+        if self.blocks and not {REFERENCE, CANDIDATE} <= set(self.blocks[0].times_us):
+            raise ValueError("its blocks lack the reference or the candidate")
+
+    @classmethod
+    def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
+        """All raw samples. judged: also today's verdict on them."""
+        one = timed.comparison
+        found = {field: getattr(timed, field) for field in _FIELDS} | {field: getattr(one, field) for field in _SAMPLES}
+        return cls(**found, verdict=one.verdict, reason=one.reason) if judged else cls(**found)
+
+    @property
+    def timed(self) -> Timed:
+        comparison = Comparison(self.blocks, self.band, self.control_of)
+        return Timed(comparison=comparison, **{field: getattr(self, field) for field in _FIELDS})
+
+    def summary(self) -> Summary:
+        timed = self.timed
+        return summarise(timed, effects_of(timed.comparison))
+
+    def page(self) -> Page:
+        from tritonhook.report.pages.timing import timing_page
+
+        return timing_page(self.timed)
+
+
+_FIELDS = tuple(field.name for field in fields(Timed) if field.name != "comparison")
+_SAMPLES = tuple(field.name for field in fields(Comparison))
+
+
+def load(path: Path) -> Timed:
+    """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    try:
+        document = read_json(data, dict[str, Any])
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}; give what `tritonhook ab --save` wrote") from None
+    if (kind := document.get("kind", "ab")) != "ab":
+        what = f"a result of kind {kind!r}; `tritonhook report` makes a page of it"
+        raise UsageError(f"{path}: not a timed comparison, but {what}")
+    try:
+        return cast("TimedComparison", read_result(document)).timed
+    except UsageError as error:
+        what = "not a timed comparison that `tritonhook ab --json` saved"
+        raise UsageError(f"{path}: {what} ({error})") from None
+
+
+# --- the Summary ---------------------------------------------------------------------------------
 
 
 def effects_of(comparison: Comparison) -> Effects:
@@ -51,7 +155,7 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
 
 def side_name(timed: Timed, side: str) -> str:
     """What a side is: a kernel's name, a function, a file."""
-    return str(timed.compared[side]["name"]) if side in timed.compared else side
+    return timed.compared[side].name if side in timed.compared else side
 
 
 def _versus(timed: Timed) -> str:
@@ -67,7 +171,7 @@ def _subject(timed: Timed) -> str:
 
 def ptxas_of(timed: Timed, side: str) -> str:
     """The versions of a side's ptxas."""
-    return ", ".join(timed.compared[side]["ptxas"]) or UNKNOWN
+    return ", ".join(timed.compared[side].ptxas) or UNKNOWN
 
 
 def headline(timed: Timed) -> tuple[str, str]:
@@ -170,8 +274,8 @@ def kernels_table(timed: Timed) -> Table:
     return Table(title, ("kernel", "reference", "candidate", "code"), tuple(rows), 4)
 
 
-def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
-    shown = [f"{number(c['registers'])} registers, stack {number(c['stack'])} B" for c in configurations]
+def _resources(configurations: Sequence[KernelCode]) -> str:
+    shown = [f"{number(c.registers)} registers, stack {number(c.stack)} B" for c in configurations]
     return "; ".join(shown) or "not compiled"
 
 
@@ -192,17 +296,17 @@ def environment_table(timed: Timed) -> Table:
     return Table("Environment", ("", ""), (*rows, *_conditions(comparison)), 2)
 
 
-def _launched(how: Mapping[str, Any]) -> str:
-    way = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
-    return f"{way}, {how['copies']} launches a sample" if how.get("copies", 1) > 1 else way
+def _launched(how: HowLaunched) -> str:
+    way = "CUDA graph" if how.graph else f"eagerly ({how.why_eager})"
+    return f"{way}, {how.copies} launches a sample" if how.copies > 1 else way
 
 
 def _tuning(timed: Timed) -> list[tuple[str, str]]:
     """The configurations that ran, where something was autotuned."""
     if timed.tuning is None:
         return []
-    sides: Mapping[str, Mapping[str, str]] = timed.tuning["sides"]
-    if timed.tuning["mode"] == "fixed":
+    sides = timed.tuning.sides
+    if timed.tuning.mode == "fixed":
         rule, sides = "all sides run the reference's configuration", {REFERENCE: sides.get(REFERENCE, {})}
     else:
         rule = "each side chose its own configuration"
