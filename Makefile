@@ -5,18 +5,33 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants lock-benchmark clean
+.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants lock-benchmark clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
 
 # Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
-# DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested.
+# DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested. A test that ran in none
+# is an error, unless a marker says why.
+test: export TESTS_RAN = $(CURDIR)/.tests-ran
 test: lint
+	rm -rf $(TESTS_RAN)
 	$(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
+	$(MAKE) test-ptxas
 	$(MAKE) test-torch
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
 		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
+	$(VENV)/bin/python tests/support/ran_somewhere.py $(TESTS_RAN) $(notdir $(VENV)) .venv-torch .venv-cute-4.8.1
+
+# The tests that need a newer ptxas than Triton 3.6 brings: 47 MB to download.
+PTXAS_TESTS = tests/ptx/test_throughput_pragma.py tests/ptx/test_triggers.py tests/lab/test_name_probe.py \
+	tests/lab/kernels/test_families.py tests/cli/test_diff.py tests/capture/test_assembling.py \
+	tests/capture/test_front_ends.py tests/capture/policy/test_triton.py tests/verify/test_minimise.py \
+	tests/gluon_kernels/mma/test_assembled.py
+
+test-ptxas: $(VENV)/.installed
+	TRITONHOOK_CACHE=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
+	TRITONHOOK_CACHE=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) $(PTXAS_TESTS)
 
 # The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.
 EXAMPLES ?= 2000
@@ -57,7 +72,9 @@ docs: .venv-docs/.installed
 
 # The tests that need torch, beside Triton. The CUDA build of torch is gigabytes: without a CPU build they are not run.
 TORCH_TESTS = tests/capture/test_inductor.py tests/children/test_processes.py tests/gluon_kernels/test_api.py \
-	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/timing/test_worker.py
+	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/gluon_kernels/test_fp8_peers.py \
+	tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py tests/gpu/test_gpu_ab.py \
+	tests/timing/test_output_check.py tests/timing/test_worker.py
 
 test-torch: .venv-torch/.installed
 	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) --durations=5 $(TORCH_TESTS)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ran_somewhere
 from repository import ROOT, SUPPORT
 
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
@@ -32,12 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the golden screens again instead of comparing them")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Undo what the developer's shell decides: the width of output; and the signals that its background and nohup make
     pytest ignore, as the programs that the tests start must not. Tests side by side take one thread of torch each."""
     os.environ.pop("COLUMNS", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    elif "TESTS_RAN" in os.environ:
+        config.pluginmanager.register(ran_somewhere)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGQUIT, signal.SIGHUP):

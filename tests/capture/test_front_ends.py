@@ -77,7 +77,7 @@ def trigger_in(capture: Capture) -> Trigger:
 # --- nvcc ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["on PATH", "wheel"])
+@pytest.fixture(params=[pytest.param(place, marks=pytest.mark.machine) for place in ("on PATH", "wheel")])
 def nvcc(request: pytest.FixtureRequest, environment: dict[str, str]) -> dict[str, str]:
     """An environment in which `nvcc` compiles."""
     if shutil.which("g++") is None:

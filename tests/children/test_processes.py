@@ -365,6 +365,7 @@ def test_killed_writers_leave_a_readable_store(tmp_path):
     assert len(CaptureFolder.open(tmp_path / "out").records) >= before
 
 
+@pytest.mark.machine
 def test_a_full_disk_costs_the_capture_only(go, tmp_path):
     """A real file system of 128 KiB that fills up while the script compiles."""
     own = ["unshare", "--user", "--map-root-user", "--mount"]

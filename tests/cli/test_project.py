@@ -112,6 +112,7 @@ def test_every_variable_is_documented() -> None:
     assert {name for name in names if f"`{name}`" not in documented} == set()
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "completed"),

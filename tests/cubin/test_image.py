@@ -306,6 +306,7 @@ def test_spills_beside_an_array_are_not_known_until_the_log_says_them() -> None:
     assert set(told.resources) == set(cubin.kernels)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("name", NAMES)
 def test_resources_are_those_of_cuobjdump(name: str) -> None:
     try:
@@ -426,6 +427,7 @@ def test_other_files_are_an_error(data: bytes, message: str) -> None:
         Cubin.from_bytes(data, "some.cubin")
 
 
+@pytest.mark.machine
 def test_elf_of_the_processor_is_an_error() -> None:
     program = Path(sys.executable).resolve()
     if program.read_bytes()[:4] != b"\x7fELF":

@@ -39,6 +39,7 @@ def test_a_triton_kernel(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == "cutlass_scale_rows"
 
 
+@pytest.mark.gpu
 def test_torch_compile(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs torch and an NVIDIA GPU")
     if not torch.cuda.is_available():

@@ -176,6 +176,7 @@ def test_program_that_cannot_run_is_a_tool_error(tmp_path: Path) -> None:
         assemble(Tool(tmp_path / "missing", "1.2.3", "test"), KERNEL, (), fixed_layout=False)
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(not fixed_layout_prefix(), reason="setarch -R does not work on this system")
 def test_program_that_cannot_run_behind_setarch_is_a_tool_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="missing"):

@@ -137,6 +137,7 @@ def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytes
     assert not (ptxas.parent / "ptx_dumps").exists()
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_toolkit_that_cannot_be_written_as_a_user(ptxas: Path) -> None:
     ptxas.parent.chmod(0o555)

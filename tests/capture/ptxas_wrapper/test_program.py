@@ -234,6 +234,7 @@ def test_a_file_size_limit_costs_the_capture_only(world: WrappedPtxas) -> None:
     assert not list((world.out / "kernels").iterdir())
 
 
+@pytest.mark.machine
 def test_a_full_disk_costs_the_capture_only(world: WrappedPtxas) -> None:
     world.out.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(world.out)], capture_output=True)

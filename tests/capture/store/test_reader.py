@@ -403,6 +403,7 @@ def test_odd_files_among_the_indexes_are_skipped(out, cache):
     assert not folder.since(time.time_ns()).sightings
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_of_indexes_that_may_not_be_listed_is_not_an_empty_one(out, cache):
     CaptureWriter(out).add_files(*made(cache))
@@ -414,6 +415,7 @@ def test_a_folder_of_indexes_that_may_not_be_listed_is_not_an_empty_one(out, cac
         (out / "index").chmod(0o755)
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_index_that_may_not_be_read_is_said(out, cache):
     CaptureWriter(out).add_files(*made(cache))

@@ -171,6 +171,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
         CaptureWriter(tmp_path / "file" / "below")
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_an_error_at_once(out):
     out.mkdir(mode=0o500)

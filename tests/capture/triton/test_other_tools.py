@@ -270,6 +270,7 @@ def test_an_error_of_their_stages_hook_is_theirs(out, hook_slot):
     assert not session.seen and not session.notes
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 never calls the hook without arguments")
 def test_a_stages_hook_for_36_fails_as_it_does_without_us(out, hook_slot, driver):
     knobs.runtime.add_stages_inspection_hook = StagesHook36()

@@ -14,7 +14,7 @@ from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, la
 from tritonhook.report.kinds import page_of
 from tritonhook.report.render.html import render_html
 
-pytestmark = pytest.mark.skipif(why_none() is not None, reason=str(why_none()))
+pytestmark = [pytest.mark.machine, pytest.mark.skipif(why_none() is not None, reason=str(why_none()))]
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
 SAVED_SWEEP = "sweep with code"
 
