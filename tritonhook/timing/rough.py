@@ -48,7 +48,7 @@ def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_
     """What one process measures, until it is lost at a launch, or all are done."""
     try:
         child.begin()
-        assert child.device
+        _ = child.device  # there is a context
         for one in launches:
             yield child.ask(Measure(captures, one.record, one.path), Measured, rest_s=limit_s)
     except Lost as lost:
