@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tritonhook.device.child import After, At, Begin, Begun, Child, ContextLost, GpuLost, Lost, Message, _line, _message
+from tritonhook.device.conditions import Conditions
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.timing.messages import Prepare, Taken
@@ -119,6 +120,8 @@ def test_values_survive_the_way(tmp_path: Path) -> None:
         Plan("m:f", Path("no UTF-8 \udc80"), candidate="m:g", check=False, names=("a", "b")),
     ):
         assert through(Prepare(plan), Prepare, Taken) == Prepare(plan)
-    taken = Taken((Block(1, {"a": (1.0, 2.5)}, clock_mhz={"a": None}, order=("a", "a", "a")),))
+    conditions = Conditions(1980, 1980.5, 54, 210.584, ("heat",), False, 2)
+    taken = Taken((Block(1, {"a": (1.0, 2.5)}, conditions, {"a": None}, ("a", "a", "a")),))
     assert through(taken, Prepare, Taken) == taken
+    assert _line(through(taken, Prepare, Taken)) == _line(taken), "1980 is not 1980.0 in a document"
     assert issubclass(ContextLost, Exception) and not issubclass(ContextLost, TritonHookError)

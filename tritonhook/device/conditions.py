@@ -16,9 +16,9 @@ class Conditions:
     other_processes: how many processes besides this comparison's had the GPU open.
     """
 
-    sm_clock_mhz: float | None = None
-    sm_clock_max_mhz: float | None = None
-    temperature_c: float | None = None
+    sm_clock_mhz: int | float | None = None  # NVML gives whole numbers, and a document keeps them so
+    sm_clock_max_mhz: int | float | None = None
+    temperature_c: int | float | None = None
     power_w: float | None = None
     slowed: tuple[str, ...] = ()
     power_capped: bool | None = None
