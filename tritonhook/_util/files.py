@@ -14,16 +14,20 @@ from contextlib import suppress
 
 StrPath = str | os.PathLike[str]
 STAGED = ".tritonhook-"  # how names of unfinished files begin
+MOST_BYTES = 1 << 30  # of a file that is read as a whole
+_NO_FILE = "a pipe or a device, not a file"
 
 
 def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync: bool = False) -> None:
     """Write a file so that readers find all of it, or what was there before. A failure leaves nothing behind.
 
-    path: replaced if it exists, also where it is a link. Its folder must exist.
+    path: replaced if it exists, also where it is a link, but not where it is a pipe or a device. Its folder must exist.
     mode: the file's permissions; None: those that any new file gets.
     sync: wait until the disk has the file and its name.
     Raises OSError.
     """
+    if not _is_replaceable(path):
+        raise OSError(errno.EINVAL, _NO_FILE, path)
     staged = staged_beside(path)
     try:
         with open(staged, "xb") as file:
@@ -44,18 +48,58 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
         sync_folder(os.path.dirname(path) or ".")
 
 
-def read_regular(path: StrPath) -> bytes:
-    """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, and
-    for a pipe or a device, which may never end."""
+def _is_replaceable(path: StrPath) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:  # there is none; what else is wrong is said when it is written
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
+
+
+def write_given(path: StrPath, data: str | bytes) -> None:
+    """Write a file that the user names. A link is followed, and stays; a pipe or a device is written to, not replaced.
+
+    Raises OSError, also for a pipe that nobody reads: to wait for a reader may be to wait for ever.
+    """
+    if not os.path.exists(path) or os.path.isfile(path):
+        write_whole(os.path.realpath(path), data)
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, "nobody reads this pipe", path) if error.errno == errno.ENXIO else error from None
+    os.set_blocking(handle, True)
+    with open(handle, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
+    """Read a file that the user names; a link is followed. Raises OSError for a pipe or a device, which may never end,
+    and for a file of more than `most` bytes."""
+    return _read(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, most)
+
+
+def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
+    """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, for
+    a pipe or a device, and for a file of more than `most` bytes."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "a link, not a file; copy the file that it points to", path) from None
         raise
-    with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "a pipe or a device, not a file", path)
+    return _read(handle, path, most)
+
+
+def _read(handle: int, path: StrPath, most: int) -> bytes:
+    with open(handle, "rb", closefd=True) as file:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, _NO_FILE, path)
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than the {most:,} that are read", path)
         return file.read()
 
 

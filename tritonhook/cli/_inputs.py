@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.settings import default_out
@@ -25,6 +26,8 @@ from tritonhook.report.format import count
 from tritonhook.snapshot.captured import Kernels, read_folders
 from tritonhook.snapshot.facts import Identity
 from tritonhook.snapshot.lockfile import is_lock
+
+_MOST_BYTES = 1 << 32  # of a file with code: shared libraries of torch have 2 GiB
 
 
 def place(**settings: Any) -> Any:
@@ -67,7 +70,7 @@ def _place(text: str | None) -> str | None:
 def read_bytes(path: Path) -> bytes:
     """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, or is a lock."""
     try:
-        data = path.read_bytes()
+        data = read_given(path, _MOST_BYTES)
     except IsADirectoryError:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import read_given
 from tritonhook._util.versions import is_version
 from tritonhook.capture.settings import REWRITES
 from tritonhook.cli._parser import did_you_mean
@@ -72,7 +73,7 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     else:
         import tomli as tomllib
     try:
-        data = path.read_bytes()
+        data = read_given(path)
         if b"tritonhook" not in data:
             return None
         found = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")

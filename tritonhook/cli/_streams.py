@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tritonhook._util import text as texts
-from tritonhook._util.files import write_whole
+from tritonhook._util.files import write_given
 from tritonhook._util.text import say, visible
 from tritonhook.cli._parser import Group, flag, option
 from tritonhook.errors import TritonHookError, UsageError
@@ -179,6 +179,8 @@ def check_new(path: Path, force: bool) -> None:
     """Raises UsageError if `write_new` would: for verbs that work for long before they write."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; name a file in it")
+    if str(path) == "-":
+        raise UsageError("-: standard output has the verb's own text; name a file, or ./-")
     if (path.is_file() or path.is_block_device()) and not force:
         raise UsageError(f"{path}: exists; pass --force to replace it")
     if not path.exists() and not _place(path).parent.is_dir():
@@ -194,10 +196,7 @@ def write_new(path: Path, data: str, force: bool) -> None:
     """
     check_new(path, force)
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(data)
-        else:
-            write_whole(_place(path), data)
+        write_given(path, data)
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror}") from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ class Options(Group):
     rename: RenameOptions = part(RenameOptions)
     rewrite: tuple[str, ...] = rewrite_option("rewrite kernels, after a rename")
     entry: str | None = option(metavar="NAME", help="change only this kernel (default: all)")
-    output: str | None = option("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    output: str | None = option("-o", "--output", metavar="FILE", help="write here (default, and -: standard output)")
     results: Results = part(Results)
 
 
@@ -76,6 +76,7 @@ def run(options: Options) -> int:
     rename = options.rename.wanted()
     if rename is None and not options.rewrite:
         raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
+    options = replace(options, output=None) if options.output == "-" else options
     ptx = _read(Path(options.ptx))
     if not ptx.entries:
         raise UsageError(f"{options.ptx}: no kernel (.entry) in it, only functions; there is nothing to change")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.files import read_regular, write_whole
+from tritonhook._util.files import read_regular, write_given, write_whole
 from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
@@ -43,13 +43,15 @@ def write_lock(
     """
     found = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
+    if path.exists() and not path.is_file():
+        raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
     try:
         folder.mkdir(exist_ok=True)
         kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
         for name, ptx in kept.items():
             if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # a damaged one is mended
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
-        write_whole(path, lock_text(path.name, [locked for locked, _ in found], tests))
+        write_given(path, lock_text(path.name, [locked for locked, _ in found], tests))
         for old in folder.iterdir():
             if _PACKED.fullmatch(old.name) and old.name not in kept:
                 old.unlink()

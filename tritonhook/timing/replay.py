@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tritonhook._util.files import read_regular
+from tritonhook._util.files import MOST_BYTES, read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import UsageError
@@ -169,7 +169,7 @@ def _fill(tensor: Any, dtype: str, seed: int) -> None:
 def _load(tensor: Any, path: Path, size: int) -> None:
     import torch
 
-    data = read_regular(path)
+    data = read_regular(path, max(size, MOST_BYTES))
     if len(data) != size:
         raise UsageError(f"{path}: {len(data)} bytes, but the record says {size}; record the launch again")
     if data:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tritonhook._util.files import read_regular
+from tritonhook._util.files import MOST_BYTES, read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
 from tritonhook.errors import UsageError
 from tritonhook.verify.formats import FLOATS, FloatFormat
@@ -27,7 +27,7 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
     if name == RECORDED and folder is not None and buffer.values is not None:
         path = folder / buffer.values
         if path.exists():
-            data = read_regular(path)
+            data = read_regular(path, max(buffer.size, MOST_BYTES))
             if len(data) != buffer.size:
                 raise UsageError(f"{path}: {len(data)} bytes, but the record says {buffer.size}; record it again")
             return data

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.files import write_whole
+from tritonhook._util.files import read_given, write_given, write_whole
 from tritonhook._util.toml import toml_block
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.policy.levers import kept_controls, lever
@@ -42,7 +42,7 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME) -> str:
 def write_policy(path: Path, entries: Iterable[Entry]) -> None:
     """Raises PolicyError if the file cannot be written."""
     try:
-        write_whole(path, policy_text(entries, path.name))
+        write_given(path, policy_text(entries, path.name))
     except OSError as error:
         raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -69,7 +69,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
     from tritonhook.capture.policy.schema import read_toml
 
     try:
-        data = path.read_bytes()
+        data = read_given(path)
     except OSError as error:
         raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
     entries = tuple(_entry(kernel, path) for kernel in read_toml(data, str(path)).kernel)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tritonhook._display import Brief, Notebook
-from tritonhook._util.files import read_regular
+from tritonhook._util.files import read_given, read_regular
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store.ids import digest_of, short_ids
@@ -80,7 +80,7 @@ class RecordedLaunch(Brief):
         return self.folder / f"{self.key}.json"
 
 
-def read_launch(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Launch:
+def read_launch(path: Path, read: Callable[[Path], bytes] = read_given) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
     from tritonhook.capture.launches.schema import from_json
 
