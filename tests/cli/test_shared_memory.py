@@ -10,7 +10,7 @@ import pytest
 
 import tritonhook
 from tritonhook.cli import main
-from tritonhook.cli._snapshots import kernels_at
+from tritonhook.cli._inputs import kernels_at
 
 
 @pytest.fixture
