@@ -8,7 +8,7 @@ from importlib import import_module
 
 # Modules of verify with add_arguments and main, and help.
 VERBS = {
-    "check": ("cli", "compare attention with float64 in many cases, on a GPU"),
+    "check": ("check", "compare attention with float64 in many cases, on a GPU"),
     "bench": ("bench", "time attention against torch and others, on a GPU"),
     "inspect": ("inspect", "compile the kernels for GPUs that are not present, and count instructions"),
     "selftest": (

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .launch.call import NO_DESCALES, Options, Tensors, check_types, make_call
+from .launch.call import AttentionOptions, Tensors, check_types, make_call
 from .launch.hot_path import facts_of, is_plain
 from .launch.prepare import prepare, prepared_calls
 from .quantization.api import quantize_qkv
@@ -71,29 +71,27 @@ def attention(
     """
     if isinstance(window, list):
         window = tuple(window)  # part of a key below, so it must be hashable
-    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
     if quantize is not None:
-        if descales is not NO_DESCALES:
+        if not q_descale is k_descale is v_descale is None:
             raise TypeError("quantize makes the descales itself; to give descales, give FP8 tensors and no quantize")
         out_dtype = q.dtype if out_dtype is None else out_dtype
-        (q, k, v), descales = quantize_qkv(
+        (q, k, v), (q_descale, k_descale, v_descale) = quantize_qkv(
             q, k, v, quantize, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
         )  # fmt: skip
-    # A tuple in the order of Options: to make an Options would cost every call time.
+    # Tuples in the order of Tensors and AttentionOptions: to make these would cost every call time.
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks)
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if is_plain(q, k, v):
         try:
-            facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
+            facts = facts_of(tensors, asked)
         except AttributeError:
-            check_types(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks))
+            check_types(Tensors(*tensors))
             raise
         found = prepared_calls.get(facts)
         if found is None:
-            tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
-            found = prepare(facts, tensors, make_call(tensors, Options(*asked)))
-        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks)
+            found = prepare(facts, Tensors(*tensors), make_call(Tensors(*tensors), AttentionOptions(*asked)))
+        o, lse = found.run(tensors)
     else:
-        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
-        o, lse = traced(tensors, make_call(tensors, Options(*asked)), descales)
+        o, lse = traced(Tensors(*tensors), make_call(Tensors(*tensors), AttentionOptions(*asked)))
     return (o, lse) if return_lse else o

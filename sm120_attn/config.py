@@ -6,6 +6,7 @@ Values only: imports neither cutlass nor torch. Which Config a problem gets is d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
@@ -38,6 +39,22 @@ LOAD_REGISTERS = 24  # of a thread of the load warp, after setmaxnreg
 COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and row sums: what ptxas needs beside the large tiles.
 WORKING_REGISTERS = 32
+
+
+class Features(NamedTuple):
+    """What a call asks of its kernel, whatever the shapes are: fields of the same names of configs and shapes."""
+
+    causal: bool
+    window: bool
+    softcap: bool
+    varlen: bool
+    lse: bool
+    sinks: bool
+
+    @classmethod
+    def of(cls, value: Any) -> Features:
+        """What a config or a shape is for."""
+        return cls(*(getattr(value, name) for name in cls._fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .config import FP8, Config, why_not
+from .config import FP8, Config, Features, why_not
 
 # FP8 sums of more keys than these are made on two levels. wgmma of Hopper keeps about 13 bits of a sum of FP8 products.
 # For sm_12x 25 are published (microsoft/MMA-Sim), and no card has confirmed it. If it were 13: each MMA of 32 keys
@@ -70,19 +70,14 @@ def plan(shape: Shape) -> Plan:
         arch=shape.arch,
         dtype=shape.dtype,
         head_dim=shape.head_dim,
-        causal=shape.causal,
-        window=shape.window,
         align=shape.align if shape.causal or shape.window else "top-left",
-        softcap=shape.softcap,
-        varlen=shape.varlen,
-        lse=shape.lse,
         out_dtype=shape.out_dtype,
         cache_rows=min(shape.page_size or tile_n, tile_n) if shape.cache else 0,
         paged=shape.page_size > 0,
         kv_dtype=shape.kv_dtype,
-        sinks=shape.sinks,
         two_level=two_level,
         mma_throughput=_is_faster_with_other_scheduler(shape, tiles),
+        **Features.of(shape)._asdict(),
         **tiles,
     )
     wrong = why_not(config)
@@ -204,9 +199,7 @@ def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool
     On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
     (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
     """
-    plain = not (
-        shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse or shape.cache or shape.sinks
-    )
+    plain = not any((*Features.of(shape), shape.cache))
     return (
         (shape.arch, shape.head_dim, tiles.get("rows_per_warp")) == ("sm_90a", 128, 32)
         and plain

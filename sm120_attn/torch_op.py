@@ -7,20 +7,20 @@ api.py. torch derives the operator's schema from the annotations of `_forward`: 
 
 import torch
 
-from .launch.call import NO_DESCALES, Call, Descales, Tensors
+from .launch.call import Call, Tensors
 from .launch.hot_path import facts_of
 from .launch.operators import define_operator, fake_result, given_lse
 from .launch.prepare import prepare, prepared_calls
 from .mask_bounds import Bounds
 
 
-def traced(tensors: Tensors, call: Call, descales: Descales) -> tuple[torch.Tensor, torch.Tensor]:
+def traced(tensors: Tensors, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
     """Make a call through the operator. LSE is empty if it was not asked for."""
     q, k, v, cu_seqlens_q, cu_seqlens_k = tensors[:5]
     causal, window_left, window_right = call.visible
     o, lse = torch.ops.sm120_attn.forward(
         q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_seqlen_q, call.max_seqlen_k, causal, call.align, window_left,
-        window_right, call.scale, call.softcap, call.lse, *descales, call.out_dtype, tensors.sinks,
+        window_right, call.scale, call.softcap, call.lse, *tensors.descales, call.out_dtype, tensors.sinks,
     )  # fmt: skip
     return o, lse
 
@@ -46,19 +46,16 @@ def _forward(
     out_dtype: torch.dtype | None = None,
     sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
-    # A tuple, as in `attention`: to make a Call would cost every call time.
+    # Tuples, as in `attention`: to make a Call would cost every call time.
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks)
     visible = (causal, window_left, window_right)
     asked = (visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype)
-    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
+    facts = facts_of(tensors, asked)
     found = prepared_calls.get(facts)
     if found is None:
-        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
-        call = Call(
-            Bounds(*visible), align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype
-        )
-        found = prepare(facts, tensors, call)
-    return given_lse(q, found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks))
+        call = Call(Bounds(*visible), *asked[1:-1], out_dtype=out_dtype)
+        found = prepare(facts, Tensors(*tensors), call)
+    return given_lse(q, found.run(tensors))
 
 
 define_operator("forward", _forward, fake_result, "attention")

@@ -63,7 +63,7 @@ def measured(rounds: int, out: Path) -> dict[str, Any]:
     return document
 
 
-def row_of(problem: bench.Problem, rounds: int) -> dict[str, Any]:
+def row_of(problem: bench.BenchProblem, rounds: int) -> dict[str, Any]:
     """Samples of all forms, in turns: names with ", graph" are of a graph."""
     import torch
 

@@ -78,11 +78,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     return document | {"summary": summary_of(document)}
 
 
-def problems_of(only: str | None) -> tuple[bench.Problem, ...]:
+def problems_of(only: str | None) -> tuple[bench.BenchProblem, ...]:
     return bench.PROBLEMS[only] if only else bench.PUBLISHED + bench.LONG
 
 
-def planned(problem: bench.Problem) -> Config:
+def planned(problem: bench.BenchProblem) -> Config:
     shape = Shape(
         arch=ARCH, dtype="bf16", head_dim=problem.head_dim, batch=problem.batch, heads=problem.heads,
         heads_kv=problem.heads, seqlen_q=problem.length, seqlen_k=problem.length, sms=SMS, causal=problem.causal,
@@ -90,7 +90,7 @@ def planned(problem: bench.Problem) -> Config:
     return plan(shape).config
 
 
-def configs_of(problem: bench.Problem) -> dict[str, Config]:
+def configs_of(problem: bench.BenchProblem) -> dict[str, Config]:
     """The kernels of ours that are timed, "ours" first; no kernel twice."""
     found = {"ours": planned(problem)}
     usual = {name: getattr(Config(), name) for name in cases.TILE_FIELDS}
@@ -126,7 +126,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def record(problem: bench.Problem, peers: dict[str, bench.Maker], rounds: int) -> dict[str, Any]:
+def record(problem: bench.BenchProblem, peers: dict[str, bench.Maker], rounds: int) -> dict[str, Any]:
     import torch
 
     configs = configs_of(problem)
@@ -137,7 +137,7 @@ def record(problem: bench.Problem, peers: dict[str, bench.Maker], rounds: int) -
     timed = bench.time_problem(problem, makers | peers, rounds)
     torch.cuda.empty_cache()
     shown = {name: timed.samples_ms[name] for name in ("ours", *peers) if name in timed.samples_ms}
-    row = bench.Timed(problem, shown, timed.plan, timed.ptxas)
+    row = bench.TimedLaunch(problem, shown, timed.plan, timed.ptxas)
     best = min((label for label in configs if label in timed.samples_ms), key=timed.ms)
     for name, why in timed.left_out.items():
         print(f"{problem.name}: without {name}: {why}", file=sys.stderr)
@@ -151,7 +151,7 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
     """The rows of the kernels that `plan` picks now. Raises SystemExit if one of them was not timed."""
     times, labels = {}, {}
     for one in document["problems"]:
-        problem = bench.Problem(**{n: one[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
+        problem = bench.BenchProblem(**{n: one[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
         config = planned(problem)  # fields that came after the samples have their defaults there
         timed = (n for n, found in one["configs"].items() if Config(**found) == config and n in one["median_ms"])
         label = next(timed, None)

@@ -97,7 +97,7 @@ def frost(q: Any, k: Any, v: Any, causal: bool) -> Launch:
     values: list[Any] = []
     for slot, tensor in zip(layout.slots, (q, k, v, q, lengths, lengths), strict=False):
         values += abi.tensor_values(slot, tensor.data_ptr(), tensor.shape, tensor.stride())
-    buffer = abi.Buffer(layout)
+    buffer = abi.ArgumentBuffer(layout)
     buffer.fill([*values, scale_log2, 0, 0, 0])
     places = layout.places
 

@@ -9,7 +9,7 @@ host's time is outside; `host_us` has it. All competitors in one process, in tur
 For each shape: the median of the samples in microseconds, and its share of the floor. The floor is the time to read the
 input once and write the output once at PEAK, the H100's memory bandwidth by its data sheet.
 
---l2 also times ours as cut for an L2 cache that is so many times as large (sm120_attn.quantization.config.cut).
+--l2 also times ours as cut for an L2 cache that is so many times as large (sm120_attn.kernels.quantize.config.cut).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def measured(parts: list[str], out: Path) -> dict[str, Any]:
     import torch
 
     from sm120_attn.compile.build import source_hash
-    from sm120_attn.kv_cache.config import DecodeConfig
+    from sm120_attn.kernels.decode.config import DecodeConfig
     from sm120_attn.verify import bench
 
     started = time.perf_counter()
@@ -228,7 +228,7 @@ def timed_row(torch: Any, forms: dict[str, list[Launch]], missing: dict[str, str
 
 def error_of(made: Problem, found: Any, exact: Problem | None = None) -> float:
     """The largest relative error of `found`, against float64 on the values of `exact` (or of the problem itself)."""
-    from sm120_attn.verify.check_cache import reference
+    from sm120_attn.verify.cache_calls import reference
 
     exact = exact or made
     heads = made.q.shape[2] // HEADS_KV if made.queries == 1 else 1

@@ -85,7 +85,7 @@ class Layout:
         self.places = {slot.name: at // 8 for slot, at in zip(self.slots, self.offsets, strict=True)}
 
 
-class Buffer:
+class ArgumentBuffer:
     """The arguments of a call, for one thread. `fill` them once; then change single `words`.
 
     words: the buffer as 64-bit words, see Layout.places. address: the argument of Compiled.entry.

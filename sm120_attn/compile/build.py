@@ -31,14 +31,14 @@ Quantisation kernels (QuantizeConfig) take these; None where there is no such ar
     descale0, ...  fp32 [B, H] of each tensor, contiguous
     starts0        int32 [B + 1], cu_seqlens of x0; starts1: of x1 and x2. None without config.varlen
     partials       int32, scratch memory of Cut.scratch words. None with config.whole
-    pieces, chunks, group      see quantization.config.Cut
+    pieces, chunks, group      see kernels.quantize.config.Cut
     stream         a CUstream
 
 Decode kernels (DecodeConfig) take these; None where there is no such argument:
 
     q, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks     as above; q and o bf16 or fp16
     k, v           as above with a cache
-    partials       fp32, scratch memory of config.split, see kv_cache.combine
+    partials       fp32, scratch memory of config.split, see kernels.decode.combine
     max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
 
 Append kernels (AppendConfig) take these:
@@ -68,29 +68,37 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import config as attention
 from ..config import Config
-from ..kv_cache import config as kv_cache
-from ..kv_cache.append import config as append
-from ..kv_cache.append.config import AppendConfig
-from ..kv_cache.config import DecodeConfig
-from ..quantization import config as quantization
-from ..quantization.config import QuantizeConfig
-from ..verify.hardware_probes import config as probes
-from ..verify.hardware_probes.config import ProbeConfig
+from ..config import why_not as why_not_attention
+from ..kernels.append.config import AppendConfig
+from ..kernels.append.config import why_not as why_not_append
+from ..kernels.decode.config import DecodeConfig
+from ..kernels.decode.config import why_not as why_not_decode
+from ..kernels.probe.config import ProbeConfig
+from ..kernels.probe.config import why_not as why_not_probe
+from ..kernels.quantize.config import QuantizeConfig
+from ..kernels.quantize.config import why_not as why_not_quantize
 
 KernelConfig = Config | DecodeConfig | AppendConfig | QuantizeConfig | ProbeConfig
 PACKAGE = Path(__file__).parents[1]
-SHARED_SOURCES = ("config.py", "kernels", "compile")  # files and folders of the package; of every kernel
+SHARED_SOURCES = ("config.py", "kernels/*.py", "compile/*.py")  # files of the package; of every kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class KernelFamily:
     """Kernels with one type of config. sources: files that make their code, beside SHARED_SOURCES."""
 
     why_not: Callable[[Any], str | None]
-    build: Callable[[Any], tuple[Any, tuple[Any, ...]]]
     sources: tuple[str, ...] = ()
+
+
+FAMILIES: dict[type, KernelFamily] = {
+    Config: KernelFamily(why_not_attention),
+    DecodeConfig: KernelFamily(why_not_decode, ("kernels/decode/*.py",)),
+    AppendConfig: KernelFamily(why_not_append, ("kernels/append/*.py", "kernels/decode/config.py")),
+    QuantizeConfig: KernelFamily(why_not_quantize, ("kernels/quantize/*.py",)),
+    ProbeConfig: KernelFamily(why_not_probe, ("kernels/probe/*.py",)),
+}
 
 
 def why_not(config: KernelConfig) -> str | None:
@@ -103,7 +111,24 @@ def build(config: KernelConfig) -> tuple[Any, tuple[Any, ...]]:
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
-    return FAMILIES[type(config)].build(config)
+    from ..kernels.append.kernel import Append
+    from ..kernels.attention_cp_async import AttentionCpAsync
+    from ..kernels.attention_tma import AttentionTma
+    from ..kernels.decode.kernel import Decode
+    from ..kernels.probe.kernel import ProbeKernel
+    from ..kernels.quantize.kernel import Quantize
+    from . import fake_arguments as fake
+
+    attention = AttentionTma if getattr(config, "kernel", "") == "tma" else AttentionCpAsync
+    made: dict[type, tuple[Any, Any]] = {
+        Config: (attention, fake.fake_arguments),
+        DecodeConfig: (Decode, fake.fake_decode_arguments),
+        AppendConfig: (Append, fake.fake_append_arguments),
+        QuantizeConfig: (Quantize, fake.fake_quantize_arguments),
+        ProbeConfig: (ProbeKernel, fake.fake_probe_arguments),
+    }
+    function, arguments = made[type(config)]
+    return function(config), arguments(config)
 
 
 @cache
@@ -117,68 +142,5 @@ def source_hash(kind: type) -> str:
 
 def source_files(kind: type) -> Iterator[Path]:
     """The files of source_hash, always in the same order."""
-    for name in SHARED_SOURCES + FAMILIES[kind].sources:
-        path = PACKAGE / name
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
-
-
-def _build_attention(config: Config) -> tuple[Any, tuple[Any, ...]]:
-    from .fake_arguments import fake_arguments
-
-    kernel: Any
-    if config.kernel == "tma":
-        from ..kernels.attention_tma import AttentionTma
-
-        kernel = AttentionTma(config)
-    else:
-        from ..kernels.attention_cp_async import AttentionCpAsync
-
-        kernel = AttentionCpAsync(config)
-    return kernel, fake_arguments(config)
-
-
-def _build_decode(config: DecodeConfig) -> tuple[Any, tuple[Any, ...]]:
-    from ..kv_cache.kernel import Decode
-    from .fake_arguments import fake_decode_arguments
-
-    return Decode(config), fake_decode_arguments(config)
-
-
-def _build_append(config: AppendConfig) -> tuple[Any, tuple[Any, ...]]:
-    from ..kv_cache.append.kernel import Append
-    from .fake_arguments import fake_append_arguments
-
-    return Append(config), fake_append_arguments(config)
-
-
-def _build_quantize(config: QuantizeConfig) -> tuple[Any, tuple[Any, ...]]:
-    from ..quantization.kernel import Quantize
-    from .fake_arguments import fake_quantize_arguments
-
-    return Quantize(config), fake_quantize_arguments(config)
-
-
-def _build_probe(config: ProbeConfig) -> tuple[Any, tuple[Any, ...]]:
-    from ..verify.hardware_probes.kernel import Probe
-    from .fake_arguments import fake_probe_arguments
-
-    return Probe(config), fake_probe_arguments()
-
-
-FAMILIES: dict[type, Family] = {
-    Config: Family(attention.why_not, _build_attention),
-    DecodeConfig: Family(
-        kv_cache.why_not, _build_decode, tuple(f"kv_cache/{name}.py" for name in ("config", "kernel", "combine"))
-    ),
-    AppendConfig: Family(
-        append.why_not,
-        _build_append,
-        ("kv_cache/config.py", *(f"kv_cache/append/{name}.py" for name in ("config", "kernel"))),
-    ),
-    QuantizeConfig: Family(quantization.why_not, _build_quantize, ("quantization/config.py", "quantization/kernel.py")),
-    ProbeConfig: Family(
-        probes.why_not,
-        _build_probe,
-        ("verify/hardware_probes/config.py", "verify/hardware_probes/kernel.py"),
-    ),
-}
+    for pattern in SHARED_SOURCES + FAMILIES[kind].sources:
+        yield from sorted(PACKAGE.glob(pattern))

@@ -24,7 +24,7 @@ from typing import Any
 
 from . import abi
 from .build import KernelConfig, source_hash
-from .compiler import CompiledFunction, compile_function, dsl_versions, import_dsl, warn_of_old_ptxas
+from .compiler import HostFunction, compile_function, dsl_versions, import_dsl, warn_of_old_ptxas
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
@@ -32,7 +32,7 @@ SYMBOL = "sm120_attn"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel that can be called: `entry(address)`, with the address of an abi.Buffer(layout).
+    """A kernel that can be called: `entry(address)`, with the address of an abi.ArgumentBuffer(layout).
 
     ptxas: version that assembled it; None if the cubin does not say. cached: taken from disk.
     alive: objects that must live as long as the code.
@@ -135,7 +135,7 @@ def loaded(
 # --- the cache on disk -------------------------------------------------------------------------------------------
 
 
-def _keep(config: KernelConfig, made: CompiledFunction) -> None:
+def _keep(config: KernelConfig, made: HostFunction) -> None:
     """Write a kernel to the cache on disk. Only warns where it cannot: that costs time later, but is no error."""
     folder = cache_folder()
     if folder is None:

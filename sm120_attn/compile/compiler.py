@@ -1,4 +1,4 @@
-"""Compile a config with the CuTe DSL. Keeps nothing: see cache.py and offline.py."""
+"""Compile a config with the CuTe DSL, for any target and without a GPU. Keeps and launches nothing: see cache.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledFunction:
+class HostFunction:
     """What the DSL made of a config.
 
     function: the DSL's object. names, arguments: of the host function's parameters, and the fake arguments that it was
@@ -44,7 +44,7 @@ class CompiledFunction:
         return ptxas_version(self.cubin)
 
 
-def compile_function(config: KernelConfig) -> CompiledFunction:
+def compile_function(config: KernelConfig) -> HostFunction:
     """Compile for config.arch; needs no GPU.
 
     Raises ValueError for a config that cannot be built, ImportError without the DSL, and RuntimeError where the DSL
@@ -65,7 +65,28 @@ def compile_function(config: KernelConfig) -> CompiledFunction:
             said = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
             raise RuntimeError(f"the CuTe DSL cannot compile {config.name} for {config.arch}: {said}") from error
     names = list(function.execution_args.signature.parameters)
-    return CompiledFunction(function, names, arguments, bytes(function.__cubin__ or b""))
+    return HostFunction(function, names, arguments, bytes(function.__cubin__ or b""))
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledKernel:
+    """The compiler's output for a config. ptxas: version of the assembler inside the DSL, such as "13.4.59"."""
+
+    config: KernelConfig
+    ptx: str
+    cubin: bytes
+    ptxas: str | None
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return str(re.findall(r"\.entry\s+([\w$]+)", self.ptx)[0])
+
+
+def compile_offline(config: KernelConfig) -> AssembledKernel:
+    """Compile for config.arch. Raises ValueError for a config that cannot be built, ImportError without the DSL."""
+    compiled = compile_function(config)
+    return AssembledKernel(config, compiled.function.__ptx__.rstrip("\0"), compiled.cubin, compiled.ptxas)
 
 
 def import_dsl() -> None:

@@ -7,10 +7,11 @@ from cutlass import Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
 from ..config import ELEMENT_BYTES, Config
+from ..kernels.append.config import AppendConfig
+from ..kernels.decode.config import DecodeConfig
 from ..kernels.element_types import ELEMENT_TYPES
-from ..kv_cache.append.config import AppendConfig
-from ..kv_cache.config import DecodeConfig
-from ..quantization.config import QuantizeConfig
+from ..kernels.probe.config import ProbeConfig
+from ..kernels.quantize.config import QuantizeConfig
 
 
 def fake_arguments(config: Config) -> tuple[Any, ...]:
@@ -71,7 +72,7 @@ def fake_quantize_arguments(config: QuantizeConfig) -> tuple[Any, ...]:
     return (*x, *none, *y, *none, *descales, *none, *starts, partials, *scalars, make_fake_stream())
 
 
-def fake_probe_arguments() -> tuple[Any, ...]:
+def fake_probe_arguments(config: ProbeConfig) -> tuple[Any, ...]:
     """In the order that build.py documents."""
     words = [_numbers(Int32, 16) for _ in range(2)]
     return (*words, Int32(1), make_fake_stream())

@@ -19,9 +19,13 @@ from cutlass import Float32, Int32
 
 from ..config import Config
 from . import inline_ptx as ptx
-from . import mask, policy_of, scheduler
+from . import mask, scheduler
 from .element_types import ELEMENT_TYPES
 from .epilogue import store
+from .given import Given, Scores
+from .mma_16bit import Mma16
+from .mma_fp8 import Mma8, Mma8Portable, Mma8StandIn
+from .mma_fp8_cache import MmaFp8Cache
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 NO_BOUND = 1 << 30  # as a window size: more keys than any sequence has
@@ -149,6 +153,19 @@ class Warp:
         return operands
 
 
+def policy_of(config):
+    """Choose the MMA policy for a config's dtype and target."""
+    if getattr(config, "kv_dtype", ""):
+        return MmaFp8Cache(config)
+    if not config.fp8:
+        return Mma16(config)
+    if config.fp8_mma == "portable":
+        return Mma8Portable(config)
+    if config.arch == "sm_90a":  # has neither byte-wise ldmatrix nor block-scaled MMA
+        return Mma8StandIn(config)
+    return Mma8(config, block_scaled=config.fp8_mma == "native")
+
+
 class Attention:
     """The kernel of one Config, without the loads. See compile/build.py for the arguments of the call."""
 
@@ -173,33 +190,29 @@ class Attention:
         if self.config.mma_throughput and ptx.knows_pragma():
             ptx.mma_throughput()
 
-    def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q):
-        """The scheduler's Problem, and the number of tiles of queries.
+    def problem(self, q, k, given: Given, max_seqlen_q):
+        """The scheduler's Problem of these tensors.
 
         With varlen or a cache the host does not know the number of keys; max_seqlen_q is taken for it.
         """
         num_heads, num_heads_kv = q.shape[len(q.shape) - 2], k.shape[len(k.shape) - 2]
-        batch = cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
+        batch = given.cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
         unknown = self.config.varlen or self.config.cache_rows
         seqlen_k = Int32(0) if unknown else k.shape[1]
         tiles_m = cute.ceil_div(max_seqlen_q, self.config.tile_m)
         group = scheduler.heads_per_group(self.config, num_heads, num_heads_kv, max_seqlen_q if unknown else seqlen_k)
         group = cutlass.min(group, num_heads * batch)
-        problem = scheduler.Problem(
-            num_heads, num_heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k, cache_seqlens
-        )
-        return problem, tiles_m * num_heads * batch
+        total = tiles_m * num_heads * batch
+        return scheduler.Problem(num_heads, num_heads_kv, tiles_m, group, total, max_seqlen_q, seqlen_k)
 
-    def scales(self, scale_log2, softcap):
-        """The factors of a score: in the softmax, and before tanh (softcap)."""
-        if not self.config.softcap:
-            return scale_log2, Float32(0.0)
-        return softcap * LOG2_E, 2.0 * scale_log2 / softcap
-
-    def bounds(self, window_left, window_right):
-        """Window sizes as numbers of keys: a negative one, which means no limit, becomes NO_BOUND."""
+    def scores_of(self, scale_log2, softcap, window_left, window_right):
+        """The Scores of a call. A negative window size, which means no limit, becomes NO_BOUND."""
+        scale, tanh_scale = scale_log2, Float32(0.0)
+        if self.config.softcap:
+            scale, tanh_scale = softcap * LOG2_E, 2.0 * scale_log2 / softcap
         unbounded = Int32(NO_BOUND)
-        return tuple(ptx.select(w < 0, unbounded, w) for w in (window_left, window_right))
+        left, right = (ptx.select(w < 0, unbounded, w) for w in (window_left, window_right))
+        return Scores(scale, tanh_scale, left, right)
 
     # --- set-up in the kernel ---
 
@@ -209,15 +222,14 @@ class Attention:
 
     # --- compute ---
 
-    def descaled(self, work, descales, scale, tanh_scale):
+    def descaled(self, work, given, scale, tanh_scale):
         """scale and tanh_scale times the descales of Q and K, and the factor of O: the descale of V (None: 1)."""
         if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
-        q_descale, k_descale, v_descale = descales
-        factor = k_descale[work.batch, work.head_kv]
+        factor = given.k_descale[work.batch, work.head_kv]
         if self.config.fp8:
-            factor = q_descale[work.batch, work.head] * factor
-        return *self.rescaled(scale, tanh_scale, factor), v_descale[work.batch, work.head_kv]
+            factor = given.q_descale[work.batch, work.head] * factor
+        return *self.rescaled(scale, tanh_scale, factor), given.v_descale[work.batch, work.head_kv]
 
     def rescaled(self, scale, tanh_scale, factor):
         """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
@@ -294,7 +306,7 @@ class Attention:
             q_of = lambda step: policy.load_operands(mine, step)  # noqa: E731
         return q_of, factor
 
-    def store(self, work, softmax, acc_o, o, lse, sinks, warp, lane, factor=None):
+    def store(self, work, softmax, acc_o, given, warp, lane, factor=None):
         """Write the warp's rows of O and LSE. factor: for all of O; None for 1."""
         rows = self.policy.row_numbers(work.first_row + warp * self.config.rows_per_warp, lane)
-        store(self.config, self.policy, softmax, acc_o, o, lse, work, rows, lane, factor, sinks)
+        store(self.config, self.policy, softmax, acc_o, given, work, rows, lane, factor)

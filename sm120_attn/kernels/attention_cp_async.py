@@ -17,6 +17,7 @@ from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from . import mask, scheduler
 from .attention import Attention
+from .given import Given, Scores
 
 CHUNK_BYTES = 16  # that one cp.async copies
 CHUNKS = PANEL_BYTES // CHUNK_BYTES
@@ -132,24 +133,18 @@ class AttentionCpAsync(Attention):
         q_descale, k_descale, v_descale,
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
-        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q)
-        scale, tanh_scale = self.scales(scale_log2, softcap)
-        left, right = self.bounds(window_left, window_right)
+        given = Given(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, sinks=sinks)
+        problem = self.problem(q, k, given, max_seqlen_q)
+        scores = self.scores_of(scale_log2, softcap, window_left, window_right)
         self.name_kernel()
-        self.kernel(
-            q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, sinks,
-            problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
-            problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
-        ).launch(grid=(tiles, 1, 1), block=(self.config.threads, 1, 1), stream=stream)  # fmt: skip
+        self.kernel(given, problem, scores).launch(
+            grid=(problem.total, 1, 1), block=(self.config.threads, 1, 1), stream=stream
+        )
 
     # --- kernel ---
 
     @cute.kernel
-    def kernel(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        sinks, num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
-        seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
-    ):  # fmt: skip
+    def kernel(self, given: Given, problem: scheduler.Problem, scores: Scores):
         self.schedule()
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -160,40 +155,27 @@ class AttentionCpAsync(Attention):
         q_smem = self.allocate_tiles(smem, c.q_bytes, self.dtype)
         k_smem = self.allocate_tiles(smem, c.kv_bytes, self.dtype)
         v_smem = self.allocate_tiles(smem, c.kv_bytes, self.dtype)
-        problem = scheduler.Problem(
-            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
-        )
-        work = scheduler.work_of(c, problem, index, total)
-        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
+        work = scheduler.work_of(c, problem, given, index)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, scores.window_left, scores.window_right)
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
         loader = Loader(
             c,
-            rows_of(c, k, work.batch, work.head_kv, work.start_k, work.seqlen_k),
-            rows_of(c, v, work.batch, work.head_kv, work.start_k, work.seqlen_k),
+            rows_of(c, given.k, work.batch, work.head_kv, work.start_k, work.seqlen_k),
+            rows_of(c, given.v, work.batch, work.head_kv, work.start_k, work.seqlen_k),
             k_smem.toint(), v_smem.toint(), tiles, thread,
         )  # fmt: skip
         # Q and the first K are one group of copies: to wait for K is to wait for Q too.
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
-        q_rows = rows_of(c, q, work.batch, work.head, work.start_q, work.seqlen_q)
+        q_rows = rows_of(c, given.q, work.batch, work.head, work.start_q, work.seqlen_q)
         copy_rows(c, q_rows, work.first_row + warp * c.rows_per_warp, q_base, c.rows_per_warp, lane, 32)
         loader.load_k(tiles.last - 1)
         if cutlass.const_expr(c.q_in_registers):
             loader.arrive()
         softmax, acc_o = self.walk(
-            work,
-            band,
-            tiles,
-            q_smem,
-            k_smem,
-            v_smem,
-            Keys(loader),
-            Values(),
-            scale,
-            tanh_scale,
-            warp,
+            work, band, tiles, q_smem, k_smem, v_smem, Keys(loader), Values(), scores.scale, scores.tanh_scale, warp,
             lane,
-        )
-        self.store(work, softmax, acc_o, o, lse, sinks, warp, lane)
+        )  # fmt: skip
+        self.store(work, softmax, acc_o, given, warp, lane)
         cute.arch.cp_async_wait_group(0)
 
 

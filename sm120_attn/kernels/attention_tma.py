@@ -28,6 +28,7 @@ from ..config import LOAD_REGISTERS, PANEL_BYTES
 from . import inline_ptx as ptx
 from . import mask, scheduler
 from .attention import Attention
+from .given import Given, Scores
 from .pipeline import Ring
 
 
@@ -36,16 +37,9 @@ class Cta:
     """What the warps of a CTA share in the kernel."""
 
     problem: scheduler.Problem
-    total: Any  # tiles of queries of the whole problem
+    given: Given
+    scores: Scores
     item: Any  # index of this CTA
-    window_left: Any
-    window_right: Any
-    q_atom: Any
-    q_rows: Any
-    k_atom: Any
-    k_rows: Any
-    v_atom: Any
-    v_rows: Any
     q_full: Any
     q_smem: Any
     k_smem: Any
@@ -54,10 +48,6 @@ class Cta:
     v_ring: Ring
     warp: Any
     lane: Any
-    descales: Any  # of Q, K and V: tensors, or None without FP8
-    block_table: Any
-    page_size: Any
-    sinks: Any
 
 
 class AttentionTma(Attention):
@@ -72,20 +62,18 @@ class AttentionTma(Attention):
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         c = self.config
-        q_atom, q_rows = self.tma(plain_rows(q, c), c.rows_per_warp, c.panel_columns)
-        k_atom, k_rows = self.tma(self.view(k), self.box_rows, c.kv_panel_columns)
-        v_atom, v_rows = self.tma(self.view(v), self.box_rows, c.kv_panel_columns)
-        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q)
-        scale, tanh_scale = self.scales(scale_log2, softcap)
-        left, right = self.bounds(window_left, window_right)
+        given = Given(
+            self.tma(plain_rows(q, c), c.rows_per_warp, c.panel_columns),
+            self.tma(self.view(k), self.box_rows, c.kv_panel_columns),
+            self.tma(self.view(v), self.box_rows, c.kv_panel_columns),
+            o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens, block_table, k.shape[1] if c.cache_rows else None, sinks,
+            q_descale, k_descale, v_descale,
+        )  # fmt: skip
+        problem = self.problem(q, k, given, max_seqlen_q)
+        scores = self.scores_of(scale_log2, softcap, window_left, window_right)
         self.name_kernel()
-        self.kernel(
-            q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens,
-            block_table, k.shape[1] if c.cache_rows else None, sinks, q_descale, k_descale, v_descale,
-            problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
-            problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
-        ).launch(
-            grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream,
+        self.kernel(given, problem, scores).launch(
+            grid=(problem.total, 1, 1), block=(c.threads, 1, 1), stream=stream,
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
 
@@ -119,13 +107,7 @@ class AttentionTma(Attention):
     # --- kernel ---
 
     @cute.kernel
-    def kernel(
-        self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
-        v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        cache_seqlens, block_table, page_size, sinks, q_descale, k_descale, v_descale,
-        num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
-        seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
-    ):  # fmt: skip
+    def kernel(self, given: Given, problem: scheduler.Problem, scores: Scores):
         self.schedule()
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -146,22 +128,14 @@ class AttentionTma(Attention):
                 cute.arch.mbarrier_init(q_full + i, 1)
             cute.arch.mbarrier_init_fence()
         if warp == c.warps:
-            cpasync.prefetch_descriptor(q_atom)
-            cpasync.prefetch_descriptor(k_atom)
-            cpasync.prefetch_descriptor(v_atom)
+            for atom, _ in given[:3]:
+                cpasync.prefetch_descriptor(atom)
         cute.arch.sync_threads()
 
-        problem = scheduler.Problem(
-            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k, cache_seqlens
-        )
-        cta = Cta(
-            problem, total, index, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
-            q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane, (q_descale, k_descale, v_descale),
-            block_table, page_size, sinks,
-        )  # fmt: skip
+        cta = Cta(problem, given, scores, index, q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane)
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
-            self.compute(cta, o, lse, scale, tanh_scale)
+            self.compute(cta)
         else:
             cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
             if warp == c.warps:
@@ -170,8 +144,8 @@ class AttentionTma(Attention):
     def work_of(self, cta):
         """This CTA's tile of queries, the keys that it sees, and their tiles."""
         c = self.config
-        work = scheduler.work_of(c, cta.problem, cta.item, cta.total)
-        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.window_left, cta.window_right)
+        work = scheduler.work_of(c, cta.problem, cta.given, cta.item)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.scores.window_left, cta.scores.window_right)
         return work, band, mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
 
     # --- load ---
@@ -185,8 +159,8 @@ class AttentionTma(Attention):
             key = (tiles.last - 1 - count) * tile_n
             page = ahead
             ahead = self.page_of_lane(cta, work, key - tile_n)
-            self.load_tile(cta, cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key, page)
-            self.load_tile(cta, cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key, page)
+            self.load_tile(cta, cta.k_ring, *cta.given.k, cta.k_smem, work, count, key, page)
+            self.load_tile(cta, cta.v_ring, *cta.given.v, cta.v_smem, work, count, key, page)
 
     @cute.jit
     def load_tile(
@@ -217,7 +191,7 @@ class AttentionTma(Attention):
             return Int32(0)
         at = key + cutlass.min(cta.lane, Int32(c.tile_n // self.box_rows - 1)) * self.box_rows
         at = ptx.select((at >= 0) & (at < work.seqlen_k), at, Int32(0))
-        return cta.block_table[work.batch, at // cta.page_size]
+        return cta.given.block_table[work.batch, at // cta.given.page_size]
 
     def box_at(self, cta, rows, work, key, page):
         """Coordinates of a box of K or V that starts at `key` of the tile's sequence. page: where that is."""
@@ -225,7 +199,7 @@ class AttentionTma(Attention):
         if c.cache_rows:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
             key = ptx.select(left > 0, key, Int32(0))
-            page, row = (page, key & (cta.page_size - 1)) if c.paged else (work.batch, key)
+            page, row = (page, key & (cta.given.page_size - 1)) if c.paged else (work.batch, key)
             rows = rows[None, None, work.head_kv, row + left, page]
             key = box_rows - left
         elif c.varlen:
@@ -252,44 +226,35 @@ class AttentionTma(Attention):
     # --- compute ---
 
     @cute.jit
-    def compute(self, cta: cutlass.Constexpr, o, lse, scale, tanh_scale):
+    def compute(self, cta: cutlass.Constexpr):
         c = self.config
         work, band, tiles = self.work_of(cta)
         if cta.warp < c.row_warps:
             self.ask_q(cta)
-        scale, tanh_scale, factor = self.descaled(work, cta.descales, scale, tanh_scale)
+        scale, tanh_scale, factor = self.descaled(work, cta.given, cta.scores.scale, cta.scores.tanh_scale)
         cute.arch.mbarrier_wait(cta.q_full + cta.warp % c.row_warps, 0)
         softmax, acc_o = self.walk(
-            work,
-            band,
-            tiles,
-            cta.q_smem,
-            cta.k_smem,
-            cta.v_smem,
-            cta.k_ring,
-            cta.v_ring,
-            scale,
-            tanh_scale,
-            cta.warp,
+            work, band, tiles, cta.q_smem, cta.k_smem, cta.v_smem, cta.k_ring, cta.v_ring, scale, tanh_scale, cta.warp,
             cta.lane,
-        )
+        )  # fmt: skip
         if cutlass.const_expr(c.split_keys):
             self.merge(softmax, acc_o, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
         if cta.warp < c.row_warps:
-            self.store(work, softmax, acc_o, o, lse, cta.sinks, cta.warp, cta.lane, factor)
+            self.store(work, softmax, acc_o, cta.given, cta.warp, cta.lane, factor)
 
     @cute.jit
     def ask_q(self, cta: cutlass.Constexpr):
         """Start the load of the warp's own query rows."""
         c, barrier = self.config, cta.q_full + cta.warp
+        atom, rows = cta.given.q
         work, _, _ = self.work_of(cta)
         row = work.first_row + cta.warp * c.rows_per_warp
         if cta.lane == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
             box = cta.warp * c.panels + panel
-            at = self.q_box(cta.q_rows, work, row, panel)
-            self.copy_box(cta.q_atom, at, cta.q_smem, box, (c.rows_per_warp, c.panel_columns), barrier)
+            at = self.q_box(rows, work, row, panel)
+            self.copy_box(atom, at, cta.q_smem, box, (c.rows_per_warp, c.panel_columns), barrier)
 
     @cute.jit
     def merge(self, softmax: cutlass.Constexpr, acc_o, rows_base, output_base, warp, lane):

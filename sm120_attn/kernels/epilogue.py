@@ -14,16 +14,14 @@ def store(
     policy: cutlass.Constexpr,
     softmax: cutlass.Constexpr,
     acc_o,
-    mO,
-    mLSE,
+    given: cutlass.Constexpr,
     work: cutlass.Constexpr,
     rows: cutlass.Constexpr,
     lane,
     factor,
-    sinks,
 ):
     """Write a warp's rows. rows: of this thread; factor: for all rows, None for 1."""
-    factors, lses = finish(softmax, sinks[work.head] if config.sinks else None)
+    factors, lses = finish(softmax, given.sinks[work.head] if config.sinks else None)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]
     for r in cutlass.range_constexpr(policy.rows):
@@ -32,7 +30,7 @@ def store(
         whole = 0 if config.output_bytes == 4 or policy.o_lane_words == 2 else config.head_dim // 32
         chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(whole)]
         if row < work.seqlen_q:
-            address = row_address(config, mO, work, row)
+            address = row_address(config, given.o, work, row)
             for i in cutlass.range_constexpr(len(chunks)):
                 # Lane t of the quad has all 8 values of n8 column 4i + t.
                 ptx.store_16(address + Int64((4 * i + (lane & 3)) * 16), chunks[i])
@@ -43,7 +41,7 @@ def store(
                 for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
                     store_column(config, address, n, lane, words[n])
             if cutlass.const_expr(config.lse):
-                store_lse(config, mLSE, work, row, lane, lses[r])
+                store_lse(config, given.lse, work, row, lane, lses[r])
 
 
 @cute.jit

@@ -2,7 +2,7 @@
 
 A policy knows how Q, K, P and V become operands of tensor-core instructions, for one warp. Kernels use a policy and
 know nothing of fragments. Mma has Q and K, of which an MMA takes 32 bytes of a row at a time for every dtype. `Mma16`
-(in mma_16bit.py) and `Mma8` (in mma_fp8.py) add P, V and the output. `policy_of` in kernels/__init__.py chooses one.
+(in mma_16bit.py) and `Mma8` (in mma_fp8.py) add P, V and the output. `policy_of` in attention.py chooses one.
 
 A tile in shared memory is made of panels, 128 bytes wide (64 columns, or 128 with FP8). TMA's 128-byte swizzle permutes
 the 16-byte chunks of a row: chunk c of row r is at c ^ (r % 8). ldmatrix reads eight rows at a time, one per lane. So

@@ -6,10 +6,12 @@ end.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, Int64
+
+from .given import Given
 
 # K and V of a group of heads: a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB) and a GB202 (96 to
 # 128 MB).
@@ -33,19 +35,16 @@ class Work:
     seqlen_k: Any
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What all tiles share. Sizes are Int32; cu_seqlens and cache_seqlens are tensors, or None."""
+class Problem(NamedTuple):
+    """Sizes that all tiles share, Int32."""
 
     num_heads: Any
     num_heads_kv: Any
     tiles_m: Any
     group: Any  # query heads of a group
+    total: Any  # tiles_m * num_heads * batch
     seqlen_q: Any
     seqlen_k: Any
-    cu_seqlens_q: Any
-    cu_seqlens_k: Any
-    cache_seqlens: Any = None
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
@@ -55,12 +54,12 @@ def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
 
 
-def work_of(config, problem: Problem, index, total) -> Work:
-    """The tile of the CTA with this index. total: tiles_m * num_heads * batch."""
+def work_of(config, problem: Problem, given: Given, index) -> Work:
+    """The tile of the CTA with this index."""
     tiles_m, group = problem.tiles_m, problem.group
     first_head = index // (group * tiles_m) * group
     within = index - first_head * tiles_m
-    here = cutlass.min(group, total // tiles_m - first_head)
+    here = cutlass.min(group, problem.total // tiles_m - first_head)
     tile = within // here
     head_and_batch = first_head + within % here
     head = head_and_batch % problem.num_heads
@@ -70,12 +69,12 @@ def work_of(config, problem: Problem, index, total) -> Work:
     start_q, start_k = Int32(0), Int32(0)
     seqlen_q, seqlen_k = problem.seqlen_q, problem.seqlen_k
     if config.varlen:
-        start_q = problem.cu_seqlens_q[batch]
-        seqlen_q = problem.cu_seqlens_q[batch + 1] - start_q
+        start_q = given.cu_seqlens_q[batch]
+        seqlen_q = given.cu_seqlens_q[batch + 1] - start_q
     if config.cache_rows:
-        seqlen_k = cutlass.max(problem.cache_seqlens[batch], Int32(0))
+        seqlen_k = cutlass.max(given.cache_seqlens[batch], Int32(0))
     elif config.varlen:
-        start_k = problem.cu_seqlens_k[batch]
-        seqlen_k = problem.cu_seqlens_k[batch + 1] - start_k
+        start_k = given.cu_seqlens_k[batch]
+        seqlen_k = given.cu_seqlens_k[batch + 1] - start_k
     head_kv = head // (problem.num_heads // problem.num_heads_kv)
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

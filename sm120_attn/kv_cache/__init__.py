@@ -1,4 +1,4 @@
-"""Attention over a KV cache, for serving: decode with keys split over CTAs, contiguous and paged caches.
+"""Attention over a KV cache, for serving, on the host: contiguous and paged caches, and appending to them.
 
-config, planner: values; kernel, combine: device code; launch, torch_op, api: the host.
+planner: values; call, launch, torch_op, api: from tensors to launches. The kernels are in kernels/.
 """

@@ -11,11 +11,10 @@ from ..launch.call import check_types
 from ..launch.hot_path import is_plain
 from ..mask_bounds import Bounds, bounds
 from .append import launch as append
-from .append import torch_op as append_op
 from .append.call import NewTensors, check_new_values
 from .call import CacheCall, CacheTensors, check_values
 from .launch import launch
-from .torch_op import traced
+from .torch_op import traced, traced_append
 
 
 def attention_with_kv_cache(
@@ -98,7 +97,7 @@ def attention_with_kv_cache(
         new = (k_new, v_new, rotary_cos, rotary_sin)
         if check:
             check_new_values(CacheTensors(*tensors), NewTensors(*new), CacheCall(Bounds(*visible), *asked[1:]))
-        run = append.launch if is_plain(q, k_cache, v_cache, k_new, v_new) else append_op.traced
+        run = append.launch if is_plain(q, k_cache, v_cache, k_new, v_new) else traced_append
         o, lse = run(tensors, new, asked, rotary_interleaved)
     else:
         for name, tensor in (

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import torch
 
+from ..kernels.decode.config import MOST_OF_GRID, PAGE_SIZES, why_not_head_dim
 from ..launch import checks
 from ..launch.call import check_types
 from ..launch.checks import sizes
 from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
-from .config import MOST_OF_GRID, PAGE_SIZES, why_not_head_dim
 
 DTYPES = (torch.bfloat16, torch.float16)  # of queries
 FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from ..compile import cache as kernels
-from ..launch.call import DTYPES, check_types
+from ..kernels.decode.config import STATS_BYTES
+from ..launch.call import DTYPES, check_types, features_of
 from ..launch.hot_path import Launcher, Result, enter, zeros
 from ..launch.prepare import descale_argument, device_facts, fill, keep, refuse_in_capture, score_arguments
 from ..launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, lse_shape
 from ..mask_bounds import Bounds
 from .call import FP8, CacheCall, CacheTensors, check
-from .config import STATS_BYTES
 from .planner import CachePlan, CacheShape, plan_cache
 
 prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
@@ -135,14 +135,9 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
         seqlen_q=call.max_seqlen_q,
         capacity=tensors.capacity,
         sms=sms,
-        causal=call.visible.causal,
-        window=call.visible.window,
-        softcap=call.softcap > 0,
-        varlen=tensors.cu_seqlens_q is not None,
         page_size=0 if tensors.block_table is None else tensors.k_cache.shape[1],
-        sinks=tensors.sinks is not None,
-        lse=call.lse,
         kv_dtype="e4m3" if tensors.k_cache.dtype == FP8 else "",
+        **features_of(tensors, call)._asdict(),
     )
 
 

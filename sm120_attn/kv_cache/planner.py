@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..config import PANEL_BYTES, Config
+from ..config import PANEL_BYTES, Config, Features
+from ..kernels.decode.config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
 from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
-from .config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
 
 MOST_SPLITS = 128
 MOST_QUERIES = 16  # of decode: speculative decoding has no more
@@ -73,7 +73,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
         return _plan_prefill(shape)
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
-    rows = shape.seqlen_q * (shape.heads // shape.heads_kv)
+    rows, features = shape.seqlen_q * (shape.heads // shape.heads_kv), Features.of(shape)
     config = _with_stages(
         DecodeConfig(
             arch=shape.arch,
@@ -82,13 +82,8 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
             rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
             tile_n=2 * GROUP_KEYS if shape.head_dim * (1 if shape.kv_dtype else 2) <= PANEL_BYTES else GROUP_KEYS,
             kv_dtype=shape.kv_dtype,
-            causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen),
-            window=shape.window,
-            softcap=shape.softcap,
-            varlen=shape.varlen,
             paged=shape.page_size > 0,
-            sinks=shape.sinks,
-            lse=shape.lse,
+            **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
     tiles = -(-rows // config.tile_m) * shape.batch * shape.heads_kv
@@ -114,16 +109,11 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
             seqlen_q=whole_tiles(shape.seqlen_q),
             seqlen_k=whole_tiles(shape.capacity),
             sms=shape.sms,
-            causal=shape.causal,
-            window=shape.window,
             align="bottom-right",
-            softcap=shape.softcap,
-            varlen=shape.varlen,
-            lse=shape.lse,
-            sinks=shape.sinks,
             cache=True,
             page_size=shape.page_size,
             kv_dtype=shape.kv_dtype,
+            **Features.of(shape)._asdict(),
         )
     )
     return CachePlan(found.config, 1, found.reason)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..config import FP8, Config
+from ..config import FP8, Config, Features
 from ..mask_bounds import Bounds, bounds
 
 DTYPES = {
@@ -15,10 +15,6 @@ DTYPES = {
 }  # fmt: skip
 OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 DESCALES = ("q_descale", "k_descale", "v_descale")
-
-# Factors of FP8 q, k and v: float32 tensors of one number, or [batch, heads] each; None is 1.
-Descales = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
-NO_DESCALES: Descales = (None, None, None)
 
 
 class Tensors(NamedTuple):
@@ -45,14 +41,12 @@ class Tensors(NamedTuple):
         return int(lengths)
 
     @property
-    def descales(self) -> Descales:
-        """The descales of Q, K and V; NO_DESCALES itself if there are none."""
-        if self.q_descale is self.k_descale is self.v_descale is None:
-            return NO_DESCALES
+    def descales(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Factors of FP8 q, k and v: float32 tensors of one number, or [batch, heads] each; None is 1."""
         return self.q_descale, self.k_descale, self.v_descale
 
 
-class Options(NamedTuple):
+class AttentionOptions(NamedTuple):
     """The arguments of `attention` beside the tensors, as the caller gave them."""
 
     causal: bool
@@ -93,7 +87,7 @@ def check_types(tensors: Any) -> None:
             raise TypeError(f"{name} is of type {type(given).__name__}: must be a torch.Tensor")
 
 
-def make_call(tensors: Tensors, options: Options) -> Call:
+def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
     """Make a Call of the caller's options. Raises TypeError or ValueError for what no Call can express."""
     check_types(tensors)
     q, k = tensors[:2]
@@ -121,6 +115,18 @@ def make_call(tensors: Tensors, options: Options) -> Call:
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
         out_dtype=options.out_dtype,
+    )
+
+
+def features_of(tensors: Any, call: Any) -> Features:
+    """What a call asks of its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    return Features(
+        causal=call.visible.causal,
+        window=call.visible.window,
+        softcap=call.softcap > 0,
+        varlen=tensors.cu_seqlens_q is not None,
+        lse=call.lse,
+        sinks=tensors.sinks is not None,
     )
 
 

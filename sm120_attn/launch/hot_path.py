@@ -11,7 +11,7 @@ import torch
 
 from ..compile import abi
 from ..compile.cache import Compiled
-from .call import DESCALES, NO_DESCALES, Call, Descales, Tensors, output_dtype
+from .call import DESCALES, Call, Tensors, output_dtype
 from .strides import ALIGN_BYTES, aligned_copy, lse_shape
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may change what a call means
@@ -31,28 +31,21 @@ def is_plain(*tensors: torch.Tensor) -> bool:
     return not torch._C._len_torch_dispatch_stack()
 
 
-def facts_of(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    descales: Descales,
-    asked: tuple[Any, ...],
-    sinks: torch.Tensor | None = None,
-) -> tuple[Any, ...]:
+def facts_of(tensors: Tensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """Everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
-    Calls with equal facts share a PreparedCall.
+    tensors: in the order of Tensors; to make one would cost every call time. Calls with equal facts share a
+    PreparedCall.
     """
+    q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks = tensors
     facts: tuple[Any, ...] = (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
     )  # fmt: skip
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         facts += _facts_of_others(cu_seqlens_q, cu_seqlens_k)
-    if descales is not NO_DESCALES:
-        facts += _facts_of_others(*descales)
+    if not q_descale is k_descale is v_descale is None:
+        facts += _facts_of_others(q_descale, k_descale, v_descale)
     if sinks is not None:
         facts += _facts_of_others(sinks)
     return facts
@@ -80,9 +73,9 @@ class Launcher:
     def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
         self.kernel, self.values, self.places = kernel, values, kernel.layout.places
 
-    def make_buffer(self, kernel: Compiled) -> abi.Buffer:
+    def make_buffer(self, kernel: Compiled) -> abi.ArgumentBuffer:
         """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
-        buffer: abi.Buffer = abi.Buffer(kernel.layout)
+        buffer: abi.ArgumentBuffer = abi.ArgumentBuffer(kernel.layout)
         buffer.fill(self.values)
         self.local.buffer = buffer
         return buffer
@@ -123,22 +116,14 @@ class PreparedCall(Launcher):
         super().set_kernel(kernel, values)
         self.at = tuple(self.places[name] for name in ("q", "k", "v", "o", "stream"))
 
-    def run(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        cu_seqlens_q: torch.Tensor | None,
-        cu_seqlens_k: torch.Tensor | None,
-        descales: Descales = NO_DESCALES,
-        sinks: torch.Tensor | None = None,
-    ) -> Result:
-        """Launch on torch's current stream of q's device. Does not wait."""
+    def run(self, tensors: Tensors | tuple[Any, ...]) -> Result:
+        """Launch on torch's current stream of q's device. Does not wait. tensors: in the order of Tensors."""
+        q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks = tensors
         if self.kernel is None:
-            return self._without_a_key(q, sinks)
+            return zeros(q, self.shape, self.out_dtype, self.lse_shape, sinks)
         q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
-            return self._with_copies(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks))
+            return self._with_copies(Tensors(*tensors))
         buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
         words = buffer.words
         at_q, at_k, at_v, at_o, at_stream = self.at
@@ -158,13 +143,10 @@ class PreparedCall(Launcher):
         if sinks is not None:
             words[self.places["sinks"]] = sinks.data_ptr()
         if self.one is not None:
-            for name, descale in zip(DESCALES, descales, strict=True):
+            for name, descale in zip(DESCALES, (q_descale, k_descale, v_descale), strict=True):
                 words[self.places[name]] = (self.one if descale is None else descale).data_ptr()
         enter(self.kernel, buffer, at_stream, self.index)
         return o, lse
-
-    def _without_a_key(self, q: torch.Tensor, sinks: torch.Tensor | None) -> Result:
-        return zeros(q, self.shape, self.out_dtype, self.lse_shape, sinks)
 
     def _with_copies(self, tensors: Tensors) -> Result:
         """Copy tensors whose rows do not start at multiples of 16 bytes, and call again."""
@@ -192,7 +174,7 @@ def zeros(
     return q.new_zeros(shape, dtype=dtype), lse
 
 
-def enter(kernel: Compiled, buffer: abi.Buffer, stream: int, index: int) -> None:
+def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
     """Jump into the host function, on torch's current stream of device `index`. stream: its place in the buffer."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:

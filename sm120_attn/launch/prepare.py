@@ -15,7 +15,7 @@ from ..compile import cache as kernels
 from ..config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config
 from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
-from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors, output_dtype
+from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors, features_of, output_dtype
 from .checks import check
 from .hot_path import PreparedCall, Result, facts_of
 from .strides import contiguous_strides, is_aligned, kernel_strides, lse_shape
@@ -31,10 +31,8 @@ prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
 
 def forward(tensors: Tensors, call: Call) -> Result:
     """Launch a Call, also one that names its kernel: O and, if asked for, LSE (else None). Does not wait."""
-    descales = tensors.descales
-    facts = facts_of(*tensors[:5], descales, call, tensors.sinks)
-    found = prepared_calls.get(facts) or prepare(facts, tensors, call)
-    return found.run(*tensors[:5], descales, tensors.sinks)
+    facts = facts_of(tensors, call)
+    return (prepared_calls.get(facts) or prepare(facts, tensors, call)).run(tensors)
 
 
 def prepare(facts: tuple[Any, ...], tensors: Tensors, call: Call) -> PreparedCall:
@@ -140,14 +138,9 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
         seqlen_q=whole_tiles(call.max_seqlen_q),
         seqlen_k=whole_tiles(call.max_seqlen_k),
         sms=sms,
-        causal=call.visible.causal,
-        window=call.visible.window,
         align=ALIGNMENTS[0] if square else call.align,
-        softcap=call.softcap > 0,
-        varlen=tensors.cu_seqlens_q is not None,
-        lse=call.lse,
-        sinks=tensors.sinks is not None,
         out_dtype=OUT_DTYPES[output_dtype(q, call.out_dtype)] if DTYPES[q.dtype] in FP8 else "",
+        **features_of(tensors, call)._asdict(),
     )
 
 

@@ -1,6 +1,4 @@
-"""bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence, on the device.
+"""bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence: `quantize` and `quantize_qkv`, on the host.
 
-api        `quantize` and `quantize_qkv`
-launch     from tensors to a launch             torch_op   the torch operators
-config     what a kernel is compiled for        kernel     device code
+api: for callers; launch: from tensors to a launch; torch_op: the torch operators.
 """

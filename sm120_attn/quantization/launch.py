@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from ..compile import cache as kernels
+from ..kernels.quantize.config import Cut, QuantizeConfig, cut, fits_whole, why_not
 from ..launch.checks import MAX_SIZE, check_cu_seqlens, sizes
 from ..launch.hot_path import Launcher, enter
 from ..launch.prepare import device_facts, fill, keep, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides, whole_rows
-from .config import Cut, QuantizeConfig, cut, fits_whole, why_not
 
 IN_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 OUT_DTYPES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
@@ -24,7 +24,7 @@ Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x; or of q, and of k and v. E
 Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
 
 
-class Call(NamedTuple):
+class QuantizeCall(NamedTuple):
     """What is asked for, beside the tensors.
 
     longest: length of the longest sequence of each tensor.
@@ -37,7 +37,7 @@ class Call(NamedTuple):
     l2_bytes: int | None = None
 
 
-def check(xs: Tensors, starts: Starts, call: Call) -> None:
+def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
     """Raise TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
     dtype, longest = call.dtype, call.longest
     if dtype not in OUT_DTYPES:
@@ -67,7 +67,7 @@ def check(xs: Tensors, starts: Starts, call: Call) -> None:
         raise ValueError(f"max_seqlen is {min(longest)}: must be the rows of the longest sequence, at least 0")
 
 
-class PreparedCall(Launcher):
+class PreparedQuantize(Launcher):
     """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: words of memory between two launches; 0 with one launch.
@@ -75,7 +75,7 @@ class PreparedCall(Launcher):
 
     __slots__ = ("at", "call", "copies", "descales", "dtype", "index", "like_inputs", "scratch")
 
-    def __init__(self, xs: Tensors, call: Call, descales: list[tuple[int, int]]) -> None:
+    def __init__(self, xs: Tensors, call: QuantizeCall, descales: list[tuple[int, int]]) -> None:
         super().__init__()
         self.call = call
         self.index = xs[0].get_device()
@@ -126,10 +126,10 @@ def new_output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.new_empty_strided(x.shape, contiguous_strides((*outer, wide)), dtype=dtype)
 
 
-prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
+prepared_calls: dict[tuple[Any, ...], PreparedQuantize] = {}
 
 
-def run(xs: Tensors, starts: Starts, call: Call) -> Result:
+def run(xs: Tensors, starts: Starts, call: QuantizeCall) -> Result:
     """Launch the quantisation. Launches on torch's current stream; does not wait."""
     facts: list[Any] = [call]
     for x in xs:
@@ -144,7 +144,7 @@ def run(xs: Tensors, starts: Starts, call: Call) -> Result:
     return found.run(xs, starts)
 
 
-def plan(xs: Tensors, starts: Starts, call: Call) -> QuantizeConfig:
+def plan(xs: Tensors, starts: Starts, call: QuantizeCall) -> QuantizeConfig:
     """Choose the kernel for these tensors."""
     arch, _ = device_facts(xs[0].get_device())
     x = xs[0]
@@ -153,7 +153,7 @@ def plan(xs: Tensors, starts: Starts, call: Call) -> QuantizeConfig:
     return whole if fits_whole(whole, max(call.longest)) else config
 
 
-def _prepare(xs: Tensors, starts: Starts, call: Call) -> PreparedCall:
+def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantize:
     """Compiles or loads the kernel if this process does not have it."""
     config = call.config or plan(xs, starts, call)
     wrong = why_not(config)
@@ -161,7 +161,7 @@ def _prepare(xs: Tensors, starts: Starts, call: Call) -> PreparedCall:
         raise ValueError(wrong)
     batches = [starts[min(i, len(starts) - 1)].shape[0] - 1 if starts else x.shape[0] for i, x in enumerate(xs)]
     descales = [(batch, x.shape[-2]) for batch, x in zip(batches, xs, strict=True)]
-    made = PreparedCall(xs, call, descales)
+    made = PreparedQuantize(xs, call, descales)
     heads, longest = sum(batch * count for batch, count in descales), max(call.longest)
     if not heads or not any(x.numel() for x in xs) or not longest:
         return made

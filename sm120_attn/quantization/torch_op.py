@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from ..launch.operators import define_operator
-from .launch import Call, new_output, run
+from .launch import QuantizeCall, new_output, run
 
 
 def launch_one(
     x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, max_seqlen: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    ys, descales = run((x,), () if cu_seqlens is None else (cu_seqlens,), Call(dtype, (max_seqlen,)))
+    ys, descales = run((x,), () if cu_seqlens is None else (cu_seqlens,), QuantizeCall(dtype, (max_seqlen,)))
     return ys[0], descales[0]
 
 
@@ -31,7 +31,7 @@ def launch_three(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     starts = () if cu_seqlens_q is None or cu_seqlens_k is None else (cu_seqlens_q, cu_seqlens_k)
     (q8, k8, v8), (q_descale, k_descale, v_descale) = run(
-        (q, k, v), starts, Call(dtype, (max_seqlen_q, max_seqlen_k, max_seqlen_k))
+        (q, k, v), starts, QuantizeCall(dtype, (max_seqlen_q, max_seqlen_k, max_seqlen_k))
     )
     return q8, k8, v8, q_descale, k_descale, v_descale
 

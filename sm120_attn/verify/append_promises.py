@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import appended, check_cache
+from . import cache_calls, cache_writes
+from .cache_calls import NOWHERE
 from .cache_cases import CacheCase
-from .check_cache import NOWHERE
 from .judging import Verdict
 
 MUTATED = CacheCase("append, mistakes", (330, 95, 16), 3, page_size=16, num_splits=2, new=3, rotary="half")
@@ -25,14 +25,14 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         """change: of the tensors and options before the call. What it returns is run after the call."""
 
         def verdict() -> Verdict:
-            right, options = check_cache.tensors(case)
-            before = appended.snapshot(right)
+            right, options = cache_calls.tensors(case)
+            before = cache_writes.snapshot(right)
             given, asked = dict(right), dict(options)
             after = change(given, asked)
-            o, lse = check_cache.run(given, asked)
+            o, lse = cache_calls.run(given, asked)
             if after is not None:
                 after(given)
-            return check_cache.judge(case, right, options, o, lse, before)
+            return cache_calls.judge(case, right, options, o, lse, before)
 
         return verdict
 
@@ -40,8 +40,8 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return judged(lambda made, options: made.__setitem__(name, value(made)), case)
 
     def nothing_new(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        old = appended.snapshot(made)
-        return lambda after: [appended.bytes_of(after[name]).copy_(old[name]) for name in old]
+        old = cache_writes.snapshot(made)
+        return lambda after: [cache_writes.bytes_of(after[name]).copy_(old[name]) for name in old]
 
     def one_more(made: dict[str, Any], options: dict[str, Any]) -> Any:
         """The row behind the last new one is written too."""
@@ -53,9 +53,9 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
     def query_without_rotary(made: dict[str, Any], options: dict[str, Any]) -> None:
         """Q is turned back before, so that it is as it was."""
-        positions = appended.positions_of(MUTATED, MUTATED.counts, made["q"].device)
+        positions = cache_writes.positions_of(MUTATED, MUTATED.counts, made["q"].device)
         back = made | {"rotary_sin": -made["rotary_sin"]}
-        made["q"] = appended.turned(MUTATED, back, made["q"].flatten(0, 1), positions).view_as(made["q"]).to(
+        made["q"] = cache_writes.turned(MUTATED, back, made["q"].flatten(0, 1), positions).view_as(made["q"]).to(
             made["q"].dtype
         )  # fmt: skip
 
@@ -90,18 +90,18 @@ def _graph() -> str:
     """Capture once; replay with more keys each time, and other new ones."""
     import torch
 
-    made, options = check_cache.tensors(PROMISED)
+    made, options = cache_calls.tensors(PROMISED)
     start = {name: tensor.clone() for name, tensor in made.items() if name not in ("k_cache", "v_cache")}
-    kept = appended.snapshot(made)
-    check_cache.run(made, options)
+    kept = cache_writes.snapshot(made)
+    cache_calls.run(made, options)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        o, lse = check_cache.run(made, options)
+        o, lse = cache_calls.run(made, options)
     for lengths in ((40, 0, 15, 63), (38, 0, 14, 2), (1, 0, 0, 63)):
         case = replace(PROMISED, lengths=lengths)
         for name, flat in kept.items():
-            appended.bytes_of(made[name]).copy_(flat)
+            cache_writes.bytes_of(made[name]).copy_(flat)
         for name, tensor in start.items():
             made[name].copy_(tensor)
         made["cache_seqlens"].copy_(torch.tensor(lengths, dtype=torch.int32))
@@ -109,7 +109,7 @@ def _graph() -> str:
             made[name].normal_()
         graph.replay()
         torch.cuda.synchronize()
-        verdict = check_cache.judge(case, dict(made), options, o, lse, kept)
+        verdict = cache_calls.judge(case, dict(made), options, o, lse, kept)
         if not verdict.passed:
             return f"replay with lengths {lengths}: {verdict.why}"
     return ""
@@ -125,13 +125,13 @@ def _does_not_fit() -> str:
 
     asked = ((True, -1, -1), 1.0, 0.0, False, PROMISED.counts[0], None)
     for case in (PROMISED, replace(PROMISED, page_size=0)):
-        made, _ = check_cache.tensors(case)
+        made, _ = cache_calls.tensors(case)
         capacity = case.capacity
         made["cache_seqlens"].copy_(torch.tensor([capacity - 1, capacity, capacity + 5, 3], dtype=torch.int32))
         if case.page_size:
             made["block_table"][made["block_table"] == NOWHERE] = len(made["k_cache"]) - 1
             made["block_table"][3, 0] = NOWHERE
-        before = appended.snapshot(made)
+        before = cache_writes.snapshot(made)
         page, row = (int(made["block_table"][0, -1]), case.page_size - 1) if case.page_size else (0, capacity - 1)
         given, new = ({n: made[n] for n in kind._fields if n in made} for kind in (CacheTensors, NewTensors))
         append(CacheTensors(**given), NewTensors(**new), asked, True)  # without the attention: it would read the entry
@@ -139,7 +139,7 @@ def _does_not_fit() -> str:
             cache = made[f"{name}_cache"]
             if name == "v" and not torch.equal(cache[page, row], made["v_new"][0, 0]):
                 return f"page size {case.page_size}: the last row of the cache is not written"
-            changed = int((appended.bytes_of(cache) != before[f"{name}_cache"]).sum())
+            changed = int((cache_writes.bytes_of(cache) != before[f"{name}_cache"]).sum())
             rows = 1 if case.page_size else 3  # without pages the last sequence has room for both
             if changed > rows * cache[page, row].numel() * cache.element_size():
                 return f"page size {case.page_size}: {changed} bytes of {name}_cache have changed"
@@ -149,7 +149,7 @@ def _does_not_fit() -> str:
 def _lengths_stay() -> str:
     import torch
 
-    made, options = check_cache.tensors(PROMISED)
+    made, options = cache_calls.tensors(PROMISED)
     given = made["cache_seqlens"].clone()
-    check_cache.run(made, options)
+    cache_calls.run(made, options)
     return "" if torch.equal(given, made["cache_seqlens"]) else "cache_seqlens has changed"

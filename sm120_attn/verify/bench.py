@@ -36,7 +36,7 @@ Maker = Callable[[Any, Any, Any, bool], Launch]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class BenchProblem:
     batch: int
     length: int
     head_dim: int
@@ -56,13 +56,13 @@ class Problem:
 
 # The configurations of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, where its table was published.
 PUBLISHED = tuple(
-    Problem(1, length, head_dim, causal)
+    BenchProblem(1, length, head_dim, causal)
     for length in (512, 1024, 2048)
     for head_dim in (64, 128)
     for causal in (False, True)
-) + tuple(Problem(4, length, head_dim, False) for length in (512, 1024) for head_dim in (64, 128))
+) + tuple(BenchProblem(4, length, head_dim, False) for length in (512, 1024) for head_dim in (64, 128))
 LONG = tuple(
-    Problem(batch, length, head_dim, causal)
+    BenchProblem(batch, length, head_dim, causal)
     for batch, length in ((4, 4096), (1, 16384))
     for head_dim in (64, 128)
     for causal in (False, True)
@@ -71,10 +71,10 @@ PROBLEMS = {"published": PUBLISHED, "long": LONG}
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedLaunch:
     """All samples of one problem, in milliseconds per launch, by competitor. left_out: those not timed, and why."""
 
-    problem: Problem
+    problem: BenchProblem
     samples_ms: dict[str, list[float]]
     plan: Plan
     ptxas: str | None
@@ -176,7 +176,7 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 # --- timing ------------------------------------------------------------------------------------------------------
 
 
-def time_problem(problem: Problem, makers: dict[str, Maker], rounds: int) -> Timed:
+def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -> TimedLaunch:
     """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; leaves out others that are wrong."""
     import torch
 
@@ -192,11 +192,11 @@ def time_problem(problem: Problem, makers: dict[str, Maker], rounds: int) -> Tim
     samples = in_turns(launches, rounds)
     call = Call(bounds(problem.causal, None), "bottom-right", 1.0, 0.0, False, problem.length, problem.length)
     planned = plan(shape_of(Tensors(q, k, v), call))
-    return Timed(problem, samples, planned, cache.get(planned.config).ptxas, left_out)
+    return TimedLaunch(problem, samples, planned, cache.get(planned.config).ptxas, left_out)
 
 
 def right_ones(
-    problem: Problem, makers: dict[str, Maker], q: Any, k: Any, v: Any
+    problem: BenchProblem, makers: dict[str, Maker], q: Any, k: Any, v: Any
 ) -> tuple[dict[str, Launch], dict[str, str]]:
     """The launches whose results agree with torch's, and why the others are left out."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
@@ -310,7 +310,7 @@ def _fresh_lengths() -> Launch:
 # --- results -----------------------------------------------------------------------------------------------------
 
 
-def run(problems: Iterable[Problem], makers: dict[str, Maker], rounds: int, say: bool = True) -> list[Timed]:
+def run(problems: Iterable[BenchProblem], makers: dict[str, Maker], rounds: int, say: bool = True) -> list[TimedLaunch]:
     import torch
 
     found = []
@@ -326,7 +326,7 @@ def header(names: Sequence[str]) -> str:
     return f"{'B':>2} {'S':>6} {'D':>4} causal " + " ".join(f"{name + ' TFLOPS':>22}" for name in names) + "  ratios"
 
 
-def line(timed: Timed) -> str:
+def line(timed: TimedLaunch) -> str:
     """One row as in the published table: B, S, D, causal, competitors, and how many times as long as the first."""
     p, names = timed.problem, list(timed.samples_ms)
     cells = " ".join(f"{timed.ms(name) * 1e3:>12.1f} us {timed.tflops(name):>6.1f}" for name in names)
@@ -334,7 +334,7 @@ def line(timed: Timed) -> str:
     return f"{p.batch:>2} {p.length:>6} {p.head_dim:>4} {'yes' if p.causal else 'no':>6} {cells}  {ratios}"
 
 
-def summary(times_ms: dict[Problem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
+def summary(times_ms: dict[BenchProblem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
     """Summary of ratios; above 1, ours is faster. Best peer: the fastest one for each problem."""
     best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
     worst = min(best, key=best.__getitem__)
@@ -351,11 +351,11 @@ def summary(times_ms: dict[Problem, dict[str, float]], mine: str, peers: Sequenc
     }
 
 
-def medians(found: Iterable[Timed]) -> dict[Problem, dict[str, float]]:
+def medians(found: Iterable[TimedLaunch]) -> dict[BenchProblem, dict[str, float]]:
     return {t.problem: {name: t.ms(name) for name in t.samples_ms} for t in found}
 
 
-def records(found: Sequence[Timed]) -> list[dict[str, Any]]:
+def records(found: Sequence[TimedLaunch]) -> list[dict[str, Any]]:
     return [
         {
             **asdict(t.problem),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..config import Config
-from ..kv_cache.append.config import AppendConfig
-from ..kv_cache.config import PAGE_SIZES, DecodeConfig
+from ..kernels.append.config import AppendConfig
+from ..kernels.decode.config import PAGE_SIZES, DecodeConfig
 from ..kv_cache.planner import CacheShape, plan_cache
 
 # Around the edges of groups of 16 keys, of tiles, of pages, and of a CTA's four tiles.
@@ -28,7 +28,7 @@ class CacheCase:
     kv_dtype: "e4m3" for an FP8 cache; descale: of it, as in cases.Case.
     new: new keys that the call appends to each sequence, behind the `lengths` that are there; None for none. Packed
     queries have a new key each. rotary: "half" or "interleaved", of rotary_columns (0: all). table_dtype: "fp32" or "".
-    layout: of the cache in memory, see check_cache.lay_out. num_splits: None for the planned number.
+    layout: of the cache in memory, see cache_calls.lay_out. num_splits: None for the planned number.
     """
 
     name: str

@@ -1,30 +1,23 @@
-"""Compare `attention_with_kv_cache` with float64, and show that the comparison would see mistakes.
-
-Everything in a cache that a sequence does not use is NaN: rows behind its length, other pages. Entries of the table
-that it does not use point nowhere.
-"""
+"""Compare `attention_with_kv_cache` with float64, and show that the comparison would see mistakes."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ..compile.build import source_hash
-from ..kv_cache.config import PAGE_SIZES, DecodeConfig
-from . import appended, cache_cases
+from ..kernels.decode.config import PAGE_SIZES, DecodeConfig
+from . import append_promises, cache_calls, cache_cases
+from .cache_calls import NOWHERE, as_bytes
 from .cache_cases import CacheCase
 from .compile_ahead import compile_missing
-from .inputs import torch_dtype
-from .judging import ROUNDING, Verdict, compare, result_of, shown
+from .judging import Verdict, result_of, shown
 
 RANDOM_CLASSES = 40
-NOWHERE = 1 << 29  # an entry of the table that must not be read
 MUTATED = CacheCase(
     "mistakes", (333, 97, 250), 3, page_size=16, num_splits=2, sinks=True, window=(120, 5), heads=8, heads_kv=2
 )
@@ -35,187 +28,6 @@ MUTATED_PREFILL = replace(
 )
 
 
-def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make the tensors of a case, and the other arguments of `attention_with_kv_cache`."""
-    import torch
-
-    generator = torch.Generator(device=device).manual_seed(seed)
-
-    def normal(*size: int) -> Any:
-        return torch.randn(*size, generator=generator, device=device)
-
-    batch, dtype = len(case.lengths), torch_dtype(case.dtype)
-    factors = {"large": (250, 1), "small": (1e-3, 1e-3)}.get(case.values, (1, 1))
-    sizes = (sum(case.counts),) if case.packed else (batch, case.counts[0] if batch else 1)
-    q = (normal(*sizes, case.heads, case.head_dim) * factors[0]).to(dtype)
-    table, pages, rows = None, batch, case.capacity
-    if case.page_size:
-        table, pages = _table(case, generator, device)
-        rows = case.page_size
-    kv_dtype = torch_dtype(case.kv_dtype or case.dtype)
-    caches = [lay_out(case.layout, (pages, rows, case.heads_kv, case.head_dim), kv_dtype, device, n) for n in range(2)]
-    places = None if table is None else table.tolist()
-    for i, length in enumerate(case.lengths):
-        for cache, name in zip(caches, "kv", strict=True):
-            values = normal(length, case.heads_kv, case.head_dim) * factors[1]
-            if case.values == "equal" and name == "k":
-                values = values * 0 + 0.5
-            _write(
-                cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], values.to(kv_dtype)
-            )
-    made = {"q": q, "k_cache": caches[0], "v_cache": caches[1]}
-    made["cache_seqlens"] = torch.tensor(case.lengths, dtype=torch.int32, device=device)
-    if table is not None:
-        made["block_table"] = table
-    if case.descale:
-        size = (batch, case.heads_kv) if case.descale == "head" else ()
-        for name in ("k_descale", "v_descale"):
-            made[name] = 0.5 + torch.rand(size, generator=generator, device=device)
-    if case.sinks:
-        made["sinks"] = normal(case.heads) * 3
-    options: dict[str, Any] = {
-        "causal": case.causal, "window": case.window, "softcap": case.softcap, "return_lse": case.lse,
-    }  # fmt: skip
-    if case.packed:
-        starts = list(itertools.accumulate(case.counts, initial=0))
-        made["cu_seqlens_q"] = torch.tensor(starts, dtype=torch.int32, device=device)
-        options["max_seqlen_q"] = max(case.counts)
-    if case.new is not None:
-        made |= appended.new_tensors(case, normal, device)
-        options["rotary_interleaved"] = case.rotary == "interleaved"
-    return made, options | {"num_splits": case.num_splits}
-
-
-def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
-    """A table of shuffled pages, and the number of pages. Sequences may share their first pages."""
-    import torch
-
-    used = [-(-length // case.page_size) for length in case.totals]
-    total = sum(used) + 3
-    order = torch.randperm(total, generator=generator, device=device).tolist()
-    table = torch.full((len(used), case.most_pages), NOWHERE, dtype=torch.int32, device=device)
-    for i, count in enumerate(used):
-        mine = [order.pop() for _ in range(count)]
-        if case.shared and i:
-            common = min(count, used[0], max(case.lengths[0] // case.page_size, 0))
-            mine[:common] = table[0, :common].tolist()
-        table[i, :count] = torch.tensor(mine, dtype=torch.int32, device=device)
-    return table, total
-
-
-def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
-    """A cache full of NaN. number: 0 for K, 1 for V, where the layout has a place for both."""
-    import torch
-
-    pages, rows, heads, dim = size
-    layouts: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
-        "pages": (size, lambda t: t),
-        "interleaved": ((pages, 2, rows, heads, dim), lambda t: t[:, number]),
-        "heads first": ((pages, heads, rows, dim), lambda t: t.transpose(1, 2)),
-        "wide": ((pages, rows, heads, dim + 16 // dtype.itemsize), lambda t: t[..., :dim]),
-    }
-    shape, place = layouts[layout]
-    return place(torch.full(shape, math.nan, device=device).to(dtype))
-
-
-def _write(cache: Any, pages: list[int], values: Any) -> None:
-    """Write the rows of a sequence into its pages."""
-    size, cache, values = cache.shape[1], as_bytes(cache), as_bytes(values)
-    for number in range(-(-len(values) // size)):
-        part = values[number * size : (number + 1) * size]
-        cache[pages[number], : len(part)] = part
-
-
-def as_bytes(tensor: Any) -> Any:
-    """FP8 as bytes, since torch cannot index it; others as they are."""
-    import torch
-
-    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-
-
-def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
-    """Output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
-    import torch
-
-    from .reference import attention_reference
-
-    q, lengths, table = made["q"], made["cache_seqlens"].tolist(), made.get("block_table")
-    gathered = [_gathered(made[f"{name}_cache"], lengths, table, made.get(f"{name}_descale")) for name in "kv"]
-    packed = "cu_seqlens_q" in made
-    rows = None if packed else torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
-    starts = made["cu_seqlens_q"] if packed else rows
-    keys = torch.tensor(list(itertools.accumulate(lengths, initial=0)))
-    o, lse = attention_reference(
-        q if packed else q.flatten(0, 1), *gathered, causal=options["causal"], window=options["window"],
-        softcap=options["softcap"], scale=options.get("scale"), cu_seqlens_q=starts, cu_seqlens_k=keys,
-        sinks=made.get("sinks"), low_precision=low_precision,
-    )  # fmt: skip
-    if packed:
-        return o, lse
-    return o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
-
-
-def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None) -> Any:
-    """The rows of all sequences, packed; those of an FP8 cache in float64, times their descale."""
-    import torch
-
-    parts = []
-    for i, length in enumerate(lengths):
-        if table is None:
-            part = as_bytes(cache)[i, :length]
-        else:
-            used = table[i, : -(-length // cache.shape[1])].long()
-            part = as_bytes(cache)[used].flatten(0, 1)[:length]
-        if cache.element_size() == 1:
-            part = part.view(cache.dtype).double()
-            if descale is not None:
-                part = part * (descale if descale.numel() == 1 else descale[i, :, None]).double()
-        parts.append(part)
-    return torch.cat(parts) if parts else cache[:0, 0]
-
-
-def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Run a case. Returns O and LSE (None if not asked for)."""
-    from ..kv_cache.api import attention_with_kv_cache
-
-    result = attention_with_kv_cache(**made, **options)
-    return result if options["return_lse"] else (result, None)
-
-
-def judge(
-    case: CacheCase, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any, before: Any = None
-) -> Verdict:
-    """Judge a result: compare it with float64 on the same inputs.
-
-    before: of a case that appends, the caches as they were, see appended.snapshot; those of `made` have the new keys.
-    """
-    why: list[str] = []
-    if case.new is not None:
-        why = appended.judge_caches(case, made, before)
-        made, options = appended.attended(case, made, options)
-    q = made["q"]
-    if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
-    if o.numel() == 0:
-        return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
-    yard, _ = reference(made, options, low_precision=True)
-    return compare(case.name, "decode", (o, lse), reference(made, options), yard, ROUNDING[case.dtype], why)
-
-
-def check(case: CacheCase, seed: int = 0) -> Verdict:
-    """Run and judge one case. An exception is a failure, with its message."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
-        print(case.name, file=sys.stderr, flush=True)
-    try:
-        made, options = tensors(case, seed)
-        before = appended.snapshot(made)
-        return judge(case, made, options, *run(made, options), before)
-    except Exception as error:  # the DSL's errors have no common base
-        if "CUDA" in str(error) and "out of memory" not in str(error):
-            raise  # the CUDA context is lost: later results would mean nothing
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}")
-
-
 def mistakes() -> dict[str, Callable[[], Verdict]]:
     """Functions by name: each makes a wrong result, and judges it as if it were right."""
     import torch
@@ -224,19 +36,19 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         change: Callable[[dict[str, Any], dict[str, Any]], Any], case: CacheCase = MUTATED
     ) -> Callable[[], Verdict]:
         def verdict() -> Verdict:
-            made, options = tensors(case)
-            return judge(case, made, options, *change(made, options))
+            made, options = cache_calls.tensors(case)
+            return cache_calls.judge(case, made, options, *change(made, options))
 
         return verdict
 
     def changed(case: CacheCase = MUTATED, **changes: Callable[[Any], Any]) -> Callable[[], Verdict]:
         def change(made: dict[str, Any], options: dict[str, Any]) -> Any:
-            return run({n: changes[n](t) if n in changes else t for n, t in made.items()}, options)
+            return cache_calls.run({n: changes[n](t) if n in changes else t for n, t in made.items()}, options)
 
         return judged(change, case)
 
     def asked(**options: Any) -> Callable[[], Verdict]:
-        return judged(lambda made, given: run(made, given | options))
+        return judged(lambda made, given: cache_calls.run(made, given | options))
 
     def swapped(tensor: Any, axis: int, a: int, b: int) -> Any:
         order = torch.arange(tensor.shape[axis], device=tensor.device)
@@ -255,20 +67,20 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return as_bytes(tensor)[..., columns].view(tensor.dtype)
 
     def columns_of_o(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        o, lse = run(made, options)
+        o, lse = cache_calls.run(made, options)
         return in_order_of_the_mma(o), lse
 
     def without_first_keys(made: dict[str, Any], options: dict[str, Any]) -> Any:
         """Keys 0 to 31 of each sequence count for nothing."""
-        return run(made | {"block_table": made["block_table"][:, 2:], "cache_seqlens": made["cache_seqlens"] - 32},
-                   options)  # fmt: skip
+        later = {"block_table": made["block_table"][:, 2:], "cache_seqlens": made["cache_seqlens"] - 32}
+        return cache_calls.run(made | later, options)
 
     def wrong_lse(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        o, lse = run(made, options)
+        o, lse = cache_calls.run(made, options)
         return o, lse * math.log2(math.e)
 
     def one_nan(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        o, lse = run(made, options)
+        o, lse = cache_calls.run(made, options)
         o[1, 2, 3, 5] = math.nan
         return o, lse
 
@@ -282,7 +94,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         "two queries swapped": changed(q=lambda t: swapped(t, 1, 0, 2)),
         "two rows of V swapped": changed(v_cache=lambda t: swapped(t, 1, 3, 4)),
         "the first keys dropped": judged(without_first_keys),
-        "no sinks": judged(lambda m, o: run({n: t for n, t in m.items() if n != "sinks"}, o)),
+        "no sinks": judged(lambda m, o: cache_calls.run({n: t for n, t in m.items() if n != "sinks"}, o)),
         "another head's sink": changed(sinks=lambda t: t.flip(0)),
         "mask one key too wide": asked(causal=False, window=(120, 1)),
         "window one key too narrow": asked(window=(119, 5)),
@@ -308,10 +120,10 @@ PROMISED = CacheCase("promises", (3000, 2999, 1200, 33), 2, page_size=32, num_sp
 def _same_bits() -> str:
     import torch
 
-    made, options = tensors(PROMISED)
-    first = run(made, options)
+    made, options = cache_calls.tensors(PROMISED)
+    first = cache_calls.run(made, options)
     for number in range(20):
-        again = run(made, options)
+        again = cache_calls.run(made, options)
         if not all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(first, again, strict=True)):
             return f"run {number + 2} differs from run 1"
     return ""
@@ -322,15 +134,15 @@ def _graph() -> str:
     import torch
 
     case = PROMISED
-    made, options = tensors(case)
-    run(made, options)
+    made, options = cache_calls.tensors(case)
+    cache_calls.run(made, options)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        o, lse = run(made, options)
+        o, lse = cache_calls.run(made, options)
     said = []
     for number, lengths in enumerate(((3000, 17, 1200, 0), (1, 3000, 0, 999), (2999, 2998, 31, 33), (0, 0, 0, 1))):
-        other, _ = tensors(replace(case, lengths=lengths), number)
+        other, _ = cache_calls.tensors(replace(case, lengths=lengths), number)
         for name, tensor in made.items():
             if name in ("k_cache", "v_cache"):
                 if len(other[name]) > len(tensor):
@@ -344,20 +156,20 @@ def _graph() -> str:
                 tensor.copy_(other[name])
         graph.replay()
         torch.cuda.synchronize()
-        verdict = judge(case, made, options, o, lse)
+        verdict = cache_calls.judge(case, made, options, o, lse)
         if not verdict.passed:
             said.append(f"replay {number} with lengths {lengths}: {verdict.why}")
     return "; ".join(said)
 
 
 def _checked() -> str:
-    made, options = tensors(PROMISED)
-    run(made, options | {"check": True})
+    made, options = cache_calls.tensors(PROMISED)
+    cache_calls.run(made, options | {"check": True})
     for name, value in (("block_table", len(made["k_cache"])), ("cache_seqlens", 4000)):
         wrong = {n: t.clone() for n, t in made.items()}
         wrong[name].view(-1)[0] = value
         try:
-            run(wrong, options | {"check": True})
+            cache_calls.run(wrong, options | {"check": True})
         except ValueError as error:
             if f"{name}[0" not in str(error):
                 return f"{name}: {error}"
@@ -393,7 +205,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
     )
     def draw(kind: CacheCase, lengths: list[int], queries: list[int], data_seed: int, **other: Any) -> None:
         case = cache_cases.drawn(kind, tuple(lengths), tuple(queries), **other)
-        verdicts.append(shown(check(case, data_seed)))
+        verdicts.append(shown(cache_calls.check(case, data_seed)))
 
     draw()
     return verdicts
@@ -401,8 +213,6 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
     """The kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
-    from . import append_promises
-
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
     others = [
         MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,
@@ -421,11 +231,10 @@ def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, 
 def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs: int, seed: int = 8) -> dict[str, Any]:
     """Run everything; the result can be written as JSON. only_cases: neither mistakes nor promises."""
     from ..launch.prepare import device_facts
-    from . import append_promises
 
     start = time.perf_counter()
     compile_missing(needed(chosen, *device_facts(0), random_count > 0, only_cases), jobs)
-    verdicts = [shown(check(case)) for case in chosen]
+    verdicts = [shown(cache_calls.check(case)) for case in chosen]
     random_verdicts = check_random(random_count, seed) if random_count else []
     wrong, promised = mistakes() | append_promises.mistakes(), promises() | append_promises.promises()
     seen = {} if only_cases else {name: verdict().why for name, verdict in wrong.items()}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..quantization.config import IN_DTYPES, LARGEST, SMALLEST_AMAX, QuantizeConfig
+from ..kernels.quantize.config import IN_DTYPES, LARGEST, SMALLEST_AMAX, QuantizeConfig
 from .inputs import lay_out, torch_dtype
 
 VALUES = ("normal", "outlier", "zero head", "tiny", "least", "subnormal", "huge", "nan", "inf", "negative zero")
@@ -22,7 +22,7 @@ ROWS = (1, 2, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class QuantizeCase:
     """One comparison.
 
     lengths: of packed sequences; empty without them. rows_k: of K and V, if `tensors` is 3.
@@ -47,39 +47,41 @@ class Case:
     l2: int | None = None
 
 
-def matrix() -> Iterator[Case]:
+def matrix() -> Iterator[QuantizeCase]:
     for rows, whole in itertools.product(ROWS, (None, False)):
-        yield Case(f"{rows} rows" + ", in passes" * (whole is False), rows=rows, whole=whole)
+        yield QuantizeCase(f"{rows} rows" + ", in passes" * (whole is False), rows=rows, whole=whole)
     for head_dim, rows in itertools.product(range(32, 257, 8), (77, 1100)):
-        yield Case(f"D{head_dim}, {rows} rows", rows=rows, head_dim=head_dim)
+        yield QuantizeCase(f"D{head_dim}, {rows} rows", rows=rows, head_dim=head_dim)
     for dtype, fp8, rows in itertools.product(IN_DTYPES, LARGEST, (200, 1500)):
-        yield Case(f"{dtype} to {fp8}, {rows} rows", rows=rows, dtype=dtype, fp8=fp8)
-        yield Case(f"{dtype} to {fp8}, {rows} rows, D80", rows=rows, dtype=dtype, fp8=fp8, head_dim=80)
+        yield QuantizeCase(f"{dtype} to {fp8}, {rows} rows", rows=rows, dtype=dtype, fp8=fp8)
+        yield QuantizeCase(f"{dtype} to {fp8}, {rows} rows, D80", rows=rows, dtype=dtype, fp8=fp8, head_dim=80)
     for values, dtype, fp8 in itertools.product(VALUES, IN_DTYPES, LARGEST):
         for rows in (60, 1300):
-            yield Case(f"values {values}, {dtype} to {fp8}, {rows} rows", 1, rows, dtype=dtype, fp8=fp8, values=values)
+            yield QuantizeCase(
+                f"values {values}, {dtype} to {fp8}, {rows} rows", 1, rows, dtype=dtype, fp8=fp8, values=values
+            )
     for layout, rows, head_dim in itertools.product(LAYOUTS, (90, 700), (64, 128)):
-        yield Case(f"layout {layout}, {rows} rows, D{head_dim}", rows=rows, layout=layout, head_dim=head_dim)
+        yield QuantizeCase(f"layout {layout}, {rows} rows, D{head_dim}", rows=rows, layout=layout, head_dim=head_dim)
     for lengths in ((0, 5, 0, 1, 300, 17), (700, 0, 1300), (0, 0), (128,)):
         for tensors in (1, 3):
-            yield Case(f"packed {lengths} x {tensors}", lengths=lengths, tensors=tensors)
+            yield QuantizeCase(f"packed {lengths} x {tensors}", lengths=lengths, tensors=tensors)
     for rows, rows_k, heads, heads_kv in ((100, 100, 4, 4), (1, 700, 8, 2), (700, 3, 2, 1), (900, 1300, 6, 3)):
-        yield Case(f"Q, K, V {rows} {rows_k} {heads}/{heads_kv}", 2, rows, heads, tensors=3, rows_k=rows_k,
+        yield QuantizeCase(f"Q, K, V {rows} {rows_k} {heads}/{heads_kv}", 2, rows, heads, tensors=3, rows_k=rows_k,
                    heads_kv=heads_kv)  # fmt: skip
-    yield Case("several groups of heads", 3, 1500, 5, l2=2**21)
-    yield Case("several groups of heads, Q, K, V", 2, 1500, 5, tensors=3, rows_k=800, heads_kv=5, l2=2**22)
-    yield Case("a group per head", 2, 1100, 4, l2=0)
-    yield Case("several pieces to a CTA", 1, 70_000, 2, head_dim=128)
-    yield Case("several pieces to a CTA, fp32, D256", 1, 20_000, 1, head_dim=256, dtype="fp32")
-    yield Case("no rows", rows=0)
-    yield Case("no sequences", batch=0)
-    yield Case("many heads", 700, 9, 16, head_dim=64)
+    yield QuantizeCase("several groups of heads", 3, 1500, 5, l2=2**21)
+    yield QuantizeCase("several groups of heads, Q, K, V", 2, 1500, 5, tensors=3, rows_k=800, heads_kv=5, l2=2**22)
+    yield QuantizeCase("a group per head", 2, 1100, 4, l2=0)
+    yield QuantizeCase("several pieces to a CTA", 1, 70_000, 2, head_dim=128)
+    yield QuantizeCase("several pieces to a CTA, fp32, D256", 1, 20_000, 1, head_dim=256, dtype="fp32")
+    yield QuantizeCase("no rows", rows=0)
+    yield QuantizeCase("no sequences", batch=0)
+    yield QuantizeCase("many heads", 700, 9, 16, head_dim=64)
 
 
 # --- a case as tensors -------------------------------------------------------------------------------------------
 
 
-def tensors(case: Case, device: str = "cuda", seed: int = 0) -> tuple[list[Any], list[Any], list[int]]:
+def tensors(case: QuantizeCase, device: str = "cuda", seed: int = 0) -> tuple[list[Any], list[Any], list[int]]:
     """Make the tensors, cu_seqlens of each (None if not packed), and the length of the longest sequence of each."""
     import torch
 
@@ -102,7 +104,7 @@ def tensors(case: Case, device: str = "cuda", seed: int = 0) -> tuple[list[Any],
     return made, starts, longest
 
 
-def fill(case: Case, x: Any) -> Any:
+def fill(case: QuantizeCase, x: Any) -> Any:
     """Change the last head of the last sequence to the kind of values of the case; kinds that break scales."""
     if not x.numel():
         return x
@@ -164,10 +166,10 @@ def _same(bits: Any, wanted_bits: Any, values: Any, wanted: Any) -> Any:
     return (bits == wanted_bits) | (values.isnan() & wanted.isnan())
 
 
-def check(case: Case) -> str:
+def check(case: QuantizeCase) -> str:
     """Run and judge one case: what is wrong, "" if nothing."""
     from ..launch.prepare import device_facts
-    from ..quantization.launch import Call, run
+    from ..quantization.launch import QuantizeCall, run
 
     made, starts, longest = tensors(case)
     dtype = torch_dtype(case.fp8)
@@ -179,13 +181,13 @@ def check(case: Case) -> str:
             arch, case.dtype, case.fp8, case.head_dim, case.tensors, bool(given), whole=case.whole
         )  # fmt: skip
     try:
-        ys, descales = run(tuple(made), given, Call(dtype, tuple(longest), config, case.l2))
+        ys, descales = run(tuple(made), given, QuantizeCall(dtype, tuple(longest), config, case.l2))
     except Exception as error:  # the DSL's errors have no common base
         return f"{type(error).__name__}: {error}"
     return "; ".join(filter(None, map(judge, made, [dtype] * len(made), starts, ys, descales)))
 
 
-def needed(cases: list[Case], arch: str) -> list[QuantizeConfig]:
+def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
     """The kernels of these cases, each once."""
     found: dict[QuantizeConfig, None] = {}
     for case in cases:

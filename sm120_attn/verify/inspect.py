@@ -31,7 +31,7 @@ LOCAL = ("LDL", "STL")  # local memory: spilled registers, or arrays that are in
 
 
 @dataclass(frozen=True)
-class Loop:
+class TileLoop:
     """An innermost loop with matrix instructions: a loop over tiles of keys."""
 
     instructions: tuple[Instruction, ...]
@@ -62,7 +62,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Code:
+class KernelCode:
     """The code of one kernel.
 
     registers: of a thread at launch. stack_bytes: of a thread. syscalls: functions of the driver that it calls.
@@ -70,7 +70,7 @@ class Code:
 
     kernel: str
     instructions: tuple[Instruction, ...]
-    loops: tuple[Loop, ...]
+    loops: tuple[TileLoop, ...]
     registers: int
     stack_bytes: int
     syscalls: int
@@ -84,7 +84,7 @@ class Inspected:
     """A kernel, its code, and the version of the ptxas that assembled it."""
 
     config: Config
-    code: Code
+    code: KernelCode
     ptxas: str | None
 
 
@@ -111,13 +111,13 @@ def inspect(config: Config) -> Inspected:
     Raises ValueError for a config that cannot be built, ImportError without the DSL or tritonhook, RuntimeError where
     the code cannot be read.
     """
-    from ..compile.offline import compile_offline
+    from ..compile.compiler import compile_offline
 
     assembled = compile_offline(config)
     return Inspected(config, read_code(assembled.cubin), assembled.ptxas)
 
 
-def read_code(cubin: bytes) -> Code:
+def read_code(cubin: bytes) -> KernelCode:
     """Read the one kernel of a cubin. Raises ImportError without tritonhook, RuntimeError where it cannot be read."""
     codes = read_codes(cubin)
     if len(codes) != 1:
@@ -125,7 +125,7 @@ def read_code(cubin: bytes) -> Code:
     return codes[0]
 
 
-def read_codes(cubin: bytes) -> tuple[Code, ...]:
+def read_codes(cubin: bytes) -> tuple[KernelCode, ...]:
     """Read all kernels of a cubin, by name. Errors as in read_code."""
     try:
         from tritonhook.cubin.image import Cubin
@@ -148,14 +148,16 @@ def read_codes(cubin: bytes) -> tuple[Code, ...]:
     return tuple(_code(kernel, listings[kernel], image.resources[kernel]) for kernel in sorted(texts))
 
 
-def _code(kernel: str, sass: Sass, used: Resources) -> Code:
+def _code(kernel: str, sass: Sass, used: Resources) -> KernelCode:
     stack_bytes = max(used.stack or 0, used.min_stack or 0)
-    return Code(kernel, sass.instructions, loops_over_tiles(sass), used.registers or 0, stack_bytes, len(used.syscalls))
+    return KernelCode(
+        kernel, sass.instructions, loops_over_tiles(sass), used.registers or 0, stack_bytes, len(used.syscalls)
+    )
 
 
-def loops_over_tiles(sass: Sass) -> tuple[Loop, ...]:
+def loops_over_tiles(sass: Sass) -> tuple[TileLoop, ...]:
     """The innermost loops with matrix instructions, in the order of the code."""
-    loops = (Loop(tuple(sass.instructions[i] for i in loop.instructions)) for loop in sass.innermost_loops)
+    loops = (TileLoop(tuple(sass.instructions[i] for i in loop.instructions)) for loop in sass.innermost_loops)
     return tuple(loop for loop in loops if loop.matrix)
 
 
@@ -205,7 +207,7 @@ def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
     return [record | {"steady": record is steady} for record in records]
 
 
-def _loop_record(kernel: Inspected, number: int, loop: Loop) -> dict[str, Any]:
+def _loop_record(kernel: Inspected, number: int, loop: TileLoop) -> dict[str, Any]:
     return {
         "kernel": kernel.config.name,
         "arch": kernel.config.arch,

@@ -64,9 +64,9 @@ def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any,
 
 def call_of(tensors: Any, options: dict[str, Any]) -> Any:
     """The Call that `attention` makes of these arguments."""
-    from ..launch.call import Options, make_call
+    from ..launch.call import AttentionOptions, make_call
 
-    return make_call(tensors, Options._make(options.get(name) for name in Options._fields))
+    return make_call(tensors, AttentionOptions._make(options.get(name) for name in AttentionOptions._fields))
 
 
 def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any) -> Verdict:

@@ -90,7 +90,7 @@ def run(quick: bool, jobs: int, out: Path) -> dict[str, Any]:
 
 
 def _probes(quick: bool, jobs: int) -> dict[str, Any]:
-    from .hardware_probes.run import run, summary
+    from .hardware_probes import run, summary
 
     found = run()
     print(summary(found))

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from sm120_attn.compile import cache
-from sm120_attn.compile.compiler import CompiledFunction, compile_function
+from sm120_attn.compile.compiler import HostFunction, compile_function
 from sm120_attn.config import Config
 from sm120_attn.verify import cases, inputs, judging
 from sm120_attn.verify.wrong_results import MUTATED_FP8
@@ -46,9 +46,10 @@ def broken(policy: Any, mistake: str) -> Any:
     return policy
 
 
-def compiled_with(config: Config, mistake: str) -> CompiledFunction:
+def compiled_with(config: Config, mistake: str) -> HostFunction:
     """Compile the kernel of a config with a mistake in its policy."""
-    from sm120_attn.kernels import attention, policy_of
+    from sm120_attn.kernels import attention
+    from sm120_attn.kernels.attention import policy_of
 
     with mock.patch.object(attention, "policy_of", lambda config: broken(policy_of(config), mistake)):
         return compile_function(config)
@@ -67,7 +68,7 @@ def in_place_of(config: Config, mistake: str) -> Iterator[None]:
 
 def broken_kernels() -> dict[str, Callable[[], judging.Verdict]]:
     """Functions by mistake: each runs a kernel with the mistake, on a GPU, and judges the result."""
-    from sm120_attn.kernels import policy_of
+    from sm120_attn.kernels.attention import policy_of
     from sm120_attn.launch.prepare import device_facts
 
     case = replace(MUTATED_FP8, kernel=cases.FP8_TILES[0])

@@ -8,7 +8,7 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: pip install 'nvi
 
 from sm120_attn import attention, quantize, quantize_qkv  # noqa: E402
 from sm120_attn.verify import check_quantize  # noqa: E402
-from sm120_attn.verify.hardware_probes import run as probe  # noqa: E402
+from sm120_attn.verify import hardware_probes as probe  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
 
 E4M3 = torch.float8_e4m3fn

@@ -100,11 +100,11 @@ def test_what_could_not_end_well_does_not_begin(
 
 @pytest.mark.parametrize("text", ["sm_120a", "sm_90:132", "sm_120a:many", "sm_120a:0"])
 def test_a_target_of_compile_only_is_an_arch_and_a_number(text: str) -> None:
-    from sm120_attn.verify import cli
+    from sm120_attn.verify import check
 
-    assert cli.parse_target("sm_120a:170") == ("sm_120a", 170)
+    assert check.parse_target("sm_120a:170") == ("sm_120a", 170)
     with pytest.raises(ValueError, match=re.escape(f"--compile-only {text!r}: must be ARCH:SMS")):
-        cli.parse_target(text)
+        check.parse_target(text)
 
 
 def test_a_file_is_not_promised_where_none_can_be(tmp_path: Path) -> None:
@@ -128,14 +128,14 @@ def test_the_verbs_with_random_cases_ask_for_hypothesis_first(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from sm120_attn.__main__ import main
-    from sm120_attn.verify import cli, selftest
+    from sm120_attn.verify import check, selftest
 
     def began(*arguments: object) -> None:
         raise AssertionError("it began")
 
-    for module in (cli, selftest):
+    for module in (check, selftest):
         monkeypatch.setattr(module, "require_gpu", lambda: None)
-    monkeypatch.setattr(cli, "check_all", began)
+    monkeypatch.setattr(check, "check_all", began)
     monkeypatch.setattr(selftest, "run", began)
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     monkeypatch.chdir(tmp_path)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import torch
 
+from ...kernels.append.config import ROTARY_STEP
 from ...launch import checks
 from ...launch.call import check_types
 from ...launch.checks import sizes
 from ...launch.strides import ALIGN_BYTES
 from ..call import CacheCall, CacheTensors, check_room, check_values
-from .config import ROTARY_STEP
 
 
 class NewTensors(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...compile import cache as kernels
+from ...kernels.append.config import AppendConfig, why_not
 from ...launch.call import DTYPES, check_types
 from ...launch.hot_path import Launcher, Result, enter
 from ...launch.prepare import device_facts, fill, keep, refuse_in_capture, score_arguments
@@ -15,7 +16,6 @@ from ...mask_bounds import Bounds
 from .. import launch as attention
 from ..call import FP8, CacheCall, CacheTensors, check
 from .call import NewTensors, check_new
-from .config import AppendConfig, why_not
 
 # What the kernel calls the tensors of a call. It has no sinks, and q only with rotary embedding.
 NAMES = ("q", "k", "v", *CacheTensors._fields[3:], *NewTensors._fields)

@@ -49,7 +49,7 @@ class CRows(ctypes.Structure):
 def test_a_tensor_is_the_struct_that_c_would_make() -> None:
     # given
     (slot,) = abi.slots_of(["q"], [ROWS])
-    buffer = abi.Buffer(abi.Layout([slot]))
+    buffer = abi.ArgumentBuffer(abi.Layout([slot]))
 
     # when
     buffer.fill(abi.tensor_values(slot, 0x7F0000001000, (2, 300, 16, 128), (2**40, 2048, 128, 1)))
@@ -65,7 +65,7 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
     # given
     names = ["q", "lse", "cu_seqlens", "rows", "scale", "stream"]
     slots = abi.slots_of(names, [ROWS, None, OFFSETS, Int32(), Float32(), CUstream()])
-    buffer = abi.Buffer(abi.Layout(slots))
+    buffer = abi.ArgumentBuffer(abi.Layout(slots))
 
     # when
     buffer.fill([16, 1, 2, 3, 4, 5, 6, 32, 9, -7, 0.25, 2**47])
@@ -85,7 +85,7 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
 def test_a_word_changes_one_address_and_nothing_else() -> None:
     # given
     slots = abi.slots_of(["q", "rows", "stream"], [ROWS, Int32(), CUstream()])
-    buffer = abi.Buffer(abi.Layout(slots))
+    buffer = abi.ArgumentBuffer(abi.Layout(slots))
     buffer.fill([16, 2, 300, 16, 2**40, 2048, 128, -1, 5])
 
     # when
@@ -100,7 +100,7 @@ def test_a_word_changes_one_address_and_nothing_else() -> None:
 
 
 def test_a_value_too_many_or_too_few_is_an_error() -> None:
-    buffer = abi.Buffer(abi.Layout(abi.slots_of(["q"], [ROWS])))
+    buffer = abi.ArgumentBuffer(abi.Layout(abi.slots_of(["q"], [ROWS])))
     with pytest.raises(Exception, match="expected 7 items"):
         buffer.fill([1, 2, 3])
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from sm120_attn.compile import build
-from sm120_attn.config import Config
-from sm120_attn.quantization.config import QuantizeConfig
-from sm120_attn.verify.hardware_probes.config import ProbeConfig
+from sm120_attn.kernels.append.config import AppendConfig
+from sm120_attn.kernels.decode.config import DecodeConfig
+from sm120_attn.kernels.probe.config import ProbeConfig
+from sm120_attn.kernels.quantize.config import QuantizeConfig
 
-KINDS = (Config, QuantizeConfig, ProbeConfig)
+KINDS = tuple(build.FAMILIES)
 PACKAGE = build.PACKAGE
 
 
@@ -43,11 +44,13 @@ def changed_by_a_comment(path: Path) -> set[type]:
         ("planner.py", set()),
         ("launch/prepare.py", set()),
         ("quantization/launch.py", set()),
-        ("config.py", {Config, QuantizeConfig, ProbeConfig}),
-        ("kernels/softmax.py", {Config, QuantizeConfig, ProbeConfig}),
-        ("compile/compiler.py", {Config, QuantizeConfig, ProbeConfig}),
-        ("quantization/kernel.py", {QuantizeConfig}),
-        ("verify/hardware_probes/kernel.py", {ProbeConfig}),
+        ("config.py", set(KINDS)),
+        ("kernels/softmax.py", set(KINDS)),
+        ("compile/compiler.py", set(KINDS)),
+        ("kernels/quantize/kernel.py", {QuantizeConfig}),
+        ("kernels/probe/kernel.py", {ProbeConfig}),
+        ("kernels/decode/config.py", {DecodeConfig, AppendConfig}),
+        ("kernels/decode/combine.py", {DecodeConfig}),
     ],
 )
 def test_a_comment_makes_only_kernels_of_this_code_compile_again(copy: Path, name: str, kinds: set[type]) -> None:
@@ -80,4 +83,4 @@ def imported(file: Path) -> set[Path]:
 
 def test_what_device_code_imports_is_found() -> None:
     found = imported(PACKAGE / "kernels" / "attention.py")
-    assert {PACKAGE / "config.py", PACKAGE / "kernels" / "mask.py", PACKAGE / "kernels" / "__init__.py"} <= found
+    assert {PACKAGE / "config.py", PACKAGE / "kernels" / "mask.py"} <= found

@@ -9,10 +9,10 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute`
 
 import cutlass
 
-from sm120_attn.compile.compiler import compile_function
-from sm120_attn.compile.offline import compile_offline
+from sm120_attn.compile.compiler import compile_function, compile_offline
 from sm120_attn.config import Config
-from sm120_attn.kernels import inline_ptx, policy_of
+from sm120_attn.kernels import inline_ptx
+from sm120_attn.kernels.attention import policy_of
 from sm120_attn.planner import Shape, plan
 from sm120_attn.verify.inspect import read_code
 from tests.sm120_attn import mutants

@@ -123,9 +123,9 @@ def test_a_mask_hides_what_the_definition_hides():
 def test_every_tile_is_worked_on_once(group, causal):
     config = Config(causal=causal)
     tiles_m, heads, batch = 5, 6, 2
-    problem = scheduler.Problem(heads, 2, tiles_m, group, 600, 600, None, None)
+    problem = scheduler.Problem(heads, 2, tiles_m, group, tiles_m * heads * batch, 600, 600)
 
-    works = [scheduler.work_of(config, problem, i, tiles_m * heads * batch) for i in range(tiles_m * heads * batch)]
+    works = [scheduler.work_of(config, problem, None, i) for i in range(problem.total)]
 
     assert len({(w.first_row, w.head, w.batch) for w in works}) == tiles_m * heads * batch
     assert {w.first_row for w in works} == {config.tile_m * i for i in range(tiles_m)}

@@ -13,8 +13,9 @@ pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
 import numpy as np
 
 from sm120_attn.config import Config
-from sm120_attn.kernels import mma, mma_16bit, mma_fp8_cache, policy_of
-from sm120_attn.kv_cache.config import DecodeConfig
+from sm120_attn.kernels import mma, mma_16bit, mma_fp8_cache
+from sm120_attn.kernels.attention import policy_of
+from sm120_attn.kernels.decode.config import DecodeConfig
 from tests.sm120_attn.support.numpy_warp import DECODE, LANE, G, Instructions, T, bytes_of, encode
 
 K_BASE, V_BASE = 1024, 32 * 1024

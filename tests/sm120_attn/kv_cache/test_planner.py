@@ -8,7 +8,7 @@ import pytest
 
 from sm120_attn.config import Config
 from sm120_attn.config import why_not as why_no_prefill
-from sm120_attn.kv_cache.config import DecodeConfig, why_not
+from sm120_attn.kernels.decode.config import DecodeConfig, why_not
 from sm120_attn.kv_cache.planner import MOST_SPLITS, CacheShape, plan_cache, splits
 from sm120_attn.verify import cache_cases
 

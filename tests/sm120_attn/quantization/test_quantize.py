@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn.quantization.config import QuantizeConfig, cut, why_not  # noqa: E402
+from sm120_attn.kernels.quantize.config import QuantizeConfig, cut, why_not  # noqa: E402
 from sm120_attn.verify import check_quantize  # noqa: E402
-from sm120_attn.verify.check_quantize import Case, judge, quantize_reference  # noqa: E402
+from sm120_attn.verify.check_quantize import QuantizeCase, judge, quantize_reference  # noqa: E402
 from sm120_attn.verify.inputs import torch_dtype  # noqa: E402
 
 E4M3 = torch.float8_e4m3fn
@@ -16,7 +16,7 @@ E4M3 = torch.float8_e4m3fn
 
 def made(**changed):
     """A case's first tensor, cu_seqlens, and the right result, as a kernel would leave it."""
-    case = Case("made", **changed)
+    case = QuantizeCase("made", **changed)
     (x, *_), (starts, *_), _ = check_quantize.tensors(case, "cpu")
     y, descale = quantize_reference(x, torch_dtype(case.fp8), starts)
     return x, starts, y.contiguous(), descale

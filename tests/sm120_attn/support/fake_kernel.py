@@ -15,10 +15,10 @@ import torch
 
 from sm120_attn import attention_with_kv_cache
 from sm120_attn.compile import abi, cache
+from sm120_attn.kernels.append.config import AppendConfig
+from sm120_attn.kernels.decode.config import DecodeConfig
 from sm120_attn.kv_cache import launch as kv_cache
 from sm120_attn.kv_cache.append import launch as append
-from sm120_attn.kv_cache.append.config import AppendConfig
-from sm120_attn.kv_cache.config import DecodeConfig
 from sm120_attn.launch import checks, prepare
 
 CUDA = torch.device("cuda", 0)

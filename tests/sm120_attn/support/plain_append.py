@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sm120_attn.verify import check_cache
+from sm120_attn.verify import cache_calls
 
 
 def turned(values: Any, cos: Any, sin: Any, positions: Any, interleaved: bool) -> Any:
@@ -25,7 +25,7 @@ def turned(values: Any, cos: Any, sin: Any, positions: Any, interleaved: bool) -
 
 
 def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
-    """As `check_cache.run`, with the reference for the attention."""
+    """As `cache_calls.run`, with the reference for the attention."""
     q, lengths, table = made["q"], made["cache_seqlens"].tolist(), made.get("block_table")
     interleaved = options.pop("rotary_interleaved") if "rotary_interleaved" in options else True
     if "k_new" in made:
@@ -50,13 +50,13 @@ def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
         for name in "kv":
             put(made[f"{name}_cache"], rows[name].float(), lengths, counts, table, made.get(f"{name}_descale"))
         made["cache_seqlens"] = made["cache_seqlens"] + torch.tensor(counts, dtype=torch.int32)
-    o, lse = check_cache.reference(made, options)
+    o, lse = cache_calls.reference(made, options)
     return o.to(q.dtype).contiguous(), lse.float().contiguous()
 
 
 def put(cache: Any, rows: Any, lengths: list[int], counts: list[int], table: Any, descale: Any) -> None:
     """Write packed rows behind the lengths."""
-    at, as_bytes = 0, check_cache.as_bytes(cache)
+    at, as_bytes = 0, cache_calls.as_bytes(cache)
     for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         for number in range(length, length + count):
             row = rows[at]
@@ -65,6 +65,6 @@ def put(cache: Any, rows: Any, lengths: list[int], counts: list[int], table: Any
                 factor = 1.0 if descale is None else descale if descale.numel() == 1 else descale[i][:, None]
                 row = (row / factor).clamp(-448, 448)
             page = i if table is None else int(table[i, number // cache.shape[1]])
-            as_bytes[page, number if table is None else number % cache.shape[1]] = check_cache.as_bytes(
+            as_bytes[page, number if table is None else number % cache.shape[1]] = cache_calls.as_bytes(
                 row.to(cache.dtype)
             )

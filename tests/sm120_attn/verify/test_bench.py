@@ -10,14 +10,14 @@ from benchmarks.common import RESULTS
 from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Plan
 from sm120_attn.verify import bench, selftest
-from sm120_attn.verify.bench import LONG, PUBLISHED, Problem, Timed
+from sm120_attn.verify.bench import LONG, PUBLISHED, BenchProblem, TimedLaunch
 
 PLAN = Plan(Config(), "because")
 
 
-def timed(problem: Problem, **medians: float) -> Timed:
+def timed(problem: BenchProblem, **medians: float) -> TimedLaunch:
     samples = {name: [ms * 0.9, ms, ms * 1.5] for name, ms in medians.items()}
-    return Timed(problem, samples, PLAN, "13.4.59")
+    return TimedLaunch(problem, samples, PLAN, "13.4.59")
 
 
 def test_the_problems_are_those_that_were_published_and_the_long_ones() -> None:
@@ -25,13 +25,13 @@ def test_the_problems_are_those_that_were_published_and_the_long_ones() -> None:
     assert len(set(PUBLISHED + LONG)) == 24
     assert {p.heads for p in PUBLISHED} == {16}
     # 1 x 512, D64: published as 12.6 us and 85.25 TFLOPS
-    assert Problem(1, 512, 64, False).flop / 12.6e-6 * 1e-12 == pytest.approx(85.25, rel=1e-3)
-    assert Problem(1, 512, 64, True).flop / 12.7e-6 * 1e-12 == pytest.approx(42.16, rel=5e-3)
+    assert BenchProblem(1, 512, 64, False).flop / 12.6e-6 * 1e-12 == pytest.approx(85.25, rel=1e-3)
+    assert BenchProblem(1, 512, 64, True).flop / 12.7e-6 * 1e-12 == pytest.approx(42.16, rel=5e-3)
 
 
 def test_the_best_peer_is_the_best_of_each_problem() -> None:
     # given
-    a, b = Problem(1, 512, 64, False), Problem(1, 1024, 64, True)
+    a, b = BenchProblem(1, 512, 64, False), BenchProblem(1, 1024, 64, True)
     found = [timed(a, ours=1.0, torch=2.0, other=4.0), timed(b, ours=1.0, torch=3.0, other=0.5)]
 
     # when
@@ -48,17 +48,17 @@ def test_the_best_peer_is_the_best_of_each_problem() -> None:
 
 def test_a_loss_below_1024_or_without_a_mask_is_not_a_causal_loss() -> None:
     found = [
-        timed(Problem(1, 512, 64, True), ours=1.0, torch=0.5),
-        timed(Problem(1, 2048, 64, False), ours=1.0, torch=0.5),
-        timed(Problem(1, 2048, 64, True), ours=1.0, torch=1.5),
+        timed(BenchProblem(1, 512, 64, True), ours=1.0, torch=0.5),
+        timed(BenchProblem(1, 2048, 64, False), ours=1.0, torch=0.5),
+        timed(BenchProblem(1, 2048, 64, True), ours=1.0, torch=1.5),
     ]
     assert bench.summary(bench.medians(found), "ours", ["torch"])["causal_losses_from_1024"] == []
 
 
 def test_a_peer_that_failed_on_a_problem_is_none_there() -> None:
     found = [
-        timed(Problem(1, 512, 64, True), ours=1.0, torch=2.0, other=1.5),
-        timed(Problem(1, 1024, 64, True), ours=1.0, torch=3.0),
+        timed(BenchProblem(1, 512, 64, True), ours=1.0, torch=2.0, other=1.5),
+        timed(BenchProblem(1, 1024, 64, True), ours=1.0, torch=3.0),
     ]
     summary = bench.summary(bench.medians(found), "ours", ["torch", "other", "never"])
     assert summary["vs_best_peer_geomean"] == pytest.approx(4.5**0.5)
@@ -82,7 +82,7 @@ def test_who_is_wrong_or_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     }
 
     # when
-    launches, left_out = bench.right_ones(Problem(1, 8, 4, False), makers, None, None, None)
+    launches, left_out = bench.right_ones(BenchProblem(1, 8, 4, False), makers, None, None, None)
 
     # then
     assert list(launches) == ["ours"]
@@ -92,11 +92,11 @@ def test_who_is_wrong_or_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
         "fails": "ImportError: no such library",
     }
     with pytest.raises(RuntimeError, match="wrong is not timed: its result is off by 0.3"):
-        bench.right_ones(Problem(1, 8, 4, False), {"wrong": makers["wrong"]}, None, None, None)
+        bench.right_ones(BenchProblem(1, 8, 4, False), {"wrong": makers["wrong"]}, None, None, None)
 
 
 def test_a_row_has_the_published_layout() -> None:
-    one = timed(Problem(4, 1024, 128, False), ours=0.1, torch=0.2)
+    one = timed(BenchProblem(4, 1024, 128, False), ours=0.1, torch=0.2)
     assert bench.line(one).split() == [
         "4",
         "1024",
@@ -151,7 +151,7 @@ def script():
     return sm120_h100
 
 
-def document_of(script, problem: Problem, **medians: float) -> dict:
+def document_of(script, problem: BenchProblem, **medians: float) -> dict:
     configs = {label: asdict(config) for label, config in script.configs_of(problem).items()}
     found = bench.records([timed(problem, **medians)])[0] | {"configs": configs}
     return {"peers": ["torch"], "host_us": {"attention": 9.0}, "problems": [found]}
@@ -159,7 +159,7 @@ def document_of(script, problem: Problem, **medians: float) -> dict:
 
 def test_the_summary_is_about_the_kernel_that_plan_picks_now(script, monkeypatch: pytest.MonkeyPatch) -> None:
     # given samples of the kernel that was planned then, and of another
-    problem = Problem(1, 512, 64, False)
+    problem = BenchProblem(1, 512, 64, False)
     label, other = list(script.configs_of(problem).items())[-1]
     medians = dict.fromkeys(script.configs_of(problem), 4.0) | {"torch": 2.0, label: 1.0}
     document = document_of(script, problem, **medians)
@@ -176,7 +176,7 @@ def test_the_summary_is_about_the_kernel_that_plan_picks_now(script, monkeypatch
 
 
 def test_a_kernel_that_was_not_timed_has_no_summary(script, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(1, 512, 64, False)
+    problem = BenchProblem(1, 512, 64, False)
     document = document_of(script, problem, ours=1.0, torch=2.0)
     monkeypatch.setattr(script, "planned", lambda problem: Config(arch="sm_90a", head_dim=32))
     with pytest.raises(SystemExit, match="B1 S512 D64 full: the kernel that plan.. picks now was not timed"):

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 from sm120_attn.compile.build import source_hash  # noqa: E402
 from sm120_attn.config import Config  # noqa: E402
 from sm120_attn.launch.strides import is_aligned  # noqa: E402
-from sm120_attn.verify import cache_cases, cases, check, check_cache, cli, inputs, judging, reference  # noqa: E402
+from sm120_attn.verify import cache_calls, cache_cases, cases, check, inputs, judging, reference  # noqa: E402
 from sm120_attn.verify.cases import Case  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
 from sm120_attn.verify.wrong_results import MUTATED_FP8, mutations  # noqa: E402
@@ -75,12 +75,12 @@ def test_a_mistake_that_cannot_be_tried_counts_as_not_seen(capsys: pytest.Captur
 def test_fp8_has_two_tilings_to_choose_from() -> None:
     """Given --fp8, when a kernel is named that it does not have, then it says which there are."""
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    chosen = cli.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
+    check.add_arguments(parser)
+    chosen = check.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
     assert len(chosen) == 3 * len(list(cases.fp8_matrix()))
     for kernel in ("cp_async", "tiles 3"):
         with pytest.raises(ValueError, match="with --fp8 it must be tiles 0, tiles 1 or all"):
-            cli.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
+            check.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
 
 
 @pytest.mark.parametrize("name", list(mutations()))
@@ -121,7 +121,7 @@ def test_a_blind_row_must_be_zero_and_minus_infinity(on_cpu: None) -> None:
 @pytest.mark.parametrize("layout", cache_cases.LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
 def test_every_layout_of_a_cache_has_aligned_rows(layout: str, dtype: torch.dtype) -> None:
-    assert is_aligned(check_cache.lay_out(layout, (3, 16, 2, 80), dtype, "cpu", 1))
+    assert is_aligned(cache_calls.lay_out(layout, (3, 16, 2, 80), dtype, "cpu", 1))
 
 
 @pytest.mark.parametrize(("value", "seen"), [(5e-39, False), (5e-38, True)])

@@ -8,15 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn.verify import append_promises, cache_cases, check_cache  # noqa: E402
+from sm120_attn.verify import append_promises, cache_calls, cache_cases, check_cache  # noqa: E402
 from sm120_attn.verify.cache_cases import CacheCase  # noqa: E402
 from tests.sm120_attn.support import plain_append  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_cache, "tensors", functools.partial(check_cache.tensors, device="cpu"))
-    monkeypatch.setattr(check_cache, "run", plain_append.run)
+    monkeypatch.setattr(cache_calls, "tensors", functools.partial(cache_calls.tensors, device="cpu"))
+    monkeypatch.setattr(cache_calls, "run", plain_append.run)
 
 
 APPENDING = [case for case in cache_cases.matrix() if case.new is not None]
@@ -26,7 +26,7 @@ SOME = [case for number, case in enumerate(SMALL) if number % 3 == 0 or not case
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_a_good_result_passes(case: CacheCase) -> None:
-    verdict = check_cache.check(case)
+    verdict = cache_calls.check(case)
     assert verdict.passed, verdict.why
 
 
@@ -40,7 +40,7 @@ def test_a_mistake_is_seen(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("case", [check_cache.MUTATED, check_cache.MUTATED_PREFILL, append_promises.MUTATED_FP8])
 def test_what_mistakes_are_made_of_passes_without_them(case: CacheCase) -> None:
-    assert check_cache.check(case).passed
+    assert cache_calls.check(case).passed
 
 
 def test_the_cases_have_every_kind() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn.verify.hardware_probes import config as probe_config
-from sm120_attn.verify.hardware_probes.config import ProbeConfig, why_not
+from sm120_attn.kernels.probe import config as probe_config
+from sm120_attn.kernels.probe.config import ProbeConfig, why_not
 
 WARP = 32
 
@@ -15,7 +15,7 @@ WARP = 32
 @pytest.mark.parametrize("what", probe_config.WHATS)
 def test_the_probes_assemble_with_the_instructions_they_are_about(arch: str, what: str) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
-    from sm120_attn.compile.offline import compile_offline
+    from sm120_attn.compile.compiler import compile_offline
 
     ptx = compile_offline(ProbeConfig(arch, what)).ptx
     real = arch != "sm_90a"
@@ -49,7 +49,7 @@ def words(np, registers):
 
 
 def test_the_expected_lane_maps_are_the_models(model) -> None:
-    probe = pytest.importorskip("sm120_attn.verify.hardware_probes.run")
+    probe = pytest.importorskip("sm120_attn.verify.hardware_probes")
     np, _, made, rows = model
     address = np.arange(WARP) * 16
     native = words(np, made.ldmatrix_bytes(address, 0))
@@ -68,10 +68,10 @@ def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     np = pytest.importorskip("numpy", reason="numpy is not installed")
     from sm120_attn.kernels import inline_ptx
-    from sm120_attn.verify.hardware_probes import kernel as kernel_probe
+    from sm120_attn.kernels.probe import kernel as kernel_probe
 
     monkeypatch.setattr(inline_ptx, "kept", lambda x, lane: x)
-    offsets = kernel_probe.Probe(ProbeConfig()).offset_of(order, np.arange(WARP))
+    offsets = kernel_probe.ProbeKernel(ProbeConfig()).offset_of(order, np.arange(WARP))
     turns = sum(np.bincount(offsets[i : i + 8] // 16 % 8).max() for i in range(0, WARP, 8))
     assert turns == {"V straight": 8, "eight ways": 32}.get(order.replace(" D128", "").replace(" D64", ""), 4)
     assert sorted(set(offsets.tolist())) == sorted(offsets.tolist()) and offsets.max() < WARP * 128
@@ -79,7 +79,7 @@ def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
 
 def test_operands_and_product_are_those_of_the_instruction(model) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
-    from sm120_attn.verify.hardware_probes import run as probe
+    from sm120_attn.verify import hardware_probes as probe
 
     # given a lane's six registers of random bytes
     np, fragments, made, _ = model
@@ -97,7 +97,7 @@ def test_operands_and_product_are_those_of_the_instruction(model) -> None:
 
 def test_a_wrong_lane_is_far_beyond_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
-    from sm120_attn.verify.hardware_probes import run as probe
+    from sm120_attn.verify import hardware_probes as probe
 
     def gpu(mistake):
         def launched(config, source, count, blocks=1):

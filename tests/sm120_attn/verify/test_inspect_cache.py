@@ -13,10 +13,10 @@ pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with t
 
 from repository import GOLDEN
 
-from sm120_attn.compile.offline import compile_offline
+from sm120_attn.compile.compiler import compile_offline
 from sm120_attn.config import Config
-from sm120_attn.kv_cache.append.config import AppendConfig
-from sm120_attn.kv_cache.config import DecodeConfig
+from sm120_attn.kernels.append.config import AppendConfig
+from sm120_attn.kernels.decode.config import DecodeConfig
 from sm120_attn.kv_cache.planner import CacheShape, plan_cache
 from sm120_attn.verify.inspect import read_codes
 

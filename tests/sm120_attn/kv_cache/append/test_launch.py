@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import attention_with_kv_cache  # noqa: E402
 from sm120_attn.compile import cache  # noqa: E402
-from sm120_attn.kv_cache.append.config import AppendConfig  # noqa: E402
+from sm120_attn.kernels.append.config import AppendConfig  # noqa: E402
 from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, refuses  # noqa: E402
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_compiled_while_a_graph_is_captured(kernel: FakeKernel, monke
 
 
 def test_the_operator_says_that_it_changes_the_cache(kernel: FakeKernel) -> None:
-    import sm120_attn.kv_cache.append.torch_op  # noqa: F401
+    import sm120_attn.kv_cache.torch_op  # noqa: F401
 
     schema = torch.ops.sm120_attn.append_and_attend.default._schema
     assert [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write] == ["k_cache", "v_cache"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...config import ELEMENT_BYTES
-from ..config import why_not_cache
+from ..decode.config import why_not_cache
 
 THREADS = 128
 CHUNK = 8  # columns of a row that a thread has: 16 bytes of the new keys and values

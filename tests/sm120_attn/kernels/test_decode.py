@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
 from sm120_attn.kernels import inline_ptx, mask
-from sm120_attn.kv_cache import kernel
-from sm120_attn.kv_cache.config import DecodeConfig
+from sm120_attn.kernels.decode import kernel
+from sm120_attn.kernels.decode.config import DecodeConfig
 
 
 @pytest.fixture(autouse=True)

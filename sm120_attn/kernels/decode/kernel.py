@@ -21,13 +21,14 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 from cutlass.memory import SmemAllocator
 
-from ..config import PANEL_BYTES
-from ..kernels import inline_ptx as ptx
-from ..kernels import mask, scheduler
-from ..kernels.attention import Attention, Warp
-from ..kernels.attention_cp_async import Rows, copy_rows
-from ..kernels.epilogue import row_address
-from ..kernels.softmax import OnlineSoftmax
+from ...config import PANEL_BYTES
+from .. import inline_ptx as ptx
+from .. import mask, scheduler
+from ..attention import Attention, Warp
+from ..attention_cp_async import Rows, copy_rows
+from ..epilogue import row_address
+from ..given import Given, Scores
+from ..softmax import OnlineSoftmax
 from . import combine
 from .config import GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
 
@@ -125,22 +126,23 @@ class Decode(Attention):
         c = self.config
         num_heads, num_heads_kv, batch = q.shape[1 if c.varlen else 2], k.shape[2], cache_seqlens.shape[0]
         group = num_heads // num_heads_kv
-        scale, tanh_scale = self.scales(scale_log2, softcap)
-        left, right = self.bounds(window_left, window_right)
+        scores = self.scores_of(scale_log2, softcap, window_left, window_right)
         tiles_m = cute.ceil_div(max_seqlen_q * group, c.tile_m)
-        shape = combine.Shape(batch, num_heads_kv, group, max_seqlen_q, num_splits)
+        given = Given(
+            q, k, v, o, lse, cu_seqlens_q, None, cache_seqlens, block_table, None, sinks, None, k_descale, v_descale,
+            partials,
+        )  # fmt: skip
+        sizes = combine.Sizes(batch, num_heads_kv, group, max_seqlen_q, num_splits)
         name = c.name
         type(self).kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
-        self.kernel(
-            q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, partials,
-            *shape.numbers, tiles_m, page_shift, scale, tanh_scale, left, right,
-        ).launch(
+        self.kernel(given, sizes, tiles_m, page_shift, scores).launch(
             grid=(tiles_m * num_heads_kv, num_splits, batch), block=(c.threads, 1, 1),
             stream=stream, use_pdl=True, min_blocks_per_mp=2, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
-            self.combine(o, lse, cu_seqlens_q, sinks, v_descale, partials, *shape.numbers).launch(
+            given = given._replace(q=None, k=None, v=None, cache_seqlens=None, block_table=None, k_descale=None)
+            self.combine(given, sizes).launch(
                 grid=(group * max_seqlen_q, num_heads_kv, batch), block=(32 * combine.WARPS, 1, 1),
                 stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
             )  # fmt: skip
@@ -148,13 +150,7 @@ class Decode(Attention):
     # --- kernels ---
 
     @cute.kernel
-    def kernel(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q,
-        cache_seqlens: cute.Tensor, block_table, sinks, k_descale, v_descale, partials,
-        batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
-        tiles_m: Int32, page_shift: Int32, scale: Float32, tanh_scale: Float32,
-        window_left: Int32, window_right: Int32,
-    ):  # fmt: skip
+    def kernel(self, given: Given, sizes: combine.Sizes, tiles_m: Int32, page_shift: Int32, scores: Scores):
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, split, batch = cute.arch.block_idx()
@@ -164,53 +160,33 @@ class Decode(Attention):
         tiles_base = smem.allocate(c.tiles_bytes, 1024).toint()
         q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
-        shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
         # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
         first_row, head_kv = index % tiles_m * c.tile_m, index // tiles_m
         cute.arch.griddepcontrol_wait()
-        work = work_of(c, batch, head_kv, first_row, max_seqlen_q, cu_seqlens_q, cache_seqlens)
-        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
-        first_query = first_row // group
-        last_query = (first_row + c.tile_m - 1) // group
+        work = work_of(c, batch, head_kv, first_row, sizes.max_seqlen_q, given)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, scores.window_left, scores.window_right)
+        first_query = first_row // sizes.group
+        last_query = (first_row + c.tile_m - 1) // sizes.group
         tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
-        mine = part_of(tiles, split * WARPS + warp, num_splits * WARPS)
+        mine = part_of(tiles, split * WARPS + warp, sizes.num_splits * WARPS)
         rows = self.policy.row_numbers(first_row, lane)
+        scale, tanh_scale = scores[:2]
         if cutlass.const_expr(c.kv_dtype):
-            scale, tanh_scale = self.rescaled(scale, tanh_scale, k_descale[batch, head_kv])
-        v_factor = v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
+            scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv])
+        v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
         softmax, acc_o = self.walk_over_cache(
-            work,
-            band,
-            mine,
-            k,
-            v,
-            block_table,
-            page_shift,
-            tiles_base,
-            q_base,
-            q,
-            rows,
-            group,
-            scale,
-            tanh_scale,
-            warp,
-            lane,
+            given, sizes.group, page_shift, work, band, mine, rows, tiles_base, q_base, scale, tanh_scale, warp, lane
         )
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
-        rows_left = group * work.seqlen_q - first_row
+        rows_left = sizes.group * work.seqlen_q - first_row
         self.hand_over(softmax, acc_o, tiles_base, stats_base, warp, lane, rows_left)
         cute.arch.sync_threads()
-        combine.join_warps(
-            c, shape, work, split, first_row, o, lse, sinks, v_factor, partials, tiles_base, stats_base, thread
-        )
+        combine.join_warps(c, given, sizes, work, split, first_row, v_factor, tiles_base, stats_base, thread)
 
     @cute.kernel
-    def combine(
-        self, o: cute.Tensor, lse, cu_seqlens_q, sinks, v_descale, partials: cute.Tensor,
-        batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
-    ):  # fmt: skip
+    def combine(self, given: Given, sizes: combine.Sizes):
         """Combine the results of all splits, one row per CTA."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -218,20 +194,16 @@ class Decode(Attention):
         smem = SmemAllocator()
         output_base = smem.allocate(combine.WARPS * 4 * c.head_dim, 16).toint()
         stats_base = smem.allocate(combine.WARPS * STATS_BYTES, 16).toint()
-        shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
-        combine.join_splits(
-            c, shape, batch, head_kv, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, output_base, stats_base,
-            thread // 32, thread % 32,
-        )  # fmt: skip
+        combine.join_splits(c, given, sizes, batch, head_kv, row, output_base, stats_base, thread // 32, thread % 32)
 
     # --- compute ---
 
     @cute.jit
     def walk_over_cache(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, mine: cutlass.Constexpr, k, v, table, page_shift,
-        tiles_base, q_base, q, rows: cutlass.Constexpr, group, scale, tanh_scale, warp, lane,
+        self, given: cutlass.Constexpr, group, page_shift, work: cutlass.Constexpr, band: cutlass.Constexpr,
+        mine: cutlass.Constexpr, rows: cutlass.Constexpr, tiles_base, q_base, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
         """Work on a warp's tiles. Returns the softmax state and O."""
         c, policy = self.config, self.policy
@@ -240,12 +212,12 @@ class Decode(Attention):
         start = mine.last  # tile t has the number start - 1 - t
         k_ring, v_ring = (
             WarpRing(
-                Source.of(c, cache, work.head_kv, table, work.batch, page_shift, work.seqlen_k), base, start,
-                start - mine.first, lane,
+                Source.of(c, cache, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k), base,
+                start, start - mine.first, lane,
             )
-            for cache, base in ((k, k_base), (v, v_base))
+            for cache, base in ((given.k, k_base), (given.v, v_base))
         )  # fmt: skip
-        words = self.load_q(work, q, rows, group, warp, lane)
+        words = self.load_q(work, given.q, rows, group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
         cute.arch.sync_threads()
         for stage in cutlass.range(c.stages, unroll=1):
@@ -336,15 +308,14 @@ class Decode(Attention):
                 ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])
 
 
-def work_of(config, batch, head_kv, first_row, max_seqlen_q, cu_seqlens_q, cache_seqlens) -> scheduler.Work:
+def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> scheduler.Work:
     """The sequence of a CTA. head: that of the first row; rows have heads of their own."""
     start_q, seqlen_q = Int32(0), max_seqlen_q
     if config.varlen:
-        start_q = cu_seqlens_q[batch]
-        seqlen_q = cu_seqlens_q[batch + 1] - start_q
-    return scheduler.Work(
-        first_row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, cutlass.max(cache_seqlens[batch], Int32(0))
-    )
+        start_q = given.cu_seqlens_q[batch]
+        seqlen_q = given.cu_seqlens_q[batch + 1] - start_q
+    seqlen_k = cutlass.max(given.cache_seqlens[batch], Int32(0))
+    return scheduler.Work(first_row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, seqlen_k)
 
 
 def part_of(tiles: mask.Tiles, part, parts) -> mask.Tiles:

@@ -1,4 +1,4 @@
-"""Device code of the probes. What they are for, and what their results mean, is in run.py."""
+"""Device code of the probes. What they are for, and what their results mean, is in verify/hardware_probes.py."""
 
 import cutlass
 import cutlass.cute as cute
@@ -6,16 +6,16 @@ from cutlass import Int32, Int64
 from cutlass.memory import SmemAllocator
 
 from ...config import PANEL_BYTES, Config
-from ...kernels import inline_ptx as ptx
-from ...kernels import policy_of
-from ...kernels.mma_fp8 import Mma8
+from .. import inline_ptx as ptx
+from ..attention import policy_of
+from ..mma_fp8 import Mma8
 from .config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
 WARP = 32
 TILE_BYTES = WARP * PANEL_BYTES
 
 
-class Probe:
+class ProbeKernel:
     """The kernel of one ProbeConfig: makes words of `target` from words of `source`."""
 
     def __init__(self, config: ProbeConfig):

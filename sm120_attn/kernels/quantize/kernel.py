@@ -24,7 +24,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 from cutlass.memory import SmemAllocator
 
-from ..kernels import inline_ptx as ptx
+from .. import inline_ptx as ptx
 from .config import LARGEST, SMALLEST_AMAX, VECTOR_BYTES, QuantizeConfig
 
 WARP = 32

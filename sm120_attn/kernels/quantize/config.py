@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import ARCHS, FP8, HEAD_DIMS
+from ...config import ARCHS, FP8, HEAD_DIMS
 
 IN_DTYPES = ("bf16", "fp16", "fp32")
 IN_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}

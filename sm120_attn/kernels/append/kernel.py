@@ -8,15 +8,34 @@ What does not fit is not written: rows behind the end of the cache, and rows of 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ...kernels import inline_ptx as ptx
-from ...kernels.epilogue import row_address
+from .. import inline_ptx as ptx
+from ..epilogue import row_address
 from .config import CHUNK, THREADS, AppendConfig
+
+
+class NewRows(NamedTuple):
+    """The tensors of a call, as in compile/build.py; None where there is none."""
+
+    q: Any
+    k_new: Any
+    v_new: Any
+    k: Any
+    v: Any
+    q_out: Any
+    cache_seqlens: Any
+    new_seqlens: Any
+    block_table: Any
+    cu_seqlens_q: Any
+    rotary_cos: Any
+    rotary_sin: Any
+    k_descale: Any
+    v_descale: Any
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Place:
+class ChunkPlace:
     """Where a thread's chunk is in its token. head: of its own kind. column: the first one."""
 
     head: Any
@@ -66,10 +85,11 @@ class Append:
         parts = cute.ceil_div(lines * c.chunks, THREADS)
         batch = cache_seqlens.shape[0]
         type(self).kernel.set_name_prefix(c.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        self.kernel(
+        given = NewRows(
             q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q, rotary_cos,
-            rotary_sin, k_descale, v_descale, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift,
-        ).launch(
+            rotary_sin, k_descale, v_descale,
+        )  # fmt: skip
+        self.kernel(given, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift).launch(
             grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream,
             use_pdl=True,
         )  # fmt: skip
@@ -78,9 +98,7 @@ class Append:
 
     @cute.kernel
     def kernel(
-        self, q, k_new: cute.Tensor, v_new: cute.Tensor, k: cute.Tensor, v: cute.Tensor, q_out,
-        cache_seqlens: cute.Tensor, new_seqlens: cute.Tensor, block_table, cu_seqlens_q, rotary_cos, rotary_sin,
-        k_descale, v_descale, tokens: Int32, lines: Int32, parts: Int32, seqlen_q: Int32, seqlen_new: Int32,
+        self, given: NewRows, tokens: Int32, lines: Int32, parts: Int32, seqlen_q: Int32, seqlen_new: Int32,
         q_step: Int32, page_shift: Int32,
     ):  # fmt: skip
         c = self.config
@@ -89,43 +107,46 @@ class Append:
         cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
-        batches = cache_seqlens.shape[0]
-        capacity = k.shape[1]
+        batches = given.cache_seqlens.shape[0]
+        capacity = given.k.shape[1]
         if cutlass.const_expr(c.paged):
-            capacity = block_table.shape[1] << page_shift
+            capacity = given.block_table.shape[1] << page_shift
         if index < tokens * parts:
-            token = self.token_of(index // parts, batches, cache_seqlens, cu_seqlens_q, seqlen_q, seqlen_new)
-            place = place_of(c, index % parts * THREADS + thread, lines, k_new.shape[1 if c.varlen else 2])
-            chunk = self.chunk_of(token, place, q, k_new, v_new, rotary_cos, rotary_sin, q_step)
-            self.write(token, place, chunk, k, v, q_out, block_table, capacity, page_shift, k_descale, v_descale)
+            token = self.token_of(given, index // parts, batches, seqlen_q, seqlen_new)
+            place = place_of(c, index % parts * THREADS + thread, lines, given.k_new.shape[1 if c.varlen else 2])
+            chunk = self.chunk_of(given, token, place, q_step)
+            self.write(given, token, place, chunk, capacity, page_shift)
         else:
             batch = (index - tokens * parts) * THREADS + thread
             if batch < batches:
                 count = seqlen_new
                 if cutlass.const_expr(c.varlen):
-                    count = cu_seqlens_q[batch + 1] - cu_seqlens_q[batch]
-                new_seqlens[batch] = cutlass.min(cutlass.max(cache_seqlens[batch], Int32(0)) + count, capacity)
+                    count = given.cu_seqlens_q[batch + 1] - given.cu_seqlens_q[batch]
+                given.new_seqlens[batch] = cutlass.min(
+                    cutlass.max(given.cache_seqlens[batch], Int32(0)) + count, capacity
+                )
 
-    def token_of(self, row, batches, cache_seqlens, cu_seqlens_q, seqlen_q, seqlen_new):
+    def token_of(self, given, row, batches, seqlen_q, seqlen_new):
         """The token with this row: of all packed tokens, or of as many for each sequence as the most it has."""
         if self.config.varlen:
-            batch = sequence_of(row, batches, cu_seqlens_q)
-            start = cu_seqlens_q[batch]
-            number, there = row - start, row < cu_seqlens_q[batch + 1]
+            batch = sequence_of(row, batches, given.cu_seqlens_q)
+            start = given.cu_seqlens_q[batch]
+            number, there = row - start, row < given.cu_seqlens_q[batch + 1]
             is_new, is_query = there, there
         else:
             most = cutlass.max(seqlen_q, seqlen_new)
             batch, number, start = row // most, row % most, Int32(0)
             is_new, is_query = number < seqlen_new, number < seqlen_q
-        return Token(batch, start, number, cutlass.max(cache_seqlens[batch], Int32(0)), is_new, is_query)
+        return Token(batch, start, number, cutlass.max(given.cache_seqlens[batch], Int32(0)), is_new, is_query)
 
-    def chunk_of(self, token, place, q, k_new, v_new, rotary_cos, rotary_sin, q_step):
+    def chunk_of(self, given, token, place, q_step):
         """The thread's chunk, turned if that is to be: four registers, and its values in float32."""
         c = self.config
         there = (place.is_key | place.is_value) & token.is_new
-        source = ptx.select(place.is_value, new_row(c, v_new, token, place.head), new_row(c, k_new, token, place.head))
+        values, keys = (new_row(c, new, token, place.head) for new in (given.v_new, given.k_new))
+        source = ptx.select(place.is_value, values, keys)
         if c.rotary:
-            source = ptx.select(place.is_query, new_row(c, q, token, place.head), source)
+            source = ptx.select(place.is_query, new_row(c, given.q, token, place.head), source)
             there = there | (place.is_query & token.is_query)
         words = ptx.load_if(source + Int64(c.output_bytes * place.column), there, 4)
         values = floats(c.dtype, words)
@@ -133,8 +154,8 @@ class Append:
             return words, values
         step = ptx.select(place.is_query, q_step, Int32(1))
         position = token.length + token.number * step
-        turns = there & (place.is_key | place.is_query) & (place.column < 2 * rotary_cos.shape[1])
-        turned = self.turned(source, values, place.column, position, turns, rotary_cos, rotary_sin)
+        turns = there & (place.is_key | place.is_query) & (place.column < 2 * given.rotary_cos.shape[1])
+        turned = self.turned(source, values, place.column, position, turns, given.rotary_cos, given.rotary_sin)
         values = [ptx.select(turns, new, old) for new, old in zip(turned, values, strict=True)]
         made = [ptx.pack(c.dtype, values[i], values[i + 1]) for i in range(0, CHUNK, 2)]
         # What is not turned keeps its bits, also those of a NaN.
@@ -174,26 +195,28 @@ class Append:
         words = [w for i in range(0, count * size // 4, each) for w in ptx.load_if(at + Int64(4 * i), turns, each)]
         return floats(kind, words)
 
-    def write(self, token, place, chunk, k, v, q_out, table, capacity, page_shift, k_descale, v_descale):
+    def write(self, given, token, place, chunk, capacity, page_shift):
         """Write the chunk to the cache, or to the turned copy of Q."""
         c = self.config
         words, values = chunk
         if c.rotary:
-            at = new_row(c, q_out, token, place.head) + Int64(c.output_bytes * place.column)
+            at = new_row(c, given.q_out, token, place.head) + Int64(c.output_bytes * place.column)
             ptx.store_if(at, place.is_query & token.is_query, words)
         position = token.length + token.number
         fits = (place.is_key | place.is_value) & token.is_new & (position < capacity)
         position = ptx.select(fits, position, Int32(0))
         page, row = token.batch, position
         if c.paged:
-            page, row = table[token.batch, position >> page_shift], position & ((Int32(1) << page_shift) - 1)
-            fits = fits & (page >= 0) & (page < k.shape[0])
-        at = ptx.select(
-            place.is_value, cache_row(c, v, page, row, place.head), cache_row(c, k, page, row, place.head)
-        ) + Int64(c.cache_bytes * place.column)  # fmt: skip
+            page, row = (
+                given.block_table[token.batch, position >> page_shift],
+                position & ((Int32(1) << page_shift) - 1),
+            )
+            fits = fits & (page >= 0) & (page < given.k.shape[0])
+        in_v, in_k = (cache_row(c, cache, page, row, place.head) for cache in (given.v, given.k))
+        at = ptx.select(place.is_value, in_v, in_k) + Int64(c.cache_bytes * place.column)
         if c.kv_dtype:
             head = ptx.select(fits, place.head, Int32(0))
-            descale = ptx.select(place.is_value, v_descale[token.batch, head], k_descale[token.batch, head])
+            descale = ptx.select(place.is_value, given.v_descale[token.batch, head], given.k_descale[token.batch, head])
             scale = ptx.divide(Float32(1.0), descale)
             words = [ptx.pack_bytes(c.kv_dtype, [x * scale for x in values[i : i + 4]]) for i in (0, 4)]
         ptx.store_if(at, fits, words)
@@ -211,13 +234,13 @@ def sequence_of(row, batches, cu_seqlens_q):
     return low
 
 
-def place_of(config, item, lines, num_heads_kv) -> Place:
+def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
     """Where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
     line = item // config.chunks
     is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
     is_query = (line >= 2 * num_heads_kv) & (line < lines)
     before = ptx.select(is_query, 2 * num_heads_kv, ptx.select(is_value, num_heads_kv, Int32(0)))
-    return Place(line - before, item % config.chunks * CHUNK, line < num_heads_kv, is_value, is_query)
+    return ChunkPlace(line - before, item % config.chunks * CHUNK, line < num_heads_kv, is_value, is_query)
 
 
 def new_row(config, tensor, token, head):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from repository import ROOT
 
-from sm120_attn.quantization import config as quantize_config
-from sm120_attn.quantization.config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
+from sm120_attn.kernels.quantize import config as quantize_config
+from sm120_attn.kernels.quantize.config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
 ) -> None:
     """The kernel's own address functions, on Python's integers."""
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
-    from sm120_attn.quantization import kernel as kernel_quantize
+    from sm120_attn.kernels.quantize import kernel as kernel_quantize
 
     monkeypatch.setattr(kernel_quantize, "Int64", int)
 
@@ -106,7 +106,7 @@ def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
 @pytest.mark.parametrize("changed", [{}, {"whole": True}, {"dtype": "fp32", "tensors": 3, "varlen": True}])
 def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, changed: dict) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
-    from sm120_attn.compile.offline import compile_offline
+    from sm120_attn.compile.compiler import compile_offline
 
     cubin_module = pytest.importorskip("tritonhook.cubin.image", reason="machine code is read with tritonhook")
     from tritonhook.cubin.sass import parse_nvdisasm

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import (
+from ...config import (
     ARCHS,
     ELEMENT_BYTES,
     HEAD_DIMS,

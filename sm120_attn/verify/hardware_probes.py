@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
+from ..kernels.probe.config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
 WARP = 32
 PRODUCTS = 512  # of random bytes
@@ -24,7 +24,7 @@ FREE = 1.1  # up to this many times the clocks of rows in order, there are no ba
 
 def run() -> dict[str, Any]:
     """Run all probes. "passed" is about results, not about clocks."""
-    from ...launch.prepare import device_facts
+    from ..launch.prepare import device_facts
 
     arch, _ = device_facts(0)
     found: dict[str, Any] = {
@@ -53,8 +53,8 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
     """Launch a probe; returns the `words` int32 that it makes of `source`."""
     import torch
 
-    from ...compile import abi, cache
-    from ...launch.hot_path import enter
+    from ..compile import abi, cache
+    from ..launch.hot_path import enter
 
     kernel = cache.get(config)
     target = torch.zeros(words, dtype=torch.int32, device=source.device)
@@ -68,7 +68,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
     for slot in kernel.layout.slots:
         field = fields[slot.name]
         values += abi.tensor_values(slot, *field) if slot.rank else (field,)
-    buffer = abi.Buffer(kernel.layout)
+    buffer = abi.ArgumentBuffer(kernel.layout)
     buffer.fill(values)
     enter(kernel, buffer, kernel.layout.places["stream"], source.get_device())
     torch.cuda.synchronize(source.device)

@@ -8,17 +8,17 @@ rows, 2]; rows = max_seqlen_q * group.
 """
 
 import functools
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 
-from ..kernels import inline_ptx as ptx
-from ..kernels import scheduler
-from ..kernels.epilogue import row_address
-from ..kernels.softmax import NOTHING_SEEN, finished
+from .. import inline_ptx as ptx
+from .. import scheduler
+from ..epilogue import row_address
+from ..softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 from .config import WARPS as PARTS
 
@@ -27,8 +27,7 @@ COLUMNS = 4  # of a row, that a thread joins at a time
 IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
 
-@dataclass(frozen=True)
-class Shape:
+class Sizes(NamedTuple):
     """Sizes of the problem, Int32. rows: of all sequences and heads together, as scratch memory has them."""
 
     batch: Any
@@ -36,10 +35,6 @@ class Shape:
     group: Any
     max_seqlen_q: Any
     num_splits: Any
-
-    @property
-    def numbers(self):
-        return self.batch, self.num_heads_kv, self.group, self.max_seqlen_q, self.num_splits
 
     @property
     def rows(self):
@@ -61,13 +56,13 @@ class Shape:
 
 @cute.jit
 def join_warps(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, split, first_row,
-    o, lse, sinks, v_factor, partials, output_base, stats_base, thread,
+    config: cutlass.Constexpr, given: cutlass.Constexpr, sizes: cutlass.Constexpr, work: cutlass.Constexpr, split,
+    first_row, v_factor, output_base, stats_base, thread,
 ):  # fmt: skip
     """Join the results of a CTA's warps, which are in shared memory, and write them. v_factor: of O, or None."""
     c = config
     columns = c.head_dim // COLUMNS
-    rows = cutlass.min(shape.group * work.seqlen_q - first_row, Int32(c.tile_m))
+    rows = cutlass.min(sizes.group * work.seqlen_q - first_row, Int32(c.tile_m))
     for item in cutlass.range(thread, rows * columns, c.threads, unroll=1):
         local, column = item // columns, item % columns * COLUMNS
         row = first_row + local
@@ -79,39 +74,40 @@ def join_warps(
             theirs = ptx.load_shared(at, part * c.tile_m * c.joined_row_bytes, COLUMNS)
             values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
         if cutlass.const_expr(c.split):
-            number = shape.part(work.batch, work.head_kv, split, row)
+            number = sizes.part(work.batch, work.head_kv, split, row)
             ptx.store_16(
-                shape.o_address(c, partials, number) + Int64(4 * column), [ptx.bits(value) for value in values]
+                sizes.o_address(c, given.partials, number) + Int64(4 * column), [ptx.bits(value) for value in values]
             )
             if column == 0:
-                ptx.store_8(shape.stats_address(c, partials, number), [ptx.bits(largest), ptx.bits(total)])
+                ptx.store_8(sizes.stats_address(c, given.partials, number), [ptx.bits(largest), ptx.bits(total)])
         else:
-            query, sink = row // shape.group, sinks[work.head_kv * shape.group + row % shape.group] if c.sinks else None
-            finish_row(c, shape, work, query, row, column, o, lse, sink, v_factor, values, largest, total)
+            query = row // sizes.group
+            sink = given.sinks[work.head_kv * sizes.group + row % sizes.group] if c.sinks else None
+            finish_row(c, given, sizes.group, work, query, row, column, sink, v_factor, values, largest, total)
 
 
 @cute.jit
 def join_splits(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, batch, head_kv, row, o, lse, cu_seqlens_q, sinks, v_descale,
-    partials, output_base, stats_base, warp, lane,
+    config: cutlass.Constexpr, given: cutlass.Constexpr, sizes: cutlass.Constexpr, batch, head_kv, row, output_base,
+    stats_base, warp, lane,
 ):  # fmt: skip
     """Join the results of all splits for one row, with a CTA.
 
     Warp w joins splits w, w + WARPS, ... Then the first warp joins the results of all warps in shared memory.
     """
     c = config
-    query = row // shape.group
-    start_q, seqlen_q = Int32(0), shape.max_seqlen_q
+    query = row // sizes.group
+    start_q, seqlen_q = Int32(0), sizes.max_seqlen_q
     if cutlass.const_expr(c.varlen):
-        start_q = cu_seqlens_q[batch]
-        seqlen_q = cu_seqlens_q[batch + 1] - start_q
+        start_q = given.cu_seqlens_q[batch]
+        seqlen_q = given.cu_seqlens_q[batch + 1] - start_q
     work = scheduler.Work(row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, Int32(0))
     # Before the partial results: at the end, the loads of these would be waited for.
-    v_factor = v_descale[batch, head_kv] if c.kv_dtype != "" else None
-    sink = sinks[head_kv * shape.group + row % shape.group] if c.sinks else None
+    v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" else None
+    sink = given.sinks[head_kv * sizes.group + row % sizes.group] if c.sinks else None
     if query < seqlen_q:
-        first = shape.part(batch, head_kv, Int32(0), row)
-        stats, parts_o = shape.stats_address(c, partials, first), shape.o_address(c, partials, first)
+        first = sizes.part(batch, head_kv, Int32(0), row)
+        stats, parts_o = sizes.stats_address(c, given.partials, first), sizes.o_address(c, given.partials, first)
         largest = cute.make_rmem_tensor((1,), Float32)
         made = cute.make_rmem_tensor((COLUMNS + 1,), Float32)  # O and the sum
         pieces = -(-c.head_dim // (32 * COLUMNS))
@@ -120,9 +116,9 @@ def join_splits(
             there = column < c.head_dim
             largest.fill(NOTHING_SEEN)
             made.fill(0.0)
-            for split in cutlass.range(warp, shape.num_splits, WARPS * IN_FLIGHT, unroll=1):
+            for split in cutlass.range(warp, sizes.num_splits, WARPS * IN_FLIGHT, unroll=1):
                 parts = [split + WARPS * j for j in range(IN_FLIGHT)]
-                add_parts(largest, made, [load_part(c, shape, stats, parts_o, s, column, there) for s in parts])
+                add_parts(largest, made, [load_part(c, sizes, stats, parts_o, s, column, there) for s in parts])
             if there:
                 at = output_base + 4 * column + warp * (4 * c.head_dim)
                 ptx.store_shared(at, 0, [made[j] for j in range(COLUMNS)])
@@ -139,13 +135,13 @@ def join_splits(
                 for part, factor in enumerate(factors):
                     theirs = ptx.load_shared(output_base + 4 * column, part * 4 * c.head_dim, COLUMNS)
                     values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
-                finish_row(c, shape, work, query, row, column, o, lse, sink, v_factor, values, row_max, row_sum)
+                finish_row(c, given, sizes.group, work, query, row, column, sink, v_factor, values, row_max, row_sum)
 
 
-def load_part(config, shape, stats, parts_o, split, column, there):
+def load_part(config, sizes, stats, parts_o, split, column, there):
     """Maximum and sum of a split, and four columns of its O. A split that saw no key, or is none: its O is zeros."""
-    inside = split < shape.num_splits
-    per_head = shape.group * shape.max_seqlen_q
+    inside = split < sizes.num_splits
+    per_head = sizes.group * sizes.max_seqlen_q
     at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)
     row_max, row_sum = (ptx.from_bits(w) for w in ptx.load_if(stats + at * Int64(STATS_BYTES), inside, 2))
     shift = Int64(ptx.select(there, 4 * column, Int32(0)))
@@ -181,12 +177,12 @@ def joined(stats):
 
 @cute.jit
 def finish_row(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, query, row, column,
-    o, lse, sink, v_factor, values: cutlass.Constexpr, row_max, row_sum,
+    config: cutlass.Constexpr, given: cutlass.Constexpr, group, work: cutlass.Constexpr, query, row, column, sink,
+    v_factor, values: cutlass.Constexpr, row_max, row_sum,
 ):  # fmt: skip
     """Write four columns of a row of O, and with the first ones its LSE. Without a key: O = 0, LSE = -inf."""
     c = config
-    head = work.head_kv * shape.group + row % shape.group
+    head = work.head_kv * group + row % group
     at = replace(work, head=head)
     factor, found = finished(row_max, row_sum, sink)
     if cutlass.const_expr(c.kv_dtype):
@@ -195,9 +191,9 @@ def finish_row(
         ptx.pack(c.dtype, values[0] * factor, values[1] * factor),
         ptx.pack(c.dtype, values[2] * factor, values[3] * factor),
     ]
-    ptx.store_8(row_address(c, o, at, query) + Int64(column * c.output_bytes), words)
+    ptx.store_8(row_address(c, given.o, at, query) + Int64(column * c.output_bytes), words)
     if cutlass.const_expr(c.lse):
-        store_lse(c, at, query, column, lse, found)
+        store_lse(c, at, query, column, given.lse, found)
 
 
 @cute.jit

@@ -13,9 +13,9 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute`
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn.kernels import epilogue  # noqa: E402
-from sm120_attn.kv_cache.append import kernel  # noqa: E402
-from sm120_attn.kv_cache.append.config import AppendConfig, why_not  # noqa: E402
-from sm120_attn.verify import appended, check_cache  # noqa: E402
+from sm120_attn.kernels.append import kernel  # noqa: E402
+from sm120_attn.kernels.append.config import AppendConfig, why_not  # noqa: E402
+from sm120_attn.verify import cache_calls, cache_writes  # noqa: E402
 from sm120_attn.verify.cache_cases import CacheCase  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,7 +30,7 @@ class Memory:
     def tensor(self, t: Any) -> SimpleNamespace:
         """A tensor as a kernel sees it."""
         base = (1 + len(self.tensors)) << 30
-        self.tensors.append((base, appended.bytes_of(t)))
+        self.tensors.append((base, cache_writes.bytes_of(t)))
         address = base + t.storage_offset() * t.element_size()
         made = SimpleNamespace(iterator=SimpleNamespace(toint=lambda: address), shape=t.shape, stride=t.stride())
         return type("Seen", (SimpleNamespace,), {"__getitem__": lambda self, at: t[at].item()})(**vars(made))
@@ -98,12 +98,12 @@ def run(monkeypatch: pytest.MonkeyPatch, case: CacheCase, made: dict[str, Any]) 
     assert config is not None and why_not(config) is None
     one = kernel.Append(config)
     q_out = torch.zeros_like(made["q"])
-    names = ("q", "k_new", "v_new", "k_cache", "v_cache", "cache_seqlens", "block_table", "cu_seqlens_q", "rotary_cos",
-             "rotary_sin")  # fmt: skip
-    t = {name: memory.tensor(made[name]) if name in made else None for name in names}
-    out = memory.tensor(q_out)
+    tensors = made | {"q_out": q_out, "k": made["k_cache"], "v": made["v_cache"]}
     scale = torch.ones(len(case.lengths), case.heads_kv)
-    descales = [memory.tensor(made.get(f"{n}_descale", scale).expand_as(scale)) for n in "kv"]
+    tensors |= {f"{n}_descale": made.get(f"{n}_descale", scale).expand_as(scale) for n in "kv"}
+    given = kernel.NewRows(
+        **{name: memory.tensor(tensors[name]) if name in tensors else None for name in kernel.NewRows._fields}
+    )
     seqlens = (0, 0) if starts is not None else (case.counts[0] if case.rotary else 0, case.new)
     tokens = len(made["q"]) if starts is not None else len(case.lengths) * max(seqlens)
     lines = 2 * case.heads_kv + (case.heads if case.rotary else 0)
@@ -111,14 +111,10 @@ def run(monkeypatch: pytest.MonkeyPatch, case: CacheCase, made: dict[str, Any]) 
     shift = case.page_size.bit_length() - 1
     for row in range(tokens):
         for item in range(-(-lines * config.chunks // 128) * 128):
-            token = one.token_of(row, len(case.lengths), t["cache_seqlens"], t["cu_seqlens_q"], *seqlens)
+            token = one.token_of(given, row, len(case.lengths), *seqlens)
             place = kernel.place_of(config, item, lines, case.heads_kv)
-            chunk = one.chunk_of(
-                token, place, t["q"], t["k_new"], t["v_new"], t["rotary_cos"], t["rotary_sin"], int(masked)
-            )
-            one.write(
-                token, place, chunk, t["k_cache"], t["v_cache"], out, t["block_table"], case.capacity, shift, *descales
-            )
+            chunk = one.chunk_of(given, token, place, int(masked))
+            one.write(given, token, place, chunk, case.capacity, shift)
     return q_out
 
 
@@ -145,13 +141,13 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_thread_writes_what_plain_torch_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     case = CASES[name]
-    made, options = check_cache.tensors(case, device="cpu")
-    before = appended.snapshot(made)
+    made, options = cache_calls.tensors(case, device="cpu")
+    before = cache_writes.snapshot(made)
     q_out = run(monkeypatch, case, made)
     monkeypatch.undo()
-    assert appended.judge_caches(case, made, before) == []
+    assert cache_writes.judge_caches(case, made, before) == []
     if case.rotary:
-        attended, _ = appended.attended(case, made, options)
+        attended, _ = cache_writes.attended(case, made, options)
         about = torch.finfo(q_out.dtype).eps
         assert torch.allclose(q_out.double(), attended["q"].double(), rtol=about, atol=1e-6)
 
@@ -160,18 +156,18 @@ def test_a_row_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
     """Given one free row, and a page that the cache does not have, then one row of both is written, and no other."""
     for page_size in (0, 16):
         case = replace(BASE, lengths=(5, 15), page_size=page_size)
-        made, _ = check_cache.tensors(case, device="cpu")
+        made, _ = cache_calls.tensors(case, device="cpu")
         made["cache_seqlens"][0] = case.capacity - 1
         if page_size:
             made["block_table"][0, -1] = 0
             made["block_table"][1, 0] = len(made["k_cache"])
             made["block_table"][1, 1] = -1
-        before = appended.snapshot(made)
+        before = cache_writes.snapshot(made)
         run(monkeypatch, case, made)
         monkeypatch.undo()
         rows = 1 if page_size else 3
         for name in ("k_cache", "v_cache"):
-            changed = (appended.bytes_of(made[name]) != before[name]).sum()
+            changed = (cache_writes.bytes_of(made[name]) != before[name]).sum()
             assert 0 < changed <= rows * case.heads_kv * case.head_dim * 2
 
 

@@ -1,0 +1,35 @@
+"""What a launch gives to an attention kernel, as values that pass through its functions."""
+
+from typing import Any, NamedTuple
+
+
+class Given(NamedTuple):
+    """The tensors of a call, as in compile/build.py; None where there is none.
+
+    q, k, v: in the tma kernel pairs of a TMA atom and the coordinates to use it with. page_size: of the cache there.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    o: Any
+    lse: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any = None
+    cache_seqlens: Any = None
+    block_table: Any = None
+    page_size: Any = None
+    sinks: Any = None
+    q_descale: Any = None
+    k_descale: Any = None
+    v_descale: Any = None
+    partials: Any = None
+
+
+class Scores(NamedTuple):
+    """Numbers of a call that scores depend on: factors in the softmax and before tanh (softcap), and the window."""
+
+    scale: Any
+    tanh_scale: Any
+    window_left: Any
+    window_right: Any

@@ -1,0 +1,202 @@
+"""The call of a case over a KV cache: its tensors, the same in float64, the run and its verdict.
+
+Everything in a cache that a sequence does not use is NaN: rows behind its length, other pages. Entries of the table
+that it does not use point nowhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import cache_writes
+from .cache_cases import CacheCase
+from .inputs import torch_dtype
+from .judging import ROUNDING, Verdict, compare
+
+NOWHERE = 1 << 29  # an entry of the table that must not be read
+
+
+def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make the tensors of a case, and the other arguments of `attention_with_kv_cache`."""
+    import torch
+
+    generator = torch.Generator(device=device).manual_seed(seed)
+
+    def normal(*size: int) -> Any:
+        return torch.randn(*size, generator=generator, device=device)
+
+    batch, dtype = len(case.lengths), torch_dtype(case.dtype)
+    factors = {"large": (250, 1), "small": (1e-3, 1e-3)}.get(case.values, (1, 1))
+    sizes = (sum(case.counts),) if case.packed else (batch, case.counts[0] if batch else 1)
+    q = (normal(*sizes, case.heads, case.head_dim) * factors[0]).to(dtype)
+    table, pages, rows = None, batch, case.capacity
+    if case.page_size:
+        table, pages = _table(case, generator, device)
+        rows = case.page_size
+    kv_dtype = torch_dtype(case.kv_dtype or case.dtype)
+    caches = [lay_out(case.layout, (pages, rows, case.heads_kv, case.head_dim), kv_dtype, device, n) for n in range(2)]
+    places = None if table is None else table.tolist()
+    for i, length in enumerate(case.lengths):
+        for cache, name in zip(caches, "kv", strict=True):
+            values = normal(length, case.heads_kv, case.head_dim) * factors[1]
+            if case.values == "equal" and name == "k":
+                values = values * 0 + 0.5
+            _write(
+                cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], values.to(kv_dtype)
+            )
+    made = {"q": q, "k_cache": caches[0], "v_cache": caches[1]}
+    made["cache_seqlens"] = torch.tensor(case.lengths, dtype=torch.int32, device=device)
+    if table is not None:
+        made["block_table"] = table
+    if case.descale:
+        size = (batch, case.heads_kv) if case.descale == "head" else ()
+        for name in ("k_descale", "v_descale"):
+            made[name] = 0.5 + torch.rand(size, generator=generator, device=device)
+    if case.sinks:
+        made["sinks"] = normal(case.heads) * 3
+    options: dict[str, Any] = {
+        "causal": case.causal, "window": case.window, "softcap": case.softcap, "return_lse": case.lse,
+    }  # fmt: skip
+    if case.packed:
+        starts = list(itertools.accumulate(case.counts, initial=0))
+        made["cu_seqlens_q"] = torch.tensor(starts, dtype=torch.int32, device=device)
+        options["max_seqlen_q"] = max(case.counts)
+    if case.new is not None:
+        made |= cache_writes.new_tensors(case, normal, device)
+        options["rotary_interleaved"] = case.rotary == "interleaved"
+    return made, options | {"num_splits": case.num_splits}
+
+
+def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
+    """A table of shuffled pages, and the number of pages. Sequences may share their first pages."""
+    import torch
+
+    used = [-(-length // case.page_size) for length in case.totals]
+    total = sum(used) + 3
+    order = torch.randperm(total, generator=generator, device=device).tolist()
+    table = torch.full((len(used), case.most_pages), NOWHERE, dtype=torch.int32, device=device)
+    for i, count in enumerate(used):
+        mine = [order.pop() for _ in range(count)]
+        if case.shared and i:
+            common = min(count, used[0], max(case.lengths[0] // case.page_size, 0))
+            mine[:common] = table[0, :common].tolist()
+        table[i, :count] = torch.tensor(mine, dtype=torch.int32, device=device)
+    return table, total
+
+
+def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
+    """A cache full of NaN. number: 0 for K, 1 for V, where the layout has a place for both."""
+    import torch
+
+    pages, rows, heads, dim = size
+    layouts: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+        "pages": (size, lambda t: t),
+        "interleaved": ((pages, 2, rows, heads, dim), lambda t: t[:, number]),
+        "heads first": ((pages, heads, rows, dim), lambda t: t.transpose(1, 2)),
+        "wide": ((pages, rows, heads, dim + 16 // dtype.itemsize), lambda t: t[..., :dim]),
+    }
+    shape, place = layouts[layout]
+    return place(torch.full(shape, math.nan, device=device).to(dtype))
+
+
+def _write(cache: Any, pages: list[int], values: Any) -> None:
+    """Write the rows of a sequence into its pages."""
+    size, cache, values = cache.shape[1], as_bytes(cache), as_bytes(values)
+    for number in range(-(-len(values) // size)):
+        part = values[number * size : (number + 1) * size]
+        cache[pages[number], : len(part)] = part
+
+
+def as_bytes(tensor: Any) -> Any:
+    """FP8 as bytes, since torch cannot index it; others as they are."""
+    import torch
+
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
+    """Output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
+    import torch
+
+    from .reference import attention_reference
+
+    q, lengths, table = made["q"], made["cache_seqlens"].tolist(), made.get("block_table")
+    gathered = [_gathered(made[f"{name}_cache"], lengths, table, made.get(f"{name}_descale")) for name in "kv"]
+    packed = "cu_seqlens_q" in made
+    rows = None if packed else torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
+    starts = made["cu_seqlens_q"] if packed else rows
+    keys = torch.tensor(list(itertools.accumulate(lengths, initial=0)))
+    o, lse = attention_reference(
+        q if packed else q.flatten(0, 1), *gathered, causal=options["causal"], window=options["window"],
+        softcap=options["softcap"], scale=options.get("scale"), cu_seqlens_q=starts, cu_seqlens_k=keys,
+        sinks=made.get("sinks"), low_precision=low_precision,
+    )  # fmt: skip
+    if packed:
+        return o, lse
+    return o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
+
+
+def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None) -> Any:
+    """The rows of all sequences, packed; those of an FP8 cache in float64, times their descale."""
+    import torch
+
+    parts = []
+    for i, length in enumerate(lengths):
+        if table is None:
+            part = as_bytes(cache)[i, :length]
+        else:
+            used = table[i, : -(-length // cache.shape[1])].long()
+            part = as_bytes(cache)[used].flatten(0, 1)[:length]
+        if cache.element_size() == 1:
+            part = part.view(cache.dtype).double()
+            if descale is not None:
+                part = part * (descale if descale.numel() == 1 else descale[i, :, None]).double()
+        parts.append(part)
+    return torch.cat(parts) if parts else cache[:0, 0]
+
+
+def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
+    """Run a case. Returns O and LSE (None if not asked for)."""
+    from ..kv_cache.api import attention_with_kv_cache
+
+    result = attention_with_kv_cache(**made, **options)
+    return result if options["return_lse"] else (result, None)
+
+
+def judge(
+    case: CacheCase, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any, before: Any = None
+) -> Verdict:
+    """Judge a result: compare it with float64 on the same inputs.
+
+    before: of a case that appends, the caches as they were (cache_writes.snapshot); those of `made` have the new keys.
+    """
+    why: list[str] = []
+    if case.new is not None:
+        why = cache_writes.judge_caches(case, made, before)
+        made, options = cache_writes.attended(case, made, options)
+    q = made["q"]
+    if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
+        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+    if o.numel() == 0:
+        return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
+    yard, _ = reference(made, options, low_precision=True)
+    return compare(case.name, "decode", (o, lse), reference(made, options), yard, ROUNDING[case.dtype], why)
+
+
+def check(case: CacheCase, seed: int = 0) -> Verdict:
+    """Run and judge one case. An exception is a failure, with its message."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+        print(case.name, file=sys.stderr, flush=True)
+    try:
+        made, options = tensors(case, seed)
+        before = cache_writes.snapshot(made)
+        return judge(case, made, options, *run(made, options), before)
+    except Exception as error:  # the DSL's errors have no common base
+        if "CUDA" in str(error) and "out of memory" not in str(error):
+            raise  # the CUDA context is lost: later results would mean nothing
+        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}")
