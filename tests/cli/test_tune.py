@@ -142,14 +142,15 @@ def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, mo
 def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys, monkeypatch) -> None:
     found = document(capsys, captures, *LEVERS, "--assemble-only")
     assert found["counts"] == {"WIN": 0, "LEAVE IT": 0, "ASSEMBLED": 2} and not Path("tritonhook.toml").exists()
-    candidates = found["kernels"][0]["candidates"]
-    assert "O1" in [one["lever"] for one in candidates]
+    candidates, equal = (found["kernels"][0][field] for field in ("candidates", "dropped"))
+    assert equal and "O1" in [one["lever"] for one in candidates]
     assert found["kernels"][0]["own"]["code"] not in [one["code"] for one in candidates]
     shutil.move(captures, "elsewhere")
     monkeypatch.setattr(tune, "subject_of", None)
     monkeypatch.setattr(tune, "choices", None)
     found = document(capsys, "elsewhere")
     assert found["kernels"][0]["candidates"] == candidates and found["counts"]["WIN"] == 1
+    assert found["kernels"][0]["dropped"] == equal and all(one["equal_to"] for one in equal)
     record = found["kernels"][0]["record"]
     path = Path("elsewhere/tuning", f"{record}.json")
     kept = path.read_text()

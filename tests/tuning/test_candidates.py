@@ -43,6 +43,10 @@ def test_each_code_is_there_once(tools: Toolchain) -> None:
         "name+O3": "the code of name",
         "strip": "the code of plain",
     }
+    assert {one.lever.text: one.equal_to for one in found.dropped} == dict(
+        zip(reasons(found), ("plain", "name", "plain"), strict=True)
+    )
+    assert found.levers == {"name", "O1", "maxnreg=32", "regalloc=2", "name+O3", "strip"}
     forms = [found.plain.form, *(one.form for one in found.others)]
     assert len(set(forms)) == 4 and found.others[2].resources.registers <= 32 < found.plain.resources.registers
 
