@@ -6,6 +6,7 @@ import pytest
 
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
+from tritonhook.ptx import cta_loads
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled, assemble
@@ -402,3 +403,17 @@ def test_a_plain_kernel_is_left_as_it_is(triton_cache) -> None:
     ptx = Ptx(compile_tma(copy_plain, {"BLOCK_M": 64, "BLOCK_N": 64}).asm["ptx"])
     assert FIX.apply(ptx) is ptx
     assert FIX.remarks(ptx) == ()
+
+
+def test_the_work_grows_as_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    one = cta_loads._Flow._judge
+    monkeypatch.setattr(cta_loads._Flow, "_judge", lambda flow, step: judged.append(step) or one(flow, step))
+
+    def work(loads: int) -> int:
+        judged.clear()
+        body = f"add.u32 %r2, %r2, 128; {LOAD}\n" * loads + "".join(f"L{n}: " for n in range(loads))
+        assert len(sites(module(body=body))) == loads + 1
+        return len(judged)
+
+    assert work(400) < 2.2 * work(200) < 2.2 * 200 * 8

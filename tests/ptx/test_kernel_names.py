@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tritonhook.ptx.kernel_names import lasting_name, source_file, without_hashes
@@ -38,3 +40,11 @@ def test_every_hash_in_a_text_is_left_out() -> None:
     texts = [f".func {name}; .global {name}x; add.s32 %r1;" for name in (ANONYMOUS, other)]
     assert without_hashes(texts[0]) == without_hashes(texts[1])
     assert without_hashes(texts[0]).endswith("; add.s32 %r1;")
+
+
+@pytest.mark.parametrize("part", ["1", "_fused", "_1", "_GLOBAL__N_1", "__nv_static_1"])
+def test_long_names_are_read_in_linear_time(part: str) -> None:
+    name = "triton_" + part * (1 << 17) + "!_GLOBAL__N_"
+    start = time.process_time()
+    assert lasting_name(name) == without_hashes(name) == name
+    assert time.process_time() - start < 2, "it took 16 s"

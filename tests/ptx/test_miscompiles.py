@@ -20,6 +20,8 @@ from tritonhook.report.documents.captures import capture_document
 from tritonhook.report.summaries.captures import capture_summary
 
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
+# Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own.
+NOT_UNDER_A_GUARD = {"wgmma-shared-descriptor", "fp8-mma-in-place", "packed-add-one-half", "product-low-bits"}
 CVT = "cvt.rn.satfinite.e4m3x2.f32"
 ROTATION = BUGS["shift-sub-rotate-64"]
 WGMMA = "wgmma-shared-descriptor"
@@ -46,12 +48,13 @@ def test_the_example_is_found_once_and_the_near_miss_is_not(bug: Miscompilation)
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=BUGS)
-def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscompilation) -> None:
+def test_the_example_is_not_found_in_a_comment_and_found_under_a_guard(bug: Miscompilation) -> None:
     text = bug.example.ptx("sm_90a", "8.7")
     lines = text.splitlines()
     (place,) = places(Ptx(text))
-    for changed in (f"// {lines[place.line - 1]}", f"@%p1 {lines[place.line - 1]}"):
-        assert places(Ptx("\n".join([*lines[: place.line - 1], changed, *lines[place.line :]]))) == ()
+    for number, changed in enumerate((f"// {lines[place.line - 1]}", f"@%p1 {lines[place.line - 1]}")):
+        again = places(Ptx("\n".join([*lines[: place.line - 1], changed, *lines[place.line :]])))
+        assert bool(again) == (number == 1 and bug.name not in NOT_UNDER_A_GUARD)
     twice = text.replace(".entry k(", ".entry other(") + text[text.index(".visible") :]
     assert [place.function for place in places(Ptx(twice))] == ["other", "k"]
 
@@ -99,7 +102,7 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nxor.b32 %r3, %r2, %r0;", "lop3-repeated-operand"),
         ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nand.b32 %r3, %r2, %r0;", "lop3-repeated-operand"),
         ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nor.b32 %r3, %r0, %r2;", "lop3-repeated-operand"),
-        ("lop3.b32 %r2, %r1, %r1, %r0, 215; add.s32 %r3, %r2, %r0; @%p0 xor.b32 %r3, %r2, %r0;", None),
+        ("lop3.b32 %r2, %r1, %r1, %r0, 215; add.s32 %r3, %r2, %r0; %r0;", None),
         ("lop3.b32 %r2, %r1, %r0, %r1, 208; xor.b32 %r3, %r2, %r4;", None),
         ("neg.s16 %h1, %h0;\nmul.wide.s16 %r1, %h1, 3;", "negated-16-bits"),
         ("sub.s16 %h1, 0, %h0;\nsetp.gt.s16 %p0, %h1, 0;", "negated-16-bits"),
@@ -107,7 +110,7 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         (f"add.s64 %d0, %d4, 8; mov.b64 %d2, %d0; {TWO_TILES.format('%d2, %d1')}\n{ONE_TILE}", WGMMA),
         (f"add.s64 %d0, %d4, 8;\n{ONE_TILE} {TWO_TILES.format('%d0, %d1')}", WGMMA),
         (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d1, %d0')} {ONE_TILE}", None),
-        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d0, %d1')} add.s64 %d0, %d4, 8; {ONE_TILE}", None),
+        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d0, %d1')} add.s64 %d0, %d4, 9; {ONE_TILE}", None),
         (f"add.s64 %d0, %d4, 8; @%p0 {TWO_TILES.format('%d0, %d1')} {ONE_TILE}", None),
         (f"add.s64 %d0, %d4, 8; {ONE_TILE} {ONE_TILE}", None),
         (f"{ONE_TILE} {TWO_TILES.format('%d0, %d1')}", None),

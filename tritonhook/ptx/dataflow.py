@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -176,38 +176,34 @@ Source = Part | int | str  # a value, a number, or what no statement of the func
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One statement and what it reads. sources: of each operand that it reads, the first name of an address.
+    """What a statement does, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
 
-    readers: the operations that read a result, and which one.
+    sources: of each operand that it reads, the first name of an address. readers: the operations that read a result,
+    and which one.
     """
 
     statement: Statement
-    results: int = 0
-    sources: tuple[Source, ...] = ()
+    name: str
+    type: str
+    sources: tuple[Source, ...]
+    results: int = 1
     readers: list[tuple[int, Operation]] = field(default_factory=list)
 
-    @property
-    def guarded(self) -> bool:
-        """Whether a predicate decides if it writes."""
-        return self.statement.guard != ""
-
     def is_a(self, name: str, *types: str) -> bool:
-        """Whether this is the instruction, without a guard, and of one of these types: its last part."""
-        parts = self.statement.parts
-        return parts[0] == name and not self.guarded and (not types or parts[-1] in types)
+        """Whether this is the instruction, and of one of these types."""
+        return self.name == name and (not types or self.type in types)
 
     def source(self, index: int) -> Source | None:
         return self.sources[index] if index < len(self.sources) else None
 
     def number(self, index: int) -> int | None:
-        """The number that this operand is, also through a `mov`; None if it is not known."""
-        found = behind_moves(self.source(index))
+        """The number that this operand is; None if it is not known."""
+        found = self.source(index)
         return found if isinstance(found, int) else None
 
     def made_by(self, index: int) -> Operation | None:
         """The operation whose only result this operand is; None if no statement made it."""
-        found = behind_moves(self.source(index))
-        return found.operation if isinstance(found, Part) and found.operation.results == 1 else None
+        return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
         """Each operand that such an operation made, and where it stands."""
@@ -217,46 +213,60 @@ class Operation:
                 yield made, index
 
 
-def behind_moves(source: Source | None) -> Source | None:
-    """The value that moves from register to register have copied."""
-    while isinstance(source, Part):
-        operation = source.operation
-        if not operation.is_a("mov") or operation.results != 1 or len(operation.sources) != 1:
-            return source
-        source = operation.sources[0]
-    return source
+def only_maker(source: Source | None) -> Operation | None:
+    """The operation whose only result this is."""
+    return source.operation if isinstance(source, Part) and source.operation.results == 1 else None
 
 
-def operations(ptx: Ptx) -> Iterator[list[Operation]]:
-    """Yield the operations of each function, in order. A register holds what the last statement above wrote: branches
-    are not followed, and a guarded statement, which may not write, makes a value of its own."""
+class Chain:
+    """The operations of one function, added in the order of the text. A register holds what the last statement above
+    wrote. Branches are not followed: behind a label, a register that is written twice holds what is not known. A
+    guarded statement, which may not write, makes a value of its own."""
+
+    def __init__(self, body: Sequence[Statement]) -> None:
+        self.held: dict[str, tuple[int, Source]] = {}  # each with the number of labels above
+        self.operations: list[Operation] = []
+        self.labels = 0
+        steps = [(item, *access(item.opcode, item.operands)) for item in body if not item.opcode.startswith(".")]
+        written = Counter(name for _, result, _ in steps for name in NAME.findall(result))
+        self.changing = {name for name, times in written.items() if times > 1}
+        for item, result, operands in steps:
+            self.labels += item.is_labelled
+            self.add(item, [name.strip() for text in elements(result) for name in text.split("|") if name], operands)
+
+    def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
+        sources = tuple(self.source(text) for operand in operands for text in elements(operand))
+        name, _, type_ = statement.opcode.rpartition(".")
+        operation = Operation(statement, name or type_, type_ if name else "", sources, len(targets))
+        for target, value in zip(targets, self.values(operation, targets), strict=True):
+            self.held[target] = self.labels, value
+
+    def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
+        """What each target of a statement holds after it."""
+        self.keep(operation)
+        return [Part(operation, index) for index in range(len(targets))]
+
+    def keep(self, operation: Operation) -> None:
+        """Put an operation behind those that were added."""
+        for source in operation.sources:
+            if isinstance(source, Part):
+                source.operation.readers.append((source.index, operation))
+        self.operations.append(operation)
+
+    def source(self, text: str) -> Source:
+        """What an operand is; of an address, its first name."""
+        if (constant := number(text)) is not None:
+            return constant
+        name = text if text in self.held else match[0] if (match := NAME.search(text)) else text
+        labels, value = self.held.get(name, (0, name))
+        return f"{name} behind label {self.labels}" if labels < self.labels and name in self.changing else value
+
+
+def operations(ptx: Ptx, chain: Callable[[Sequence[Statement]], Chain] = Chain) -> Iterator[list[Operation]]:
+    """Yield the operations of each function, in order."""
     for function, body in groupby(statements(ptx), key=attrgetter("function")):
-        held: dict[str, Part] = {}
         if function:
-            yield [_operation(item, held) for item in body if not item.opcode.startswith(".")]
-
-
-def _operation(statement: Statement, held: dict[str, Part]) -> Operation:
-    made = Operation(statement)
-    result, sources = access(statement.opcode, statement.operands)
-    made.sources = tuple(_source(text, held) for operand in sources for text in elements(operand))
-    for source in made.sources:
-        if isinstance(source, Part):
-            source.operation.readers.append((source.index, made))
-    targets = [name.strip() for text in elements(result) for name in text.split("|") if name]
-    made.results = len(targets)
-    for index, name in enumerate(targets):
-        held[name] = Part(made, index)
-    return made
-
-
-def _source(text: str, held: dict[str, Part]) -> Source:
-    if (part := held.get(text)) is not None:
-        return part
-    if (constant := number(text)) is not None:
-        return constant
-    name = NAME.search(text)
-    return held.get(name[0], name[0]) if name else text
+            yield chain(tuple(body)).operations
 
 
 # --- what is needed, and what is never written ---------------------------------------------------

@@ -13,15 +13,18 @@ from collections.abc import Iterator
 
 _HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
 # Up to the file's name. The standard name of an anonymous namespace is 12_GLOBAL__N_1.
-_HASHED = re.compile(r"(?:(?P<anonymous>\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII)
+_HASHED = re.compile(
+    r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
+)
 _STANDARD = "12_GLOBAL__N_1"
-_NUMBERED = re.compile(r"(?P<name>triton_\w*_fused\w*?|kernel_cutlass_\w+?)_\d+", re.ASCII)
+_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)  # and then _ and a number
 
 
 def lasting_name(name: str) -> str:
     """The name that a kernel keeps from build to build."""
-    found = _NUMBERED.fullmatch(name)
-    return without_hashes(name) if found is None else found["name"]
+    stem, _, number = name.rpartition("_")
+    is_numbered = number.isascii() and number.isdigit() and _NUMBERED.fullmatch(stem)
+    return stem if is_numbered else without_hashes(name)
 
 
 def source_file(name: str) -> str | None:

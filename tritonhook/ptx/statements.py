@@ -18,7 +18,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.tokens import Head
 
 _LABELS = re.compile(r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*", re.ASCII)
-_HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*!?\s*(?P<guard>[\w$%]+)\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII)
+_HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII)
 _MARK = re.compile(r"[;{}]")
 _DEPTH = {"{": 1, "}": -1, ";": 0}
 _SEPARATOR = re.compile(r"[\[{(\]}),]")
@@ -54,7 +54,8 @@ class Statement:
     position: where the opcode starts in the module's text.
     function: the entry or function that it belongs to, "" at module level.
     scope: the innermost open block; MODULE outside of functions.
-    guard: the predicate that decides whether it is done; "" for none.
+    guard: the predicate that decides whether it is done, with its "!"; "" for none.
+    is_labelled: whether a label stands before it.
     """
 
     opcode: str
@@ -63,6 +64,7 @@ class Statement:
     function: str
     scope: Scope
     guard: str = ""
+    is_labelled: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -93,27 +95,33 @@ def bodies(ptx: Ptx) -> dict[str, Body]:
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
     """Yield every statement in order. Initialisers of variables belong to their `.global` or `.shared` statement."""
-    code, function, blocks, scope = ptx.tokens.code, "", 0, MODULE
+    code, function, blocks, scope, label = ptx.tokens.code, "", 0, MODULE, False
     for start, end, mark, head in pieces(ptx):
         if mark == "{":
             blocks += 1
             if scope is MODULE:
                 function = head.name if head else ""
+            else:
+                label = label or ":" in code[start:end]
             scope = Scope(blocks, scope)
             continue
         if _LABELS.fullmatch(code, start, end) is None:
-            yield _statement(code, start, end, function, scope)
+            yield _statement(code, start, end, function, scope, label)
+            label = False
+        else:
+            label = label or ":" in code[start:end]
         if mark == "}":
             scope = scope.outer or MODULE
             function = "" if scope is MODULE else function
 
 
-def _statement(code: str, start: int, end: int, function: str, scope: Scope) -> Statement:
+def _statement(code: str, start: int, end: int, function: str, scope: Scope, label: bool) -> Statement:
     match = _HEAD.match(code, start, end)
     if match is None:
         return Statement("", (), end - len(code[start:end].lstrip()), function, scope)
-    operands = tuple(split_operands(code[match.end() : end]))
-    return Statement(match["opcode"], operands, match.start("opcode"), function, scope, match["guard"] or "")
+    operands, at = tuple(split_operands(code[match.end() : end])), match.start("opcode")
+    label = label or ":" in code[start:at]
+    return Statement(match["opcode"], operands, at, function, scope, match["guard"] or "", label)
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx.dataflow import operations
 from tritonhook.ptx.miscompiles.integers import INTEGERS
 from tritonhook.ptx.miscompiles.matrices import MATRICES
+from tritonhook.ptx.miscompiles.normal import normal_operations
 from tritonhook.ptx.miscompiles.packed import PACKED
 from tritonhook.ptx.miscompiles.record import Miscompilation, Verdict
 from tritonhook.ptx.module import Ptx
@@ -42,7 +42,7 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:
     if not bugs:
         return
     line = line_numbers(ptx)
-    for function in operations(ptx):
+    for function in normal_operations(ptx):
         for operation in function:
             for bug in bugs:
                 if bug.matches(operation):

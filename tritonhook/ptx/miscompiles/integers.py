@@ -4,118 +4,100 @@ from __future__ import annotations
 
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, behind_moves
+from tritonhook.ptx.dataflow import Operation, Source, only_maker
+from tritonhook.ptx.miscompiles.normal import is_pure, zeros
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"
 _OPENPTXAS = "https://github.com/garrick99/openptxas"
 _TOP_BIT = 1 << 31
-_ADDITIONS = ("or.b32", "add.s32", "add.u32", "mad.lo.s32", "mad.lo.u32")
-_UNSIGNED_COMPARISONS = tuple(f"setp.{how}.u32" for how in ("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 _NAN = 0x7F80_0001  # the least number whose bits are a NaN
 
 
 def _rotates(operation: Operation) -> bool:
     """`(x << k) - (x >> 64 - k)`, in either order."""
-    if not operation.is_a("sub", "s64", "u64"):
-        return False
     a, b = operation.made_by(0), operation.made_by(1)
-    return a is not None and b is not None and (_is_rotation(a, b) or _is_rotation(b, a))
+    if not operation.is_a("sub", "b64") or a is None or b is None:
+        return False
+    return _is_rotation(a, b) or _is_rotation(b, a)
 
 
 def _is_rotation(left: Operation, right: Operation) -> bool:
-    if not (left.is_a("shl", "b64") and right.is_a("shr", "u64", "b64")):
+    if not (left.is_a("shl", "b64") and right.is_a("shr", "u64")) or left.source(0) != right.source(0):
         return False
     counts = left.number(1), right.number(1)
-    same = behind_moves(left.source(0)) == behind_moves(right.source(0))
-    return same and counts[0] is not None and counts[1] is not None and counts[0] + counts[1] == 64
+    return counts[0] is not None and counts[1] is not None and counts[0] + counts[1] == 64
 
 
 def _greatest_of_three(operation: Operation) -> bool:
     """`max(max(x, -x), y)`, or the least, where nothing else reads the first."""
-    opcode = operation.statement.opcode
-    if opcode not in ("max.s32", "min.s32") or operation.guarded:
+    if operation.name not in ("max", "min") or operation.type != "s32":
         return False
-    for inner, _ in operation.operands(*opcode.split(".")):
-        negated = inner.made_by(1)
-        is_negation = negated is not None and negated.is_a("neg", "s32")
-        if is_negation and len(inner.readers) == 1:
-            assert negated is not None
-            return behind_moves(negated.source(0)) == behind_moves(inner.source(0))
-    return False
-
-
-def _selects_by_nan(operation: Operation) -> bool:
-    chosen_by = operation.number(2)
-    is_selection = operation.statement.opcode == "slct.s32.s32" and not operation.guarded
-    return is_selection and chosen_by is not None and _NAN <= chosen_by < _TOP_BIT
-
-
-def _compares_shifted_sign(operation: Operation) -> bool:
-    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign."""
-    if not operation.is_a("setp", "u32") or all(operation.number(index) is None for index in (0, 1)):
-        return False
-    for shifted, _ in operation.operands("shr", "s32"):
-        made = shifted.made_by(0)
-        ones = [made.number(0), made.number(1)] if made is not None and made.is_a("or", "b32") else []
-        if any(number is not None and number & _TOP_BIT for number in ones) and shifted.number(1):
+    for inner, index in operation.operands(operation.name, "s32"):
+        readers = {reader for _, reader in inner.readers if reader.readers or not is_pure(reader.name)}
+        if readers <= {operation} and operation.source(1 - index) != operation.source(index) and _is_absolute(inner):
             return True
     return False
 
 
+def _is_absolute(operation: Operation) -> bool:
+    """`max(x, -x)`."""
+    return any(made.source(0) == operation.source(1 - index) for made, index in operation.operands("neg", "b32"))
+
+
+def _selects_by_nan(operation: Operation) -> bool:
+    chosen_by = operation.number(2)
+    return operation.is_a("slct.s32", "s32") and chosen_by is not None and _NAN <= chosen_by < _TOP_BIT
+
+
+def _compares_shifted_sign(operation: Operation) -> bool:
+    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign."""
+    if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
+        return False
+    if all(operation.number(index) is None for index in (0, 1)):
+        return False
+    return any(
+        made.number(1) and any((one.number(1) or 0) & _TOP_BIT for one, at in made.operands("or", "b32") if at == 0)
+        for made, _ in operation.operands("shr", "s32")
+    )
+
+
 def _multiplies_known_bits(operation: Operation) -> bool:
     """A product of two numbers of which the lowest 1 is known, so that of the product is known too; read bit by bit."""
-    is_product = operation.is_a("mul", "s32", "u32") or operation.is_a("mad", "s32", "u32")
-    if not is_product or "lo" not in operation.statement.parts:
+    if not operation.is_a("mul.lo", "b32"):
         return False
-    places = [_lowest_one(operation.made_by(index)) for index in (0, 1)]
+    places = [_lowest_one(operation.source(index)) for index in (0, 1)]
     if places[0] is None or places[1] is None:
         return False
     place = places[0] + places[1]
-    is_even = place > 0 and operation.is_a("mul")
-    return any(_masks_to(place, reader) or (is_even and _reads_bits(reader)) for _, reader in operation.readers)
+    return any(_masks_to(place, reader) or (place > 0 and _reads_bits(reader)) for _, reader in operation.readers)
 
 
 def _reads_bits(operation: Operation) -> bool:
-    return operation.is_a("and", "b32") or operation.is_a("or", "b32") or operation.is_a("shr")
+    return operation.name in ("and", "or", "shr")
 
 
 def _masks_to(place: int, operation: Operation) -> bool:
-    """Whether an `and` leaves no bit above this place, also behind a shift to the left."""
+    """Whether an `and` leaves no bit above this place, also behind a shift to the left, and a number added."""
+    if operation.is_a("add", "b32") and operation.number(1) is not None:
+        return any(_masks_to(place, reader) for _, reader in operation.readers)
     shift = operation.number(1) if operation.is_a("shl", "b32") else None
     masks = [operation] if shift is None else [reader for _, reader in operation.readers]
-    numbers = [mask.number(0) or mask.number(1) for mask in masks if mask.is_a("and", "b32")]
+    numbers = [mask.number(1) for mask in masks if mask.is_a("and", "b32")]
     return any(number is not None and 0 < number < 2 << place + (shift or 0) for number in numbers)
 
 
-def _lowest_one(operation: Operation | None) -> int | None:
+def _lowest_one(value: Source | None) -> int | None:
     """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`. None where it is not known."""
-    if operation is None:
+    made = only_maker(value)
+    added = made.number(1) if made is not None else None
+    if made is None or not added or made.name not in ("or", "add") or made.type != "b32":
         return None
-    if operation.is_a("or", "b32") and (operation.number(1) or 0) & 1:
+    lowest = added & -added
+    if made.is_a("or") and lowest == 1:
         return 0
-    if operation.is_a("mad", "s32", "u32") and "lo" in operation.statement.parts:
-        factor, added = operation.number(1) or operation.number(0), operation.number(2)
-    elif operation.is_a("or", "b32") or operation.is_a("add", "s32", "u32"):
-        factor, added = _factor(operation.made_by(0)), operation.number(1)
-    else:
-        return None
-    if not factor or not added:
-        return None
-    place = (added & -added).bit_length() - 1
-    return place if added & -added < factor & -factor else None
-
-
-def _factor(operation: Operation | None) -> int | None:
-    """The number that a shift or a product multiplies by."""
-    if operation is None:
-        return None
-    if operation.is_a("shl", "b32"):
-        count = operation.number(1)
-        return None if count is None or not 0 <= count < 32 else 1 << count
-    if operation.is_a("mul", "s32", "u32") and "lo" in operation.statement.parts:
-        return operation.number(1)
-    return None
+    is_known = zeros(made.source(0) or 0, 32) & 2 * lowest - 1 == 2 * lowest - 1
+    return lowest.bit_length() - 1 if is_known else None
 
 
 def _takes_bits_beyond(operation: Operation) -> bool:
@@ -132,58 +114,51 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 def _masks_signs(operation: Operation) -> bool:
     """`prmt` that takes four signs of bytes, of which some bits are used."""
-    if not operation.is_a("and", "b32") or all(operation.number(index) is None for index in (0, 1)):
+    if not operation.is_a("and", "b32") or operation.number(1) is None:
         return False
-    for made, _ in operation.operands("prmt", "b32"):
-        chosen = made.number(2)
-        if chosen is not None and chosen & 0x8888 == 0x8888:
-            return True
-    return False
+    return any((made.number(2) or 0) & 0x8888 == 0x8888 for made, _ in operation.operands("prmt", "b32"))
 
 
 def _clamps_to_zero(operation: Operation) -> bool:
     """`min.s32` with 0 of `max.u32` with 0."""
-    if not operation.is_a("min", "s32") or 0 not in (operation.number(0), operation.number(1)):
+    if not operation.is_a("min", "s32") or operation.number(1) != 0:
         return False
-    return any(0 in (made.number(0), made.number(1)) for made, _ in operation.operands("max", "u32"))
+    return any(made.number(1) == 0 for made, _ in operation.operands("max", "u32"))
 
 
 def _below_zero(operation: Operation) -> bool:
     """`0 > -cnot(x)`, unsigned."""
-    if not operation.is_a("setp", "u32") or "gt" not in operation.statement.parts or operation.number(0) != 0:
-        return False
-    negated = operation.made_by(1)
-    made = negated.made_by(0) if negated is not None and negated.is_a("neg", "s32") else None
-    return made is not None and made.is_a("cnot", "b32")
+    negated = operation.made_by(0)
+    is_below = operation.is_a("setp.lt", "u32") and operation.number(1) == 0 and negated is not None
+    return is_below and negated is not None and negated.is_a("neg", "b32") and any(negated.operands("cnot", "b32"))
 
 
 def _carries_nothing(operation: Operation) -> bool:
     """`add.cc` of a number that two shifts have emptied."""
-    if not (operation.is_a("add", "u32", "s32") and "cc" in operation.statement.parts):
+    if operation.name != "add.cc":
         return False
-    for outer, _ in operation.operands("shl", "b32"):
-        inner = outer.made_by(0)
-        if inner is not None and inner.is_a("shl", "b32") and (outer.number(1) or 0) + (inner.number(1) or 0) >= 32:
-            return True
-    return False
+    return any(
+        (outer.number(1) or 0) + (inner.number(1) or 0) >= 32
+        for outer, _ in operation.operands("shl", "b32")
+        for inner, _ in outer.operands("shl", "b32")
+    )
 
 
 def _borrows_after_cnot(operation: Operation) -> bool:
     """`sub.cc` of a shifted `cnot`."""
-    if not (operation.is_a("sub", "u32", "s32") and "cc" in operation.statement.parts):
-        return False
     shifted = operation.made_by(1)
-    made = shifted.made_by(0) if shifted is not None and shifted.is_a("shl", "b32") else None
-    return made is not None and made.is_a("cnot", "b32")
+    if operation.name != "sub.cc" or shifted is None or not shifted.is_a("shl", "b32"):
+        return False
+    return any(shifted.operands("cnot", "b32"))
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
-    if operation.guarded or operation.statement.parts[0] not in ("and", "or", "xor"):
+    if operation.name not in ("and", "or", "xor"):
         return False
     for made, index in operation.operands("lop3", "b32"):
-        first, *others = (behind_moves(made.source(number)) for number in range(3))
-        if first in others and behind_moves(operation.source(1 - index)) in (first, *others):
+        first, *others = made.sources[:3]
+        if first in others and operation.source(1 - index) in (first, *others):
             return True
     return False
 
@@ -203,7 +178,7 @@ INTEGERS = (
         instead="write `add` and a negation",
         sources=(_OPENPTXAS,),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=(("sub.s64", "sub.u64"), ("shl.b64",), ("shr.u64", "shr.b64")),
+        words=(("shr.u64", "shr.b64"), ("shl.b64", "mul.lo", "mad.lo")),
         matches=_rotates,
         example=Example(
             "ld.global.b64 %d0, [%in];\nshl.b64 %d1, %d0, 8;\nshr.u64 %d2, %d0, 56;\nsub.s64 %d3, %d1, %d2;\n"
@@ -225,7 +200,7 @@ INTEGERS = (
             "https://github.com/triton-lang/triton/pull/11032",
         ),
         ranges=(Range(("sm_90a", "sm_100a"), "12.6.85", "13.3.73"),),
-        words=(("neg.s32",), ("max.s32", "min.s32")),
+        words=(("max.s32", "min.s32", "setp."), ("neg.", "sub.", "mul.lo", "mad.lo", "not.")),
         matches=_greatest_of_three,
         example=Example(
             f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmax.s32 %r7, %r3, %r1;\n{_STORE}",
@@ -242,7 +217,7 @@ INTEGERS = (
         instead="take the low half of `mul.wide`",
         sources=(),
         ranges=all_targets("13.4.59", "13.5.37"),
-        words=(("mul.lo.s32", "mul.lo.u32", "mad.lo.s32", "mad.lo.u32"), ("and.b32", "or.b32", "shr."), _ADDITIONS),
+        words=(("mul.lo", "mad.lo"),),
         matches=_multiplies_known_bits,
         example=Example(
             f"{_LOAD}shl.b32 %r1, %r0, 2;\nor.b32 %r2, %r1, 2;\nmul.lo.s32 %r3, %r2, %r2;\n"
@@ -261,7 +236,7 @@ INTEGERS = (
         instead="compare signed numbers",
         sources=(f"{_FUZZX}m010-shr-s32-range-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("shr.s32",), ("or.b32",), _UNSIGNED_COMPARISONS),
+        words=(("shr.s32",), ("setp.",)),
         matches=_compares_shifted_sign,
         example=Example(
             f"{_LOAD}or.b32 %r1, %r0, 0x80000000;\nshr.s32 %r2, %r1, 1;\nsetp.lt.u32 %p0, %r2, 0xc0000000;\n"
@@ -331,7 +306,7 @@ INTEGERS = (
         instead="mask before `prmt.b32`",
         sources=(f"{_FUZZX}m024-prmt-cvt-u16-fold", f"{_FUZZX}m066-prmt-sign-byte-and-fold"),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("prmt.b32",), ("and.b32",)),
+        words=(("prmt.b32",),),
         matches=_masks_signs,
         example=Example(
             f"{_LOAD_TWO}prmt.b32 %r2, %r0, %r1, 0xba98;\nand.b32 %r7, %r2, 65535;\n{_STORE}",
@@ -348,7 +323,7 @@ INTEGERS = (
         instead="leave out the `max.u32`, which does nothing",
         sources=(f"{_FUZZX}m020-mixed-minmax-signedness-fold",),
         ranges=all_targets("12.0.140", "13.3.73"),
-        words=(("max.u32",), ("min.s32",)),
+        words=(("max.u32", "setp."), ("min.s32", "setp.")),
         matches=_clamps_to_zero,
         example=Example(
             f"{_LOAD}max.u32 %r1, %r0, 0;\nmin.s32 %r7, %r1, 0;\n{_STORE}",
@@ -365,7 +340,7 @@ INTEGERS = (
         instead="compare with `ne`",
         sources=(f"{_FUZZX}m032-cnot-neg-ugt-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("cnot.b32",), ("setp.gt.u32",)),
+        words=(("cnot.b32", "selp."), ("setp.",)),
         matches=_below_zero,
         example=Example(
             f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 0, %r2;\n"
@@ -384,7 +359,7 @@ INTEGERS = (
         instead="write `and`, `or` and `xor`",
         sources=(f"{_FUZZX}m002-structured-lop3",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("lop3.b32",), ("and.b32", "or.b32", "xor.b32")),
+        words=(("lop3.b32",),),
         matches=_folds_repeated_operand,
         example=Example(
             f"{_LOAD_TWO}lop3.b32 %r2, %r1, %r0, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
@@ -401,7 +376,7 @@ INTEGERS = (
         instead="write 0 for the emptied number",
         sources=(f"{_FUZZX}m017-addc-shift-carry-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("add.cc.s32", "add.cc.u32"), ("shl.b32",)),
+        words=(("add.cc.",),),
         matches=_carries_nothing,
         example=Example(
             f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 31;\nadd.cc.u32 %r4, %r3, 536;\n"
@@ -420,7 +395,7 @@ INTEGERS = (
         instead="write `setp` and `selp`",
         sources=(f"{_FUZZX}m018-subc-cnot-shift-borrow-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("cnot.b32",), ("sub.cc",)),
+        words=(("sub.cc.",), ("cnot.b32", "selp.")),
         matches=_borrows_after_cnot,
         example=Example(
             f"{_LOAD_TWO}cnot.b32 %r2, %r0;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, Source, behind_moves, elements
+from tritonhook.ptx.dataflow import Operation, Part, Source, elements
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
 
 
@@ -14,38 +13,27 @@ def _shares_a_descriptor(operation: Operation) -> bool:
     if not _is_wgmma(operation) or operation.statement.operands[1][:1] != "{":
         return False
     shared = _descriptor(operation, 2)
-    return any(_descriptor(reader, 1) == shared for reader in _other_readers(shared))
+    if not isinstance(shared, Part):
+        return False
+    readers = (reader for _, reader in shared.operation.readers if _is_wgmma(reader))
+    return any(_descriptor(reader, 1) == shared for reader in readers)
 
 
 def _is_wgmma(operation: Operation) -> bool:
-    parts = operation.statement.parts
-    return parts[:2] == ("wgmma", "mma_async") and not operation.guarded and len(operation.statement.operands) > 2
+    return operation.name.startswith("wgmma.mma_async.") and len(operation.statement.operands) > 2
 
 
 def _descriptor(operation: Operation, place: int) -> Source | None:
     """The value of an operand that is not a vector."""
     behind = sum(len(elements(operand)) for operand in operation.statement.operands[place:])
-    return behind_moves(operation.source(len(operation.sources) - behind))
-
-
-def _other_readers(value: Source | None) -> Iterator[Operation]:
-    """Every `wgmma` that reads a value, also by moves from register to register."""
-    if value is None or isinstance(value, (int, str)):
-        return
-    waiting = [value.operation]
-    while waiting:
-        for _, reader in waiting.pop().readers:
-            if reader.is_a("mov"):
-                waiting.append(reader)
-            elif _is_wgmma(reader):
-                yield reader
+    return operation.source(len(operation.sources) - behind)
 
 
 def _adds_to_itself(operation: Operation) -> bool:
     """An `mma` of fp8 numbers whose result takes the registers of its sum."""
     statement = operation.statement
-    is_fp8 = statement.parts[0] == "mma" and {"e4m3", "e5m2"} & set(statement.parts)
-    if not is_fp8 or operation.guarded or len(statement.operands) < 4:
+    is_fp8 = operation.name.startswith("mma.") and {"e4m3", "e5m2"} & set(statement.parts)
+    if not is_fp8 or len(statement.operands) < 4:
         return False
     result, added = (elements(statement.operands[at]) for at in (0, 3))
     return list(result) == list(added)

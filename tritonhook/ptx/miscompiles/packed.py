@@ -13,15 +13,7 @@ def _twice_the_pair(operation: Operation) -> bool:
     if not operation.is_a("mov", "b32") or len(operation.sources) != 2:
         return False
     first, second = operation.made_by(0), operation.made_by(1)
-    return first is not None and second is not None and _is_pair(first) and _equal(first, second)
-
-
-def _is_pair(operation: Operation) -> bool:
-    return operation.is_a("cvt", "f32") and operation.statement.parts[-2] in ("e4m3x2", "e5m2x2")
-
-
-def _equal(a: Operation, b: Operation) -> bool:
-    return a.statement.opcode == b.statement.opcode and a.sources == b.sources and not b.guarded
+    return first is not None and first is second and first.name.endswith(("e4m3x2", "e5m2x2")) and first.type == "f32"
 
 
 def _adds_to_half(operation: Operation) -> bool:
@@ -30,7 +22,7 @@ def _adds_to_half(operation: Operation) -> bool:
         return False
     halves: set[int] = set()
     for _, reader in operation.readers:
-        if reader.is_a("cvt", "u32") or reader.is_a("st", "b16"):
+        if reader.is_a("cvt.u32", "u16") or reader.is_a("cvt.u16", "u32") or reader.type in ("b16", "u16", "s16"):
             halves.add(0)
         elif reader.is_a("mov", "b32") and reader.results == 2:
             halves |= {index for index, _ in reader.readers}
@@ -41,13 +33,9 @@ def _adds_to_half(operation: Operation) -> bool:
 
 def _widens_a_negated(operation: Operation) -> bool:
     """A signed number of 16 bits, made by a negation, that is widened or compared."""
-    if not (operation.is_a("cvt", "s16") or operation.is_a("mul", "s16") or operation.is_a("setp", "s16")):
+    if operation.type != "s16" or not operation.name.startswith(("cvt.", "mul.", "mad.", "setp.")):
         return False
-    return any(_is_negation(made) for made in map(operation.made_by, range(len(operation.sources))) if made)
-
-
-def _is_negation(operation: Operation) -> bool:
-    return operation.is_a("neg", "s16") or (operation.is_a("sub", "s16") and operation.number(0) == 0)
+    return any(operation.operands("neg", "b16"))
 
 
 PACKED = (
@@ -57,7 +45,7 @@ PACKED = (
         instead="make the pair as integers",
         sources=(),
         ranges=(Range(("sm_89", "sm_90a", "sm_100a", "sm_120a"), "12.6.85", "12.9.86"),),
-        words=(("e4m3x2.f32", "e5m2x2.f32"), ("mov.b32",)),
+        words=(("e4m3x2.f32", "e5m2x2.f32"),),
         matches=_twice_the_pair,
         example=Example(
             "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
@@ -99,7 +87,7 @@ PACKED = (
             "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/m060-scalar16-sub-intmin-fold",
         ),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=(("neg.s16", "sub.s16"),),
+        words=((".s16",), ("neg.s16", "sub.", "mul.lo", "mad.lo", "not.b16")),
         matches=_widens_a_negated,
         example=Example(
             "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",
