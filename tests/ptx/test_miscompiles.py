@@ -215,3 +215,8 @@ def test_show_says_it() -> None:
         assert capture_document(unread)["warnings"] == []
     shown = in_terminal(capture_summary(capture_document(old)))
     assert "- warning: " in shown and "garbage" in shown
+
+
+def test_each_of_two_equal_statements_is_a_place() -> None:
+    product = "or.b32 %r1, %r0, 1;\nmul.lo.s32 %r3, %r1, %r1;\nmad.lo.s32 %r4, %r1, %r1, 0;\nand.b32 %r5, %r4, 1;"
+    assert found(product) == [("product-low-bits", "k", 9), ("product-low-bits", "k", 10)]
