@@ -25,13 +25,13 @@ test: lint
 
 # The tests that need a newer ptxas than Triton 3.6 brings: 47 MB to download.
 PTXAS_TESTS = tests/ptx/test_throughput_pragma.py tests/ptx/test_triggers.py tests/lab/test_name_probe.py \
-	tests/lab/kernels/test_families.py tests/cli/test_diff.py tests/capture/test_assembling.py \
+	tests/lab/kernels/test_families.py tests/cli/test_diff.py tests/capture/test_chosen_ptxas.py \
 	tests/capture/test_front_ends.py tests/capture/policy/test_triton.py tests/verify/test_minimise.py \
 	tests/gluon_kernels/mma/test_assembled.py
 
 test-ptxas: $(VENV)/.installed
-	TRITONHOOK_CACHE=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
-	TRITONHOOK_CACHE=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) $(PTXAS_TESTS)
+	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
+	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) $(PTXAS_TESTS)
 
 # The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.
 EXAMPLES ?= 2000
