@@ -169,7 +169,6 @@ def same_code(cells: list[Any], a: str, b: str) -> list[int]:
 
 def counts(cells: list[Any]) -> dict[str, int]:
     from tritonhook.lab.name_probe import NameVerdict
-    from tritonhook.report.documents.probe import is_crash
 
     found = Counter(cell.verdict for cell in cells)
     with_capmerc = [cell for cell in cells if cell.verdict is NameVerdict.CHANGED and CAPMERC in cell.section_changes]
@@ -178,7 +177,7 @@ def counts(cells: list[Any]) -> dict[str, int]:
         "cells_compared": len(cells) - found[NameVerdict.NO_ANSWER],
         "cells_changed": found[NameVerdict.CHANGED],
         "cells_unsteady": found[NameVerdict.UNSTEADY],
-        "crashes": sum(map(is_crash, cells)),
+        "crashes": sum(cell.is_crash for cell in cells),
         "code_changed": sum("code" in c.differences for c in cells if c.verdict is NameVerdict.CHANGED),
         "capmerc_changed": len(with_capmerc),
         "capmerc_changed_alone": sum("code" not in c.differences for c in with_capmerc),
@@ -199,8 +198,7 @@ def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
     """Every cell, per kernel and architecture, for each ptxas: a sign for each name in the order of `by_name`, a blank
     where it was not asked; for each name a letter, a for the first of the digests that follow; and these, each once: a
     digest of the code under the name, or "name/control" where they differ; "" without code."""
-    from tritonhook.report.documents.probe import cell_document
-    from tritonhook.report.summaries.probe import sign_of
+    from tritonhook.report.results.cells import SweptCell
 
     order = {name: number for number, name in enumerate(by_name(cells))}
     rows: dict[str, dict[str, list[str]]] = {}
@@ -213,7 +211,7 @@ def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
         if digest not in row[2:]:
             row.append(digest)
         letter = ascii_lowercase[row.index(digest, 2) - 2]
-        for column, sign in enumerate((sign_of(cell_document(cell)), letter)):
+        for column, sign in enumerate((SweptCell.of(cell).sign, letter)):
             row[column] = row[column].ljust(number)[:number] + sign + row[column][number + 1 :]
     return rows
 
@@ -222,13 +220,12 @@ def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
     """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
     other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
     from tritonhook._util.versions import version_key
-    from tritonhook.report.documents.probe import cell_document
-    from tritonhook.report.summaries.probe import sign_of
+    from tritonhook.report.results.cells import SweptCell
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]
     for cell in sorted(chosen, key=lambda c: (c.setup.kernel, ARCHS.index(c.setup.arch), version_key(c.setup.ptxas))):
-        row: list[Any] = [sign_of(cell_document(cell))]
+        row: list[Any] = [SweptCell.of(cell).sign]
         if cell.differences:
             row += [list(cell.differences), cell.other_scheduler[0], pairs(cell)]
         rows.setdefault(f"{cell.setup.kernel} {cell.setup.arch}", {})[cell.setup.ptxas] = row

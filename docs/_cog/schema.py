@@ -17,8 +17,6 @@ VERBS = {
     "known miscompilations": "verify --known",
     "names": "ab FILE",
     "table": "table",
-    "probe": "probe",
-    "triggers": "probe --minimise",
     "captures": "show DIR`, `run",
     "capture": "show CAPTURE",
     "file": "show FILE",
@@ -29,7 +27,6 @@ VERBS = {
     "installed": "ptxas install`, `uninstall`, `status`; `startup",
     "status": "status",
     "demo": "demo",
-    "name trigger": "report benchmarks/results/name_trigger.json",
 }
 
 
@@ -65,10 +62,11 @@ def _table(schema: Any, waiting: list[Any]) -> str:
     meanings = _parts(schema)[1]
     rows = ["| field | type | meaning |", "|---|---|---|"]
     for field in inspect.type_info(schema).fields:  # type: ignore[attr-defined]
-        if field.name in ("format", "kind") and isinstance(field.type, inspect.LiteralType):
+        if field.encode_name in ("format", "kind") and isinstance(field.type, inspect.LiteralType):
             continue
         optional = "" if field.required or is_dataclass(schema) else " *may be missing*"
-        rows.append(f"| `{field.name}` | {_type(field.type, waiting)} | {meanings.get(field.name, '')}{optional} |")
+        meaning = meanings.get(field.encode_name, "")
+        rows.append(f"| `{field.encode_name}` | {_type(field.type, waiting)} | {meaning}{optional} |")
     return "\n".join(rows)
 
 
@@ -115,7 +113,7 @@ def _parts(schema: Any) -> tuple[str, dict[str, str]]:
 
 def _names(schema: Any) -> tuple[str, ...]:
     """The fields of a schema, or of a value that stands in a document as it is."""
-    return tuple(getattr(schema, "__struct_fields__", ()) or getattr(schema, "__dataclass_fields__", ()))
+    return tuple(getattr(schema, "__struct_encode_fields__", ()) or getattr(schema, "__dataclass_fields__", ()))
 
 
 def _read(schema: Any) -> tuple[str, dict[str, str]]:

@@ -36,7 +36,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER
-from tritonhook.report.summaries.probe import probe_summary
+from tritonhook.report.result import read_result
 
 PTX = condition("fma").ptx("work", target="sm_90a", version="8.0")
 MakeTool = Callable[..., Tool]
@@ -327,7 +327,7 @@ def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsy
         *(("13.5.37", "cutlass_*", "changed"), ("13.5.37", ".pragma", "changed"), ("13.5.37", "gemm_*", "same")),
     ]
     assert document["notes"] == [".pragma: not asked of ptxas 12.8.93; 13.3 is the first that knows it"]
-    found = probe_summary(document)
+    found = read_result(document).summary()
     assert found.verdict == "the name or the pragma changes 3 cells of 5"
     assert "the pragma does what the names do in 1 of 1 place" in found.facts
     assert document["notes"][0] in found.notes

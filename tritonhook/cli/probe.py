@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input, place
@@ -42,6 +42,9 @@ from tritonhook.lab.sweep import Run
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.tool import check_targets
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.probe import CellCode
 
 _MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
 _OWN_NAME = "kernel"  # of generated kernels
@@ -122,9 +125,9 @@ def run(options: Options) -> int:
         )
     order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
     cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
-    from tritonhook.report.documents.probe import probe_document
+    from tritonhook.report.results.probe import Probe
 
-    give(options.results, lambda full: probe_document(cells, codes if full else None) | {"notes": notes})
+    give(options.results, lambda full: Probe.of(cells, notes, codes if full else None))
     verdicts = {cell.verdict for cell in cells}
     return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
 
@@ -141,11 +144,9 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     ] if old else []
 
 
-def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
+def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, CellCode]:
     """The code of changed cells by code_key, each pair once; only the first ones of a large sweep."""
-    from tritonhook.report.documents.code import diff_code
-    from tritonhook.report.documents.diff import diff_document
-    from tritonhook.report.documents.probe import code_key
+    from tritonhook.report.results.probe import CellCode, code_key
 
     wanted: dict[str, Cell] = {}
     size = 0
@@ -159,11 +160,8 @@ def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expe
             break
         wanted[key] = cell
     expect(2 * len(wanted))
-    found = {}
-    for cell, result in code_diffs(wanted.values(), chosen, go, find_nvdisasm()):
-        loops = diff_document(result)["sass"]["loops"]
-        found[str(code_key(cell))] = {**diff_code(result), "loops": loops}
-    return found
+    diffs = code_diffs(wanted.values(), chosen, go, find_nvdisasm())
+    return {str(code_key(cell)): CellCode.of(found) for cell, found in diffs}
 
 
 def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
@@ -180,9 +178,9 @@ def _show_triggers(
     found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], template: str, results: Results
 ) -> int:
     """silent: cells of setups in which ptxas assembles nothing."""
-    from tritonhook.report.documents.probe import triggers_document
+    from tritonhook.report.results.probe import Triggers
 
-    give(results, lambda full: triggers_document(found, silent, template))
+    give(results, Triggers.of(found, silent, template))
     return 1 if any(found.values()) else 0 if found else 2
 
 

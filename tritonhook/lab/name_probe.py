@@ -128,6 +128,11 @@ class Cell:
         return tuple(name for name, x, y in zip(_FORM, a, b, strict=True) if x != y)
 
     @property
+    def is_crash(self) -> bool:
+        """Whether ptxas dies, or runs out of time or memory, under the name and not under the control name."""
+        return self.verdict is NameVerdict.CHANGED and self.differences[0] in CRASHES
+
+    @property
     def section_changes(self) -> dict[str, tuple[int | None, int | None]]:
         """Bytes of each section that differs in size: (control, name); None: that side has no such section."""
         if self.named.image is None or self.controlled.image is None:
@@ -143,6 +148,7 @@ _FAILURES = {
     OutcomeKind.REJECTED: "rejected",
     OutcomeKind.UNSUPPORTED: "rejected",
 }
+CRASHES = ("crash", "timeout", "memory")  # of the differences
 _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program", "sections")
 
 

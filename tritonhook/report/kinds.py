@@ -13,7 +13,6 @@ from tritonhook.errors import UsageError
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
 from tritonhook.report.pages import file as file_pages
-from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.result import FORMAT, fitting, read_result
 from tritonhook.report.summaries import (
     bisect,
@@ -24,12 +23,10 @@ from tritonhook.report.summaries import (
     known,
     modules,
     names,
-    probe,
     published,
     snapshot,
     tools,
 )
-from tritonhook.report.summaries.triggers import triggers_summary
 from tritonhook.report.summary import Page, Summary
 
 
@@ -53,15 +50,12 @@ KINDS = {
     "known miscompilations": DocumentKind(known.known_summary),
     "lock": DocumentKind(snapshot.lock_summary),
     "module diff": DocumentKind(modules.modules_summary),
-    "name trigger": DocumentKind(probe.name_trigger_summary, probe_pages.name_trigger_page),
     "names": DocumentKind(names.names_summary, diff_pages.names_page),
-    "probe": DocumentKind(probe.probe_summary, probe_pages.probe_page),
     "ptxas list": DocumentKind(tools.ptxas_list_summary),
     "ptxas tool": DocumentKind(tools.ptxas_tool_summary),
     "rename": DocumentKind(tools.rename_summary),
     "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
-    "triggers": DocumentKind(triggers_summary),
 }
 
 

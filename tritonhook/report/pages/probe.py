@@ -10,17 +10,9 @@ from tritonhook._util.versions import version_key
 from tritonhook.report.documents.code import read_code
 from tritonhook.report.format import number
 from tritonhook.report.pages.listing import sass_listing
-from tritonhook.report.summaries.probe import (
-    MEANINGS,
-    SIGNS,
-    differences,
-    gravest,
-    name_trigger_cells,
-    name_trigger_summary,
-    names_tables,
-    probe_cells,
-    probe_summary,
-)
+from tritonhook.report.results.cells import MEANINGS, SIGNS, Shown, differences, gravest, names_tables
+from tritonhook.report.results.name_trigger import NameTrigger
+from tritonhook.report.results.probe import CellCode, Probe
 from tritonhook.report.summary import Figure, Page, Summary, Table
 
 _CLASS = {"X": "crash", "D": "changed", "~": "unsteady", ".": "same", "-": "none", "": "absent"}
@@ -31,22 +23,20 @@ _COLUMNS = (
 )
 
 
-def probe_page(document: Mapping[str, Any]) -> Page:
-    """The document must fit its schema (report/schema)."""
-    cells = list(probe_cells(document))
-    return _page(probe_summary(document), cells, document.get("codes") or {}, names_tables(cells))
+def probe_page(result: Probe) -> Page:
+    cells = result.shown()
+    return _page(result.summary(), cells, result.codes or {}, names_tables(cells))
 
 
-def name_trigger_page(document: Mapping[str, Any]) -> Page:
-    """The document must fit its schema (report/schema)."""
-    summary = name_trigger_summary(document)
-    return _page(summary, list(name_trigger_cells(document)), {}, summary.tables)
+def name_trigger_page(result: NameTrigger) -> Page:
+    summary = result.summary()
+    return _page(summary, result.shown(), {}, summary.tables)
 
 
-def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any], tables: tuple[Table, ...]) -> Page:
-    versions = sorted({cell["ptxas"] for cell in cells}, key=version_key)
-    templates = list(dict.fromkeys(cell["template"] for cell in cells))
-    telling = [t for t in templates if any(c["template"] == t and c["sign"] in "XD" for c in cells)]
+def _page(summary: Summary, cells: Sequence[Shown], codes: Mapping[str, CellCode], tables: tuple[Table, ...]) -> Page:
+    versions = sorted({cell.ptxas for cell in cells}, key=version_key)
+    templates = list(dict.fromkeys(cell.template for cell in cells))
+    telling = [t for t in templates if any(c.template == t and c.sign in "XD" for c in cells)]
     rows = _rows(cells, versions)
     parts = {
         "versions": versions,
@@ -54,7 +44,7 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
         "with_options": any(row["options"] for row in rows),
         "templates": telling if len(templates) > 1 else [],
         "figures": _figures(cells),
-        "legend": [(sign, MEANINGS[sign], _CLASS[sign]) for sign in SIGNS if any(c["sign"] == sign for c in cells)],
+        "legend": [(sign, MEANINGS[sign], _CLASS[sign]) for sign in SIGNS if any(c.sign == sign for c in cells)],
         "what": _what(cells),
         "tables": tables,
     }
@@ -71,12 +61,12 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
     return Page(summary, "probe", parts, data)
 
 
-def _rows(cells: Sequence[Mapping[str, Any]], versions: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(cells: Sequence[Shown], versions: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each kernel, target and options; for each ptxas the gravest sign, and the cells behind it."""
     found: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for index, cell in enumerate(cells):
-        by_version = found.setdefault((cell["kernel"], cell["arch"], cell["options"]), {})
-        by_version.setdefault(cell["ptxas"], []).append(index)
+        by_version = found.setdefault((cell.kernel, cell.arch, cell.options), {})
+        by_version.setdefault(cell.ptxas, []).append(index)
     return [
         {
             "kernel": kernel,
@@ -88,25 +78,27 @@ def _rows(cells: Sequence[Mapping[str, Any]], versions: Sequence[str]) -> list[d
     ]
 
 
-def _button(cells: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> dict[str, Any]:
-    sign = gravest([cells[i]["sign"] for i in chosen])
+def _button(cells: Sequence[Shown], chosen: Sequence[int]) -> dict[str, Any]:
+    sign = gravest([cells[i].sign for i in chosen])
     return {"sign": sign, "class": _CLASS[sign], "cells": chosen}
 
 
-def _compact(cell: Mapping[str, Any]) -> list[Any]:
-    return [cell[key] for key in _COLUMNS]
+def _compact(cell: Shown) -> list[Any]:
+    return [getattr(cell, name) for name in _COLUMNS]
 
 
-def _listing(pair: Mapping[str, Any]) -> dict[str, Any]:
-    a, b = read_code(pair["a"]), read_code(pair["b"])
-    return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, pair.get("loops") or [])}
+def _listing(code: CellCode) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    a, b = (read_code(to_builtins(side)) for side in (code.a, code.b))
+    return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, to_builtins(code.loops))}
 
 
-def _figures(cells: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    signs = Counter(cell["sign"] for cell in cells)
+def _figures(cells: Sequence[Shown]) -> list[Figure]:
+    signs = Counter(cell.sign for cell in cells)
     compared = len(cells) - signs["-"]
     changed = signs["D"] + signs["X"]
-    taken = sum(cell["scheduler"][1] is True for cell in cells)
+    taken = sum(cell.scheduler[1] is True for cell in cells)
     return [
         Figure("cells shown", number(len(cells)), f"{compared:,} compared"),
         Figure("changed", number(changed), f"{100 * changed / compared:.0f}% of those compared" if compared else ""),
@@ -116,7 +108,7 @@ def _figures(cells: Sequence[Mapping[str, Any]]) -> list[Figure]:
     ]
 
 
-def _what(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _what(cells: Sequence[Shown]) -> list[dict[str, Any]]:
     """What differs in changed cells, with the width of a bar."""
     found = differences(cells)
     most = max((n for _, n in found), default=1)

@@ -10,7 +10,6 @@ from tritonhook.report.schema import (
     code,
     file,
     known,
-    lab,
     snapshot,
     tools,
 )
@@ -27,13 +26,10 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "known miscompilations": known.Known,
     "lock": snapshot.LockContent,
     "module diff": code.ModuleDiff,
-    "name trigger": lab.NameTrigger,
     "names": code.Names,
-    "probe": lab.Probe,
     "ptxas list": tools.PtxasList,
     "ptxas tool": tools.PtxasTool,
     "rename": tools.Rename,
     "status": tools.Status,
     "table": code.PublishedTable,
-    "triggers": lab.Triggers,
 }

@@ -14,9 +14,9 @@ from tritonhook.lab.minimise import Trigger
 from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
-from tritonhook.report.documents.probe import cell_document, probe_document, triggers_document
-from tritonhook.report.summaries.probe import gravest, probe_summary, sign_of
-from tritonhook.report.summaries.triggers import triggers_summary
+from tritonhook.report.result import read_result
+from tritonhook.report.results.cells import SweptCell, gravest
+from tritonhook.report.results.probe import Probe, Triggers
 from tritonhook.report.summary import Summary
 
 SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
@@ -45,7 +45,7 @@ NO_ANSWER = replace(
 
 
 def summary(cells: list[Cell]) -> Summary:
-    return probe_summary(json.loads(json.dumps(probe_document(cells))))
+    return read_result(json.loads(json.dumps(Probe.of(cells).document()))).summary()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def summary(cells: list[Cell]) -> Summary:
 def test_a_cell_is_what_its_outcomes_say(
     cell: Cell, verdict: NameVerdict, differences: tuple[str, ...], letter: str
 ) -> None:
-    assert (cell.verdict, cell.differences, sign_of(cell_document(cell))) == (verdict, differences, letter)
+    assert (cell.verdict, cell.differences, SweptCell.of(cell).sign) == (verdict, differences, letter)
 
 
 def test_a_difference_that_was_not_confirmed_is_no_change() -> None:
@@ -121,7 +121,7 @@ def test_a_sweep_without_an_answer_changes_nothing_and_is_not_called_the_same() 
 
 
 def test_document() -> None:
-    document = json.loads(json.dumps(probe_document([SAME, CHANGED, CRASH])))
+    document = json.loads(json.dumps(Probe.of([SAME, CHANGED, CRASH]).document()))
     assert document["summary"] == {
         "cells": 3, "cells_changed": 2, "cells_unsteady": 0, "cells_without_answer": 0, "crashes": 1,
     }  # fmt: skip
@@ -134,14 +134,15 @@ def test_document() -> None:
 def test_triggers() -> None:
     trigger = Trigger("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
     found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
-    document = json.loads(json.dumps(triggers_document(found, [NO_ANSWER], "x_*")))
-    (table,) = triggers_summary(document).tables
+    result = Triggers.of(found, [NO_ANSWER], "x_*")
+    document = json.loads(json.dumps(result.document()))
+    (table,) = read_result(document).summary().tables
     one, other = table.rows
     assert one[:5] == ("fma/loop", "sm_90a", "12.8.93", "-O3", trigger.sentence)
     assert trigger.sentence == "minimal trigger: `gemm`, case-sensitive, only at its end"
     assert one[5:] == ("at its start: no, at its end: yes", "20")
     assert other[4] == "x_* changes nothing"
-    assert triggers_summary(document).notes == ("no answer in 1 cell: rejected: no wgmma",)
+    assert result.summary().notes == ("no answer in 1 cell: rejected: no wgmma",)
     assert [cell["verdict"] for cell in document["without_answer"]] == ["no answer"]
     first, second = document["triggers"]
     assert (first["trigger"], second["trigger"]) == ("gemm", None)
