@@ -7,7 +7,7 @@ run, `summary` reads its fields. Sentences are made in `summary` and read by nob
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
@@ -21,6 +21,7 @@ from tritonhook.report.summary import Page, Summary
 
 T = TypeVar("T")
 FORMAT = 1  # of all kinds of documents
+_PACKAGE = "tritonhook.report.results"
 
 
 class Result(Fields, tag_field="kind"):
@@ -47,10 +48,25 @@ class Result(Fields, tag_field="kind"):
 @lru_cache(maxsize=1)
 def kinds() -> Mapping[str, type[Result]]:
     """Every kind of result by its tag."""
-    package = import_module("tritonhook.report.results")
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        import_module(module.name)
-    return {str(kind.__struct_config__.tag): kind for kind in sorted(Result.__subclasses__(), key=lambda k: k.verbs)}
+    for _ in _loaded():
+        pass
+    return {_tag(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
+
+
+@lru_cache(maxsize=1)
+def _modules() -> tuple[str, ...]:
+    return tuple(module.name for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__))
+
+
+def _loaded(tag: str = "") -> Iterator[type[Result]]:
+    """The kinds, as their modules are loaded: first those that the tag names, for each loads what it tells of."""
+    for name in sorted(_modules(), key=lambda name: name not in tag.split()):
+        import_module(f"{_PACKAGE}.{name}")
+        yield from Result.__subclasses__()
+
+
+def _tag(kind: type[Result]) -> str:
+    return str(kind.__struct_config__.tag)
 
 
 def kind_of(document: Mapping[str, Any]) -> type[Result]:
@@ -61,12 +77,13 @@ def kind_of(document: Mapping[str, Any]) -> type[Result]:
             "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
             "--save or --json"
         )
-    if name not in kinds():
+    found = next((kind for kind in _loaded(name) if _tag(kind) == name), None)
+    if found is None:
         raise UsageError(
             f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
             "newer version wrote it"
         )
-    return kinds()[name]
+    return found
 
 
 def read_result(document: Mapping[str, Any]) -> Result:
