@@ -248,7 +248,7 @@ def test_ranks_are_told_apart(go, tmp_path, capsys, monkeypatch):
     assert {k["kernel"] for k in document["kernels"]} == {"add_kernel", "fused_kernel"}
     assert {s["rank"] for k in document["kernels"] for s in k["seen"]} == {"1"}
     assert [p["rank"] for p in document["processes"]] == ["1"]
-    with pytest.raises(CaptureError, match="rank 7; ranks there: 0, 1"):
+    with pytest.raises(CaptureError, match="rank 7; the ranks here are 0, 1"):
         CaptureFolder.open(tmp_path / "out").of_rank("7")
 
 

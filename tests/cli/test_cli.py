@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import failing
+from command_line import EXP, TARGET, failing
+from wrapped_ptxas import make_ptxas
 
+from tritonhook import __version__
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import VERBS, main
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
@@ -195,3 +201,77 @@ def test_brackets_in_paths_of_tools_stay(tmp_path: Path, monkeypatch, capsys: py
     status = capsys.readouterr().out
     assert "([/cache])" in status
     assert "out[/x]" in status
+
+
+# --- the wrapper
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ptxas in the environment, and a terminal that says nothing."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    return make_ptxas(tmp_path / "bin")
+
+
+def install(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, answer: str | None, *words: str) -> str:
+    stdin = io.StringIO(answer or "")
+    monkeypatch.setattr(stdin, "isatty", lambda: answer is not None)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    main(["ptxas", "install", *words])
+    captured = capsys.readouterr()
+    return str(captured.out + captured.err)
+
+
+@pytest.mark.parametrize("answer", [None, "\n", "no\n"], ids=["no terminal", "enter", "no"])
+def test_install_asks_and_no_answer_is_no(toolkit: Path, answer: str | None, capsys, monkeypatch) -> None:
+    before = toolkit.read_bytes()
+    said = install(capsys, monkeypatch, answer, str(toolkit))
+    assert "nothing was changed; --yes installs without a question" in said
+    assert toolkit.read_bytes() == before and not toolkit.with_name("ptxas.real").exists()
+
+
+@pytest.mark.parametrize("words", [("--yes",), ()], ids=["--yes", "asked"])
+def test_install_says_where_ptx_goes_and_how_to_undo_it(toolkit: Path, words: tuple[str], capsys, monkeypatch) -> None:
+    said = install(capsys, monkeypatch, None if words else "y\n", *words, str(toolkit))
+    assert f"tritonhook ptxas uninstall {toolkit}" in "".join(said.split("\n")).replace("  ", "")
+    assert words or "$PTX_DUMP_DIR, else to ptx_dumps/" in said
+    assert toolkit.with_name("ptxas.real").exists()
+    assert main(["ptxas", "uninstall", str(toolkit)]) == 0 and not toolkit.with_name("ptxas.real").exists()
+
+
+def test_install_leaves_what_is_outside_of_the_environment(toolkit: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(toolkit.parent / "elsewhere"))
+    assert "outside of this environment" in install(capsys, monkeypatch, "y\n", "--yes", str(toolkit))
+    assert not toolkit.with_name("ptxas.real").exists()
+    install(capsys, monkeypatch, None, "--yes", "--system", str(toolkit))
+    assert toolkit.with_name("ptxas.real").exists()
+
+
+# --- small
+
+
+def test_the_version_stands_alone(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"tritonhook {__version__}\n"
+
+
+def test_ab_and_probe_take_the_same_ptxas(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """That of the capture, which need not be the newest."""
+    ptx = tmp_path / "work.ptx"
+    ptx.write_text(EXP.ptx("work", **TARGET).text)
+    out = tmp_path / "captures"
+    capture = Capture("work", "ab" * 32, "sm_90a", {}, assembler=Assembler(None, "12.8.93", ("-v",)))
+    CaptureWriter(out).add_files(capture, {Stage.PTX: str(ptx)})
+    assert main(["ab", "--code", str(out), "--json"]) in (0, 1)
+    by_ab = json.loads(capsys.readouterr().out)["ptxas"]["version"]
+    assert main(["probe", str(out), "--names", "cutlass_*", "--json"]) in (0, 1)
+    by_probe = {cell["ptxas"] for cell in json.loads(capsys.readouterr().out)["cells"]}
+    assert by_probe == {by_ab} == {"12.8.93"}
+
+
+def test_a_large_survey_says_first_what_it_costs(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("tritonhook.cli.caps._MANY", 1)
+    monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
+    assert main(["caps", "--arch", "sm_90a", "--only", "mbarrier", "--json"]) == 0
+    assert re.search(r"tritonhook: \d+ assembl(y|ies), about \d+ min here; those of", capsys.readouterr().err)

@@ -188,13 +188,16 @@ def test_a_lock_is_no_code(locked: Path, capsys, words: str) -> None:
     assert "`tritonhook show kernels.lock` lists its kernels" in said
 
 
-def test_captures_for_another_architecture_are_an_error(locked: Path, triton_cache: Path, capsys) -> None:
+def test_captures_for_another_architecture_are_refused_before_they_are_read(
+    locked: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     import triton_kernels as kernels
 
     import tritonhook
 
     with tritonhook.session(out="other"):
         kernels.compile_kernel(kernels.fresh(kernels.add_kernel), arch=80)
+    monkeypatch.setattr("tritonhook.cli.check.kernels_at", lambda path: pytest.fail("their code was read"))
     said = failing_after(capsys, "check", "kernels.lock", "other")
     assert "its kernels are for sm_80, the lock's for sm_90a" in said
 

@@ -44,7 +44,9 @@ def test_only_what_the_latest_run_of_a_command_met_counts(
     assert main(["check", lock, folder, "--fail-on", "code"]) == 1
     said = capsys.readouterr().out
     assert "1 changed" in said and "new" not in said
-    note = "1 kernel of earlier runs of the same command, left out by lock, check and diff: add_kernel sm_90a"
+    note = (
+        "earlier runs of the same command left 1 kernel here, which lock, check and diff leave out: add_kernel sm_90a"
+    )
     assert f"{folder}: {note}" in said
     assert main(["show", folder, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [note]

@@ -321,8 +321,8 @@ def outdated_note(found: Mapping[str, Identity]) -> list[str]:
     if not found:
         return []
     names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in found.values())
-    what = f"{count(len(found), 'kernel')} of earlier runs of the same command"
-    return [f"{what}, left out by lock, check and diff: {listed(names)}"]
+    what = f"earlier runs of the same command left {count(len(found), 'kernel')} here"
+    return [f"{what}, which lock, check and diff leave out: {listed(names)}"]
 
 
 def is_folder(path: str) -> bool:

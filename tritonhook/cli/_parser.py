@@ -34,9 +34,9 @@ class Help(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = []
-        for paragraph in text.strip().split("\n\n"):
+        for number, paragraph in enumerate(text.strip().split("\n\n")):
             lines = [line.strip() for line in paragraph.splitlines()]
-            if lines[0].startswith(_COMMAND):
+            if number and lines[0].startswith(_COMMAND):  # the first paragraph is no list; it may be the version
                 paragraphs.append([part for line in lines for part in _command_lines(line, width)])
             else:
                 paragraphs.append(_wrapped(paragraph, width))

@@ -15,15 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritonhook._util.text import say
 from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give
+from tritonhook.cli._streams import Results, give, is_quiet
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
+from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import find_nvdisasm
 
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import Probe
 
+_MANY = 1000  # assemblies whose cost is said first
+_SECONDS = 0.02  # of a processor for one of them, roughly
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
 
@@ -61,7 +65,14 @@ def run(options: Options) -> int:
         archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
     cache = options.sweep.cache()
     with running(options.sweep, cache) as (go, expect):
-        matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
+
+        def announced(jobs: int) -> None:
+            if jobs >= _MANY and not is_quiet():
+                minutes = jobs * _SECONDS / usable_processors() / 60
+                say(f"tritonhook: {jobs:,} assemblies, about {minutes:.0f} min here; those of earlier runs are cached")
+            expect(jobs)
+
+        matrix = survey(tools, archs, probes, go, find_nvdisasm(), announced, cache)
     give(options.results, Capabilities.of(matrix))
     return 0
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give
@@ -78,11 +80,12 @@ def run(options: Options) -> int:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
+    captured = CaptureFolder.open(options.captures).captures().values()
+    _check_archs(options.captures, locked, {one.arch for one in captured if isinstance(one, Capture)})
     (kernels,), notes = kernels_at(options.captures)
     now = lockable(kernels, () if options.update else locked)
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     changes = compare(locked, [kernel for kernel, _ in now])
-    _check_archs(options.captures, changes)
     if not options.update:
         return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes)
     write_lock(path, settled(path, locked, now), locked_tests(path))
@@ -101,11 +104,11 @@ def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]
     return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"]
 
 
-def _check_archs(captures: str, changes: Sequence[Change]) -> None:
-    """Raises UsageError if the captures are for other architectures than the lock: all kernels would be gone."""
-    old = {change.old.identity.arch for change in changes if change.old}
-    new = {change.new.identity.arch for change in changes if change.new}
-    if not old & new:
+def _check_archs(captures: str, locked: Sequence[KernelFacts], new: set[str]) -> None:
+    """Raises UsageError if the captures are for other architectures than the lock: all kernels would be gone. That is
+    known before their code is read."""
+    old = {kernel.identity.arch for kernel in locked}
+    if new and not old & new:
         raise UsageError(
             f"{captures}: its kernels are for {', '.join(sorted(new))}, the lock's for {', '.join(sorted(old))}; "
             "capture on the same kind of GPU, or make a lock for each"

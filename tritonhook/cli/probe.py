@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input, place
+from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, place
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give
 from tritonhook.cli._sweeps import Expect, Sweep, running, wanted_tools
@@ -74,7 +74,10 @@ class Options(Group):
         'with .pragma "mma_throughput", for ptxas 13.3 and newer',
     )
     ptxas: tuple[str, ...] = option(
-        type=_words, default=(), metavar="all|VERSION,...", help="assemble with these (default: the newest at hand)"
+        type=_words,
+        default=(),
+        metavar="all|VERSION,...",
+        help="assemble with these (default: the capture's, else the newest at hand)",
     )
     arch: tuple[str, ...] = option(
         type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
@@ -91,10 +94,11 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    kernels = [*_from_files(options), *_from_families(options)]
+    sides = _sides(options)
+    kernels = [*_from_files(options, sides), *_from_families(options)]
     if not kernels:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
-    tools = wanted_tools(options.ptxas)
+    tools = wanted_tools(options.ptxas) if options.ptxas else [chosen_ptxas(None, False, sides)]
     check_targets(options.arch, tools)
     cache = options.sweep.cache()
     with running(options.sweep, cache) as (go, expect):
@@ -140,7 +144,7 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     if not (found or names):
         raise UsageError(f"--names .pragma: {ThroughputPragma().why_not(old[-1])}")
     return found, [
-        f"{PRAGMA}: not asked of ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
+        f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
     ] if old else []
 
 
@@ -184,9 +188,14 @@ def _show_triggers(
     return 1 if any(found.values()) else 0 if found else 2
 
 
-def _from_files(options: Options) -> Iterator[Kernel]:
+def _sides(options: Options) -> list[Input]:
     sides = [load_input(path, options.entry) for path in options.files]
-    check_entry(options.entry, sides) if sides else None
+    if sides:
+        check_entry(options.entry, sides)
+    return sides
+
+
+def _from_files(options: Options, sides: Sequence[Input]) -> Iterator[Kernel]:
     for side in sides:
         if side.ptx is None:
             raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")

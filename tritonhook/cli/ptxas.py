@@ -3,7 +3,9 @@
 tritonhook ptxas list
 tritonhook ptxas list --available # the versions that `ptxas add` can fetch
 tritonhook ptxas add 12.8.93      # from the package index; only the binary is kept, in the user's cache
-tritonhook ptxas install          # keep the PTX of every program that calls the CUDA toolkit's ptxas
+tritonhook ptxas install          # keep the PTX of every program that calls this environment's ptxas
+tritonhook ptxas install --system # ... that calls the CUDA toolkit's
+tritonhook ptxas uninstall        # undo it
 tritonhook ptxas status
 
 The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call, and under `tritonhook run`
@@ -12,10 +14,12 @@ captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tritonhook._util.text import say
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
@@ -60,17 +64,39 @@ class Wrapper(Group):
     results: Results = part(Results)
 
 
-def _install(options: Wrapper) -> int:
-    return _changed(options, install)
+@dataclass(frozen=True, kw_only=True)
+class Install(Wrapper):
+    system: bool = flag(help="also a ptxas outside of this environment, which other programs and users call")
+    yes: bool = flag(help="do not ask")
+
+
+def _install(options: Install) -> int:
+    target = find_target(options.path)
+    if not options.system and not target.path.is_relative_to(Path(sys.prefix).resolve()):
+        raise UsageError(
+            f"{target.path}: outside of this environment, where others call it too; --system replaces it all the same. "
+            "`tritonhook run -- nvcc ...` needs no install"
+        )
+    undo = f"`tritonhook ptxas uninstall {target.path}` undoes it"
+    plan = f"a wrapper takes its place, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ where it is called; {undo}"
+    if not options.yes and not _agreed(f"{target.path}: {plan}"):
+        raise UsageError(f"{target.path}: nothing was changed; --yes installs without a question")
+    done = install(target)
+    give(options.results, lambda full: _describe_target(target) | {"done": f"{done}; {undo}"})
+    return 0
+
+
+def _agreed(text: str) -> bool:
+    """Ask on the terminal; without one the answer is no."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    say(f"tritonhook: {text}. Install? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _uninstall(options: Wrapper) -> int:
-    return _changed(options, uninstall)
-
-
-def _changed(options: Wrapper, change: Callable[[InstallTarget], str]) -> int:
     target = find_target(options.path)
-    done = change(target)
+    done = uninstall(target)
     give(options.results, lambda full: _describe_target(target) | {"done": done})
     return 0
 
@@ -110,7 +136,7 @@ def _describe(tool: Tool) -> dict[str, str]:
 ACTIONS = (
     Verb("list", "list the ptxas versions that can be used", List, _list),
     Verb("add", "fetch one version's wheel and keep its ptxas", Add, _add),
-    Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Wrapper, _install),
+    Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Install, _install),
     Verb("uninstall", "put the original back", Wrapper, _uninstall),
     Verb("status", "whether the wrapper is installed, and what it could not keep", Wrapper, _status),
 )

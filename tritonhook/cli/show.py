@@ -73,7 +73,7 @@ class Listed(Group):
     sort: str | None = option(
         choices=_ORDERS,
         metavar="COLUMN",
-        help=f"list the kernels with most of this first: {', '.join(_ORDERS)} (default: instrs)",
+        help=f"sort by this column, the largest figure first: {', '.join(_ORDERS)} (default: instrs)",
     )
     filter: str | None = option(metavar="REGEX", help="list only kernels whose row has a match")
     rank: str | None = option(metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")

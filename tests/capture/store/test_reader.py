@@ -100,10 +100,10 @@ def test_a_part_has_the_processes_and_tunings_of_its_rank_and_no_record_that_no_
 
 
 def test_a_rank_that_met_no_kernel_is_said(two_ranks, tmp_path):
-    with pytest.raises(CaptureError, match="no kernel was met by rank 7; ranks there: 0, 1$"):
+    with pytest.raises(CaptureError, match="no kernel of rank 7; the ranks here are 0, 1$"):
         two_ranks.of_rank("7")
     CaptureWriter(tmp_path / "empty")
-    with pytest.raises(CaptureError, match="ranks there: none$"):
+    with pytest.raises(CaptureError, match="its processes have no ranks$"):
         CaptureFolder.open(tmp_path / "empty").of_rank("0")
 
 

@@ -280,7 +280,7 @@ def test_what_the_other_verbs_write_fits_its_schema(
         ["status"],
         ["ptxas", "list"],
         ["ptxas", "status", str(folder)],
-        ["ptxas", "install", str(folder)],
+        ["ptxas", "install", "--yes", "--system", str(folder)],
         ["ptxas", "uninstall", str(folder)],
         ["startup", "status"],
         ["rename", "work.ptx", "--prefix", "x_"],

@@ -146,8 +146,9 @@ class CaptureFolder(Notebook):
     def of_rank(self, rank: str) -> CaptureFolder:
         """The part that processes of one rank wrote. Raises CaptureError if there is none."""
         if rank not in self.ranks:
-            known = ", ".join(self.ranks) or "none"
-            raise CaptureError(f"{self.path}: no kernel was met by rank {rank}; ranks there: {known}")
+            known = ", ".join(one for one in self.ranks if one != "-")
+            there = f"the ranks here are {known}" if known else "its processes have no ranks"
+            raise CaptureError(f"{self.path}: no kernel of rank {rank}; {there}")
         sightings = tuple(s for s in self.sightings if s.rank == rank)
         processes = {s.process for s in sightings}
         return replace(
