@@ -183,15 +183,15 @@ def find_capture(place: Path, entry: str | None) -> Capture:
         return read_capture(place)
     folder = CaptureFolder.open(place)
     everything = folder.captures()
-    found = {record: one for record, one in everything.items() if isinstance(one, Capture)}
-    if not found:
+    captures = {record: one for record, one in everything.items() if isinstance(one, Capture)}
+    if not captures:
         damage = (one for one in everything.values() if isinstance(one, CaptureError))
         raise next(damage, no_kernels(place))
-    fitting = {record: capture for record, capture in found.items() if entry in (None, capture.kernel)}
+    fitting = {record: capture for record, capture in captures.items() if entry in (None, capture.kernel)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
     what = f"{len(fitting):,} captures" if fitting else "no capture"
-    paths = listed([str(place / "kernels" / record) for record in fitting or found], "\n  ")
+    paths = listed([str(place / "kernels" / record) for record in fitting or captures], "\n  ")
     raise UsageError(f"{place}: {what}{f' of {entry}' if entry else ''}; name one:\n  {paths}")
 
 
@@ -212,9 +212,9 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
     """The ptxas options for all inputs: those given, else those of a capture, else Triton's usual ones."""
     if given is not None:
         return tuple(given.split())
-    for one in inputs:
-        if one.assembler is not None and one.assembler.options is not None:
-            return one.assembler.options
+    for kernel in inputs:
+        if kernel.assembler is not None and kernel.assembler.options is not None:
+            return kernel.assembler.options
     return DEFAULT_ARGUMENTS
 
 
@@ -225,7 +225,7 @@ def chosen_ptxas(ptxas: str | None, trust: bool, inputs: Sequence[Input]) -> Too
     """
     if ptxas is not None:
         return find_ptxas(ptxas)
-    named = ((one.assembler.path if one.assembler is not None else None, one.ptxas) for one in inputs)
+    named = ((kernel.assembler.path if kernel.assembler is not None else None, kernel.ptxas) for kernel in inputs)
     path, version = next((pair for pair in named if any(pair)), (None, None))
     return recorded_ptxas(path, version, trust) or find_ptxas()
 
@@ -249,8 +249,8 @@ def trust_option() -> Any:
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
     """Raises UsageError if --entry names a kernel that no input has; some may have it under another name."""
-    if entry is not None and entry not in {one.entry for one in inputs}:
-        names = listed(dict.fromkeys(one.entry for one in inputs))
+    if entry is not None and entry not in {kernel.entry for kernel in inputs}:
+        names = listed(dict.fromkeys(kernel.entry for kernel in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")
 
 
@@ -307,21 +307,21 @@ def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
     ToolError."""
     folders = [CaptureFolder.open(path) for path in paths]
     with working(f"reading the kernels of {' and '.join(paths)}"):
-        found = read_folders(*folders)
+        folders_read = read_folders(*folders)
     notes: list[str] = []
-    for path, read in zip(paths, found, strict=True):
+    for path, read in zip(paths, folders_read, strict=True):
         if not read.kernels:
             raise no_kernels(path)
         notes += (f"{path}: {note}" for note in (*read.notes, *outdated_note(read.outdated)))
-    return [read.kernels for read in found], notes
+    return [read.kernels for read in folders_read], notes
 
 
-def outdated_note(found: Mapping[str, Identity]) -> list[str]:
+def outdated_note(left: Mapping[str, Identity]) -> list[str]:
     """A note on the kernels that earlier runs left in a folder."""
-    if not found:
+    if not left:
         return []
-    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in found.values())
-    what = f"earlier runs of the same command left {count(len(found), 'kernel')} here"
+    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in left.values())
+    what = f"earlier runs of the same command left {count(len(left), 'kernel')} here"
     return [f"{what}, which lock, check and diff leave out: {listed(names)}"]
 
 

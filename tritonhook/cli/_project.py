@@ -76,14 +76,14 @@ def _table(path: Path) -> Mapping[str, Any] | None:
         data = read_given(path)
         if b"tritonhook" not in data:
             return None
-        found = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")
+        table = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     except (ValueError, AttributeError) as error:
         raise UsageError(f"{path}: no TOML that can be read: {error}") from None
-    if found is not None and not isinstance(found, dict):
+    if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: tool.tritonhook is not a table")
-    return found
+    return table
 
 
 def _project(path: Path, table: Mapping[str, Any]) -> Project:

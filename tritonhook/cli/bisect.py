@@ -66,16 +66,16 @@ def run(options: Options) -> int:
     versions = _versions(options, tools)
     searches = [Search(kernel.locked.identity, options.on, versions) for kernel in kernels]
     assemble = _Assemble(kernels, tools, options.sweep, disassembler() if options.on in _COUNTED else None)
-    found = bisect(searches, assemble, frozenset(tools.at_hand), options.all)
+    ended = bisect(searches, assemble, frozenset(tools.at_hand), options.all)
     notes = [f"fetched ptxas {', '.join(tools.fetched)}"] if tools.fetched else []
-    if any(may_draw(search.identity.arch) for search in found):
+    if any(may_draw(search.identity.arch) for search in ended):
         notes.append(
             "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes count"
         )
-    give(options.results, lambda full: bisect_document(options.kernel, found, options.all, notes))
-    if any(search.first for search in found):
+    give(options.results, lambda full: bisect_document(options.kernel, ended, options.all, notes))
+    if any(search.first for search in ended):
         return 1
-    return 2 if any(search.problem for search in found) else 0
+    return 2 if any(search.problem for search in ended) else 0
 
 
 # --- the kernels ---------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ class _Kernel:
 def _kernels(options: Options) -> list[_Kernel]:
     """The kernels to search for. Raises UsageError if there is none."""
     own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
-    found = [
+    kernels = [
         _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
         for locked, text in _with_ptx(options.kernel, options.entry)
     ]
-    if not found:
+    if not kernels:
         raise UsageError(f"{options.kernel}: no kernel{f' {options.entry}' if options.entry else ''} in it")
-    return found
+    return kernels
 
 
 def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
@@ -193,12 +193,12 @@ class _Assemble:
 
     def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[Tried]:
         failures = self._fetch({version for _, version in wanted})
-        found = {pair: Tried(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
+        tried = {pair: Tried(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
         for draws in (False, True):
-            pairs = [pair for pair in wanted if pair not in found and may_draw(self._arch(pair[0])) is draws]
+            pairs = [pair for pair in wanted if pair not in tried and may_draw(self._arch(pair[0])) is draws]
             if pairs:
-                found |= dict(zip(pairs, self._assembled(pairs, draws), strict=True))
-        return [found[pair] for pair in wanted]
+                tried |= dict(zip(pairs, self._assembled(pairs, draws), strict=True))
+        return [tried[pair] for pair in wanted]
 
     def _arch(self, number: int) -> str:
         return self.kernels[number].locked.identity.arch
@@ -227,5 +227,5 @@ class _Assemble:
 
 
 def _tried(version: str, facts: tuple[KernelFacts, ...]) -> Tried:
-    made = tuple(one for one in facts if not one.failure)
+    made = tuple(kernel for kernel in facts if not kernel.failure)
     return Tried(version, made, "" if made else facts[0].failure)

@@ -81,7 +81,7 @@ def run(options: Options) -> int:
     if options.update:
         check_new(path, force=True)
     captured = CaptureFolder.open(options.captures).captures().values()
-    _check_archs(options.captures, locked, {one.arch for one in captured if isinstance(one, Capture)})
+    _check_archs(options.captures, locked, {capture.arch for capture in captured if isinstance(capture, Capture)})
     (kernels,), notes = kernels_at(options.captures)
     now = lockable(kernels, () if options.update else locked)
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
@@ -173,5 +173,7 @@ def give_changes(
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
     """A note on kernels whose spills neither their code nor their PTX tells."""
-    names = list(dict.fromkeys(f"{one.identity.kernel} {one.identity.arch}" for one in kernels if one.ran_again))
+    names = list(
+        dict.fromkeys(f"{kernel.identity.kernel} {kernel.identity.arch}" for kernel in kernels if kernel.ran_again)
+    )
     return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []

@@ -140,10 +140,10 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     """The setups for the pragma, and a note on the ptxas versions that do not know it. Raises UsageError if the pragma
     alone is asked about, and no ptxas knows it."""
     old = sorted({s.tool.version for s in chosen if ThroughputPragma().why_not(s.tool.version)}, key=version_key)
-    found = list(pragma_setups(chosen))
-    if not (found or names):
+    with_pragma = list(pragma_setups(chosen))
+    if not (with_pragma or names):
         raise UsageError(f"--names .pragma: {ThroughputPragma().why_not(old[-1])}")
-    return found, [
+    return with_pragma, [
         f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
     ] if old else []
 

@@ -85,17 +85,20 @@ def _only(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, 
 def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
     """One comparison of a file that has several, as some in benchmarks/results/ have."""
     samples = document.get("samples")
-    found = [s for s in samples if isinstance(s, Mapping) and "comparison" in s] if isinstance(samples, list) else []
-    if not found:
+    rows = samples if isinstance(samples, list) else []
+    comparisons = [s for s in rows if isinstance(s, Mapping) and "comparison" in s]
+    if not comparisons:
         return _only(place, document, pick)
-    labels = [", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(found)]
+    labels = [
+        ", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(comparisons)
+    ]
     fitting = [n for n, label in enumerate(labels) if pick in (label, label.partition(",")[0], str(n))]
     if len(fitting) != 1:
         shown = fitting or range(len(labels))
         listed = "".join(f"\n  {n}  {labels[n]}" for n in shown)
         what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
-        raise UsageError(f"{place}: {what}{len(found)} comparisons; choose one with --pick:{listed}")
-    return dict(found[fitting[0]]["comparison"])
+        raise UsageError(f"{place}: {what}{len(comparisons)} comparisons; choose one with --pick:{listed}")
+    return dict(comparisons[fitting[0]]["comparison"])
 
 
 def _write_trace(document: dict[str, Any], path: Path, force: bool) -> None:

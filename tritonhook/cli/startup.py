@@ -33,8 +33,8 @@ class Options(Group):
 def run(options: Options) -> int:
     folder = site_folder(options.python)
     did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[options.action](folder)
-    found = {"what": "startup file", "path": str(folder / PTH), "state": pth_state(folder), "done": did}
-    give(options.results, lambda full: {"format": 1, "kind": "installed", **found})
+    state = {"what": "startup file", "path": str(folder / PTH), "state": pth_state(folder), "done": did}
+    give(options.results, lambda full: {"format": 1, "kind": "installed", **state})
     return 0
 
 

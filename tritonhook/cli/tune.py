@@ -142,7 +142,7 @@ def run(options: Options) -> int:
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
     PolicyError if it cannot be written."""
-    judged = {one.kernel.identity: one.choice.levers for row in ran.rows if (one := row.tried).is_judged}
+    judged = {tried.kernel.identity: tried.choice.levers for row in ran.rows if (tried := row.tried).is_judged}
     if judged or not ran.stopped:
         with suppress(PolicyError):  # another tuning may have added to it meanwhile
             before = read_entries(policy)
@@ -169,8 +169,8 @@ def _checked(options: Options) -> CaptureFolder | None:
             f"--assemble-only: not for {options.target[0]}, whose launches are recorded on a GPU; record them there "
             "with `tritonhook run --launch-values`, and give the capture folder"
         )
-    for one in levers(options.levers) if options.levers is not None else ():
-        one.assembling(options.policy.absolute().parent)
+    for wanted in levers(options.levers) if options.levers is not None else ():
+        wanted.assembling(options.policy.absolute().parent)
     for file in options.controls:
         kept_controls(Path(file))
     _controls(options, CONTROLS_VERSION)
@@ -183,12 +183,12 @@ def _checked(options: Options) -> CaptureFolder | None:
 
 def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
     """The kernels that can be tuned, and the others. Raises UsageError where there is nothing to tune."""
-    found = kernels_in(captures, options.entry)
-    kernels = [one for one in found if isinstance(one, Kernel)]
-    skipped = [one for one in found if isinstance(one, Skipped)]
+    met = kernels_in(captures, options.entry)
+    kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
+    skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
     if not kernels:
         what = f"no kernel {options.entry!r}" if options.entry and not skipped else "no kernel that can be tuned"
-        reasons = dict.fromkeys(one.reason for one in skipped)
+        reasons = dict.fromkeys(kernel.reason for kernel in skipped)
         raise UsageError(f"{options.target[0]}: {what}{''.join(f'; {reason}' for reason in reasons)}")
     return kernels, skipped
 
@@ -223,9 +223,9 @@ def _assembled(
     named = options.levers is not None or options.controls or options.assemble_only
     kept = {} if named else {one: kept_choice(captures, one) for one in kernels}
     made = {one: choice for one, choice in kept.items() if choice is not None}
-    found = {one: subject_of(captures, one, options.trust) for one in kernels if one not in made}
-    failed = [one for one in found.values() if isinstance(one, Skipped)]
-    subjects = {one: subject for one, subject in found.items() if isinstance(subject, Subject)}
+    opened = {one: subject_of(captures, one, options.trust) for one in kernels if one not in made}
+    failed = [one for one in opened.values() if isinstance(one, Skipped)]
+    subjects = {one: subject for one, subject in opened.items() if isinstance(subject, Subject)}
     asked = [(subject, _levers(options, subject, _earlier(one, before))) for one, subject in subjects.items()]
     if asked:
         folder = options.policy.absolute().parent
@@ -261,7 +261,7 @@ def _controls(options: Options, own: str) -> tuple[Lever, ...]:
     if version_key(own) >= version_key(CONTROLS_VERSION):
         return files
     newest = max((tool.version for tool in available_ptxas()), key=version_key, default=own)
-    return tuple(lever(f"ptxas={newest}{AND}{one.text}") for one in files)
+    return tuple(lever(f"ptxas={newest}{AND}{controls.text}") for controls in files)
 
 
 # --- progress -------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Options(Group):
 
 def run(options: Options) -> int:
     ptx, ptxas_options, own = _load(Path(options.kernel))
-    found = sites(ptx)
+    loads = sites(ptx)
     fixed = ClusterToCta().apply(ptx)
     if options.output:
         write_new(Path(options.output), fixed.text, options.results.force)
@@ -62,12 +62,12 @@ def run(options: Options) -> int:
     version = None if tool is None else tool.version
     from tritonhook.report.results.stacks import MemoryFix
 
-    give(options.results, MemoryFix.of(found, effects, version, why_not, options.output))
+    give(options.results, MemoryFix.of(loads, effects, version, why_not, options.output))
     if options.output and not options.results.json:
         print(f"wrote {options.output}", file=sys.stderr)
     if why_not is not None:
         return 2
-    return int(any(site.refusal is not None for site in found))
+    return int(any(site.refusal is not None for site in loads))
 
 
 def _load(place: Path) -> tuple[Ptx, tuple[str, ...], Assembler]:

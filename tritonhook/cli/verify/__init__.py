@@ -107,12 +107,12 @@ def run(options: Options) -> int:
     check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
         with Executor(options.limit) as executor:
-            found = tuple(_verified(options, Path(folder), executor))
+            verified = tuple(_verified(options, Path(folder), executor))
             device = executor.device
         from tritonhook.report.results.verification import Verification
 
-        give(options.results, Verification.of(" ".join(options.target), device, found))
-    verdicts = {one.verdict for one in found}
+        give(options.results, Verification.of(" ".join(options.target), device, verified))
+    verdicts = {kernel.verdict for kernel in verified}
     if verdicts & set(_BAD):
         return 1
     return 2 if verdicts <= {Verdict.SKIPPED} else 0

@@ -41,12 +41,12 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
         yield from _captured({capture.kernel: capture}, {}, ptxas)
     elif path.is_dir():
         folder = CaptureFolder.open(target)
-        found = folder.captures()
-        if not found:
+        records = folder.captures()
+        if not records:
             raise no_kernels(target)
-        captures = {record: one for record, one in found.items() if isinstance(one, Capture)}
+        captures = {record: one for record, one in records.items() if isinstance(one, Capture)}
         yield from _captured(captures, folder.ids, ptxas)
-        damaged = {record: one for record, one in found.items() if not isinstance(one, Capture)}
+        damaged = {record: one for record, one in records.items() if not isinstance(one, Capture)}
         yield from (KnownModule(folder.ids[record], None, None, (), str(error)) for record, error in damaged.items())
     else:
         yield _file(path, ptxas)

@@ -87,9 +87,9 @@ def _of_captures(options: Options, path: Path) -> Iterator[Subject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = CaptureFolder.open(path)
     found = False
-    for one in selected(captures, options.entry, options.launch):
-        found = found or isinstance(one, Selected)
-        yield one if isinstance(one, Skipped) else _of_record(options, captures, one)
+    for kernel in selected(captures, options.entry, options.launch):
+        found = found or isinstance(kernel, Selected)
+        yield kernel if isinstance(kernel, Skipped) else _of_record(options, captures, kernel)
     if not found:
         what = f"no kernel {options.entry!r}" if options.entry else "no kernels"
         raise UsageError(f"{path}: {what} in this capture folder")
@@ -138,7 +138,7 @@ def _others(options: Options) -> list[Tool]:
 def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
     """Every version that was asked for on its own, instead of the oldest and the newest that take the kernel."""
     flat = [one for recipe in wanted for one in ((recipe, *recipe.others) if recipe.ptxas != own else (recipe,))]
-    single = [replace(one, others=one.others if one.ptxas == own else ()) for one in flat]
+    single = [replace(recipe, others=recipe.others if recipe.ptxas == own else ()) for recipe in flat]
     mine, others = [r for r in single if r.ptxas == own], [r for r in single if r.ptxas != own]
     return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])
 
@@ -147,8 +147,8 @@ def _of_cubins(options: Options, a: str, b: str, folder: Path) -> Subject:
     """Two builds as they are: cubins, captures of other compilers or options, PTX files."""
     launch = launch_of(options.args, options.launch, [a, b])
     given = load_pair(a, b, options.entry)
-    builds = tuple(_as_it_is(options, one, folder / f"{n}.cubin") for n, one in enumerate(given))
-    ptx = next((one.ptx for one in given if one.ptx is not None), None)
+    builds = tuple(_as_it_is(options, kernel, folder / f"{n}.cubin") for n, kernel in enumerate(given))
+    ptx = next((kernel.ptx for kernel in given if kernel.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)
     return Subject(given[0].entry, read_launch(launch), launch.parent, latitude, None, (), builds)
 

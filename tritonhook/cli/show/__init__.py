@@ -20,22 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.demangle import function_name
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._inputs import full_document, place, read_bytes
+from tritonhook.cli._inputs import full_document, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_out
-from tritonhook.cubin.elf import MAGIC
-from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
-from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass
-from tritonhook.errors import CaptureError, CubinError, ToolError, UsageError, listed
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
-from tritonhook.report.documents.file import GpuFile
-from tritonhook.report.format import count
+from tritonhook.errors import CaptureError, UsageError
 from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
 
 if TYPE_CHECKING:
@@ -139,6 +129,7 @@ def _give_capture(options: Options, path: Path) -> None:
 
 
 def _give_file(options: Options, path: Path) -> None:
+    from tritonhook.cli.show.gpu_file import read_gpu_file
     from tritonhook.report.documents.file import file_document
 
     file = read_gpu_file(path, options.file.entry, options.file.ptxas)
@@ -221,89 +212,3 @@ def _filtered(document: Mapping[str, Any], wanted: str) -> list[_Kernel]:
     rows = [row for table in captures_summary(document).tables for row in table.rows]
     rows = [(*row, str(kernel["kernel"])) for row, kernel in zip(rows, document["kernels"], strict=True)]
     return [k for k, row in zip(document["kernels"], rows, strict=True) if any(map(expression.search, row))]
-
-
-# --- one file -------------------------------------------------------------------------------------
-
-
-_MOST_KERNELS = 200  # whose code is read without being asked for by name
-_EM_CUDA = 190
-
-
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """What a file holds. ptxas: the version that assembled its PTX here."""
-
-    what: str
-    cubins: Sequence[Cubin]
-    notes: tuple[str, ...] = ()
-    ptxas: str | None = None
-
-
-def read_gpu_file(path: Path, entry: str | None, ptxas: str | None) -> GpuFile:
-    """Read a file and its machine code.
-
-    entry: only kernels of this name, mangled or as people wrote it. ptxas: which one assembles PTX.
-
-    Raises UsageError, PtxError, CubinError or ToolError.
-    """
-    contents = _contents(path, read_bytes(path), ptxas)
-    names = dict.fromkeys(name for cubin in contents.cubins for name in cubin.kernels)
-    meant = [name for name in names if entry in (None, name, function_name(name))]
-    if entry is not None and not meant:
-        raise UsageError(f"{path}: --entry {entry}: no such kernel; the kernels are: {listed(names)}")
-    cubins = [cubin for cubin in contents.cubins if any(name in cubin.kernels for name in meant)]
-    wanted = [[name for name in cubin.kernels if name in meant] for cubin in cubins]
-    code, notes = _code(cubins, wanted)
-    kept = [cubin.only(names) for cubin, names in zip(cubins, wanted, strict=True)]
-    return GpuFile(str(path), contents.what, kept, code, contents.ptxas, (*contents.notes, *notes))
-
-
-def _contents(path: Path, data: bytes, ptxas: str | None) -> _Contents:
-    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
-        return _Contents("cubin", [Cubin.from_bytes(data, str(path))])
-    if data[:4] == MAGIC or FATBIN_MAGIC in data:
-        return _embedded(path, data)
-    if not _is_text(data):
-        raise UsageError(f"{path}: a binary file without GPU code; give a cubin, PTX, a fat binary or a shared library")
-    ptx = Ptx.from_bytes(data, str(path))
-    toolchain = toolchain_of(find_ptxas(ptxas))
-    cubin = toolchain.assemble_or_raise(ptx).cubin
-    version = toolchain.ptxas.version
-    return _Contents("PTX file", [cubin], (f"assembled here by ptxas {version}",), version)
-
-
-def _is_text(data: bytes) -> bool:
-    """Triton ends PTX with a zero byte."""
-    try:
-        return "\0" not in data.decode().rstrip("\0")
-    except UnicodeDecodeError:
-        return False
-
-
-def _embedded(path: Path, data: bytes) -> _Contents:
-    found = embedded_cubins(data)
-    what = "fat binary" if data.startswith(FATBIN_MAGIC) else "shared library or object file"
-    if not found.cubins and not found.packed:
-        ptx = f"; it holds only {count(found.ptx, 'PTX module')}" if found.ptx else ""
-        raise UsageError(f"{path}: a {what} without machine code for GPUs{ptx}")
-    cubins = [Cubin.from_bytes(image, f"{path}: cubin {n}") for n, image in enumerate(found.cubins)]
-    notes = [f"{count(found.ptx, 'PTX module')} not shown"] if found.ptx else []
-    if found.packed:
-        notes.append(
-            f"{count(found.packed, 'compressed cubin')} not read; `pip install lz4 zstandard` lets them be read"
-        )
-    return _Contents(what, [cubin for cubin in cubins if cubin.kernels], tuple(notes))
-
-
-def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[list[Mapping[str, Sass]], list[str]]:
-    """The code of the kernels wanted, by image; without it, why."""
-    none: list[Mapping[str, Sass]] = [{} for _ in cubins]
-    kernels = sum(map(len, wanted))
-    if kernels > _MOST_KERNELS:
-        return none, [f"instructions and loops of {kernels:,} kernels are not read; name one with --entry"]
-    try:
-        tools = reading_toolchain()
-        return [tools.disassemble(cubin, names) for cubin, names in zip(cubins, wanted, strict=True)], []
-    except (CubinError, ToolError) as error:
-        return none, [f"instructions and loops are not known: {error}"]
