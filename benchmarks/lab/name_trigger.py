@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    from tritonhook.cli._sweeps import running, wanted_tools
+    from tritonhook.cli._sweeps import Sweep, running, wanted_tools
     from tritonhook.lab.name_probe import newest_versions
     from tritonhook.lab.sweep import ResultCache
 
     tools, cache = wanted_tools(("all",))[-1 if arguments.quick else 0 :], ResultCache()
-    settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
+    settings = Sweep(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask, no_cache=False)
     with running(settings, cache) as (go, expect):
         expect(len(tools))
         lab = Lab(tools, newest_versions(tools, go), go, expect, cache)

@@ -49,7 +49,7 @@ def test_every_verb_with_a_result_has_the_same_output_flags(verb: str) -> None:
 def declared(kind: type[Group]) -> Iterator[tuple[str, Any]]:
     """The fields of the options and of their parts, with the types of their values."""
     hints = get_type_hints(kind)
-    for each in fields(kind):  # type: ignore[arg-type]  (each Group is a dataclass)
+    for each in fields(kind):
         if isinstance(hints[each.name], type) and issubclass(hints[each.name], Group):
             yield from declared(hints[each.name])
         else:
