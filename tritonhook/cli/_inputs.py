@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
@@ -23,9 +23,10 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool, is_same_file
 from tritonhook.report.format import count
-from tritonhook.snapshot.captured import Kernels, read_folders
-from tritonhook.snapshot.facts import Identity
-from tritonhook.snapshot.lockfile import is_lock
+
+if TYPE_CHECKING:
+    from tritonhook.snapshot.captured import Kernels
+    from tritonhook.snapshot.facts import Identity
 
 _MOST_BYTES = 1 << 32  # of a file with code: shared libraries of torch have 2 GiB
 
@@ -69,6 +70,8 @@ def _place(text: str | None) -> str | None:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, or is a lock."""
+    from tritonhook.snapshot.lockfile import is_lock
+
     try:
         data = read_given(path, _MOST_BYTES)
     except IsADirectoryError:
@@ -305,6 +308,8 @@ def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
     """The kernels of capture folders, each with its facts. Notes: what the processes that wrote them had to say, such
     as of kernels that could not be captured, and which kernels are out of date. Raises CaptureError, CubinError or
     ToolError."""
+    from tritonhook.snapshot.captured import read_folders
+
     folders = [CaptureFolder.open(path) for path in paths]
     with working(f"reading the kernels of {' and '.join(paths)}"):
         folders_read = read_folders(*folders)
