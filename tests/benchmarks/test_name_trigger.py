@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.lab import name_trigger
 from tests.report.summaries.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
+
+from benchmarks.lab import name_trigger
 
 
 def test_every_cell_has_a_sign_and_digests() -> None:
