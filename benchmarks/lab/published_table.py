@@ -18,11 +18,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.lab.published_table import measure
     from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
-    from tritonhook.report.documents.published import table_document
+    from tritonhook.report.results.table import PublishedTable
 
     tools = {tool.version: tool for tool in available_ptxas()}
     tables = {
-        version: table_document(list(measure(Toolchain(tool, find_nvdisasm()))), tool)["rows"]
+        version: PublishedTable.of(list(measure(Toolchain(tool, find_nvdisasm()))), tool).document()["rows"]
         for version, tool in sorted(tools.items())[-1 if arguments.quick else 0 :]
     }
     crashing = [v for v, rows in tables.items() if any("cutlass name only" in (r["failure"] or "") for r in rows)]

@@ -56,7 +56,7 @@ def attention() -> dict[str, Any]:
     from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
-    from tritonhook.report.documents.names import names_document
+    from tritonhook.report.results.names import Names
 
     toolchain = find_toolchain("12.8.93")
     comparison = compare_names(
@@ -65,7 +65,7 @@ def attention() -> dict[str, Any]:
         toolchain,
         DEFAULT_ARGUMENTS,
     )
-    return names_document(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True)
+    return Names.of(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True).document()
 
 
 def measure(rounds: int, only: str) -> dict[str, Any]:

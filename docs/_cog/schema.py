@@ -1,4 +1,4 @@
-"""Write the reference of the JSON documents from their schemas (tritonhook/report/schema)."""
+"""Write the reference of the JSON documents from the results (tritonhook/report/results)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,13 @@ from typing import Any
 
 from msgspec import inspect
 
-VERBS = {
-    "diff": "diff A B",
-    "module diff": "diff MODULE MODULE",
-    "kernel changes": "diff OLD NEW`, `check",
-    "bisect": "bisect",
-    "known miscompilations": "verify --known",
-    "names": "ab FILE",
-    "table": "table",
-    "captures": "show DIR`, `run",
-    "capture": "show CAPTURE",
-    "file": "show FILE",
-    "lock": "show LOCK",
-    "rename": "rename",
-    "ptxas list": "ptxas list",
-    "ptxas tool": "ptxas add",
-    "installed": "ptxas install`, `uninstall`, `status`; `startup",
-    "status": "status",
-    "demo": "demo",
-}
-
 
 def documents() -> str:
     """A section for each kind of document: a table of its fields, then a table for each kind of object in it."""
     from tritonhook.report.result import kinds
-    from tritonhook.report.schema.kinds import SCHEMAS
 
-    verbs = VERBS | {kind: result.verbs for kind, result in kinds().items()}
-    schemas = {**SCHEMAS, **kinds()}
     described: dict[str, Any] = {}
-    parts = (part for kind, verb in verbs.items() for part in _section(verb, kind, schemas[kind], described))
+    parts = (part for kind, result in kinds().items() for part in _section(result.verbs, kind, result, described))
     return "\n\n" + "\n\n".join(parts) + "\n\n"
 
 
@@ -81,6 +58,9 @@ def _type(info: Any, waiting: list[Any]) -> str:
     if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
         item = _type(info.item_type, waiting)
         return f"list of ({item})" if " or " in item else f"list of {item}"
+    if isinstance(info, inspect.NamedTupleType):
+        rows = inspect.type_info(info.cls)
+        return f"[{', '.join(_type(one.type, waiting) for one in rows.fields)}]"  # type: ignore[attr-defined]
     if isinstance(info, inspect.TupleType):
         return f"[{', '.join(_type(one, waiting) for one in info.item_types)}]"
     if isinstance(info, inspect.EnumType):

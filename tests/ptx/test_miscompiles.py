@@ -16,8 +16,7 @@ from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, place
 from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, Range, Verdict
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.report.documents.captures import capture_document
-from tritonhook.report.summaries.captures import capture_summary
+from tritonhook.report.results.capture import CapturedOne
 
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
 # Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own.
@@ -206,14 +205,14 @@ def test_show_says_it() -> None:
         Capture("k", "0" * 64, "sm_90a", {Stage.PTX: text}, Assembler(version=version))
         for version in ("12.8.93", "13.0.88")
     )
-    (sentence,) = capture_document(old)["warnings"]
-    assert "12.8.93 miscompiles" in sentence and capture_document(new)["warnings"] == []
+    (sentence,) = CapturedOne.of(old).warnings or ()
+    assert "12.8.93 miscompiles" in sentence and CapturedOne.of(new).warnings == ()
     flat = replace(old, assembler=Assembler(version="12.8.93", arguments=("--opt-level", "0", "--gpu-name=sm_90a")))
-    assert capture_document(flat)["warnings"] == []
+    assert CapturedOne.of(flat).warnings == ()
     for artifacts in ({}, {Stage.PTX: "no PTX"}):
         unread = Capture("k", "0" * 64, "sm_90a", artifacts, Assembler(version="12.8.93"))
-        assert capture_document(unread)["warnings"] == []
-    shown = in_terminal(capture_summary(capture_document(old)))
+        assert CapturedOne.of(unread).warnings == ()
+    shown = in_terminal(CapturedOne.of(old).summary())
     assert "- warning: " in shown and "garbage" in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonhook.ptx.triggers import Trigger
 from tritonhook.report.format import (
     count,
     grouped,
@@ -41,7 +42,7 @@ def test_unknown_is_never_zero() -> None:
 def test_a_trigger_is_name_and_pragma_or_not_known() -> None:
     cases = {(False, False): "none", (True, False): "name", (False, True): "pragma", (True, True): "name and pragma"}
     cases |= {(True, None): "name; pragma not known", (False, None): "not known"}
-    assert {(n, p): trigger({"name": n, "pragma": p}) for n, p in cases} == cases
+    assert {(n, p): trigger(Trigger(n, p)) for n, p in cases} == cases
 
 
 def test_numbers_have_their_thousands_separated() -> None:

@@ -14,12 +14,11 @@ from repository import GOLDEN
 
 from tests.compare.test_diff import compare
 from tritonhook.compare.diff import diff_sass
-from tritonhook.cubin.line_info import Lines
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.report.documents.code import CodeListing, code_document, diff_code
-from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.render.terminal import render_terminal
-from tritonhook.report.summary import Summary
+from tritonhook.report.result import fitting, read_result
+from tritonhook.report.results.diff import Diff
+from tritonhook.report.summary import Page, Summary
 
 KINDS = sorted(path.stem for path in (GOLDEN / "documents").glob("*.json"))
 HOSTILE = (
@@ -41,6 +40,15 @@ class PlainScreen(io.StringIO):
         return True
 
 
+def summary_of(document: dict[str, Any]) -> Summary:
+    """The summary of a document of any kind. Raises UsageError, as for its page."""
+    return fitting(read_result(document).summary)
+
+
+def page_of(document: dict[str, Any]) -> Page:
+    return fitting(read_result(document).page)
+
+
 def golden(kind: str) -> dict[str, Any]:
     return json.loads((GOLDEN / "documents" / f"{kind}.json").read_text())  # type: ignore[no-any-return]
 
@@ -51,12 +59,13 @@ def diff_with_code(a: str = "sm_90a.exp.plain", b: str = "sm_90a.exp.cutlass") -
     ptx = [f"// line {n}\nadd.s32 %r{n}, %r{n}, {n};" for n in range(40)]
     texts = [f".entry {kernel}\n" + "\n".join(ptx) for kernel in (found.a_kernel, found.b_kernel)]
     texts[1] += "\nret;"
-    code = diff_code(found, *texts)
-    for side in code.values():
+    made = Diff.of(found, ("12.8.93", "12.8.93"), (texts[0], texts[1]), notes=["a note"], full=True)
+    document = json.loads(json.dumps(made.document()))
+    for side in document["code"].values():
         side["files"] = ["/src/kernels/exp.py"]
         for index, row in enumerate(side["instructions"]):
             row[4], row[5] = [0, 10 + index % 7], 2 + index % 30
-    return json.loads(json.dumps(diff_document(found, "12.8.93", "12.8.93") | {"notes": ["a note"], "code": code}))  # type: ignore[no-any-return]
+    return document  # type: ignore[no-any-return]
 
 
 def replaced(value: Any, old: str, new: str) -> Any:
@@ -110,14 +119,22 @@ def large_diff(instructions: int = 30_000) -> dict[str, Any]:
             if pair.a is not None and pair.b is not None
         ],
     }
-    document["code"] = {
-        key: code_document(CodeListing(sass, lines, None))
-        for key, sass in (("a", a_sass), ("b", b_sass))
-        for lines in [
-            Lines(("/src/large.py",), tuple((0, 1 + i // 50) for i in range(instructions)), (None,) * instructions)
-        ]
-    }
+    document["code"] = {key: _code(sass) for key, sass in (("a", a_sass), ("b", b_sass))}
     return document
+
+
+def _code(sass: Sass) -> dict[str, Any]:
+    """A kernel's code as documents have it, with made-up source lines."""
+    rows = [
+        [i.predicate, i.opcode, i.operands, i.control, [0, 1 + n // 50], None] for n, i in enumerate(sass.instructions)
+    ]
+    return {
+        "kernel": sass.kernel,
+        "indirect_targets": [],
+        "files": ["/src/large.py"],
+        "ptx": None,
+        "instructions": rows,
+    }
 
 
 def large_memory(samples: int = 10_000, marks: int = 600) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
 from tritonhook.cli._parser import argument, flag
 from tritonhook.cli._streams import working
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, UsageError, listed
+from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
@@ -27,6 +27,9 @@ from tritonhook.report.format import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels
     from tritonhook.snapshot.facts import Identity
+
+if TYPE_CHECKING:
+    from tritonhook.report.result import Result
 
 _MOST_BYTES = 1 << 32  # of a file with code: shared libraries of torch have 2 GiB
 
@@ -266,42 +269,14 @@ def no_kernels(path: str | Path) -> CaptureError:
     return CaptureError(f"{path}: no kernels were captured; {remedy}")
 
 
-def full_document(capture: Capture) -> dict[str, Any]:
-    """The document of `show --json` of one capture, with the texts of its stages and its machine code."""
-    from tritonhook.report.documents.captures import capture_document
-
-    document = capture_document(capture)
-    document["artifacts"] = {
-        stage.value: text for stage in capture.artifacts if isinstance(text := capture.artifacts[stage], str)
-    }
-    if Stage.CUBIN in capture.artifacts:
-        document |= _code(capture)
-    return document
-
-
-def _code(capture: Capture) -> dict[str, Any]:
-    from tritonhook.cubin.line_info import read_lines
-    from tritonhook.ptxas.toolchain import reading_toolchain
-    from tritonhook.report.documents.code import CodeListing, code_document
-
-    try:
-        cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-        kernel = cubin.only_kernel(capture.kernel)
-        sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
-    except (CubinError, ToolError) as error:
-        said = f"{capture.note}; " if capture.note else ""
-        return {"note": f"{said}no machine code is shown: {error}"}
-    return {"code": code_document(CodeListing(sass, read_lines(cubin, sass.kernel), None))}
-
-
-def load_captures(place: Path) -> dict[str, Any]:
-    """The document of a capture folder, or of one capture."""
-    from tritonhook.capture.store import read_capture
-    from tritonhook.report.documents.captures import captures_document
+def load_captures(place: Path) -> Result:
+    """A capture folder, or one capture with its code."""
+    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.captures import Captures
 
     if (place / "capture.json").exists():
-        return full_document(read_capture(place))
-    return captures_document(CaptureFolder.open(place))
+        return CapturedOne.of(read_capture(place), full=True)
+    return Captures.of(CaptureFolder.open(place))
 
 
 def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:

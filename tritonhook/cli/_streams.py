@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import sys
 import threading
@@ -29,7 +28,7 @@ from tritonhook.errors import TritonHookError, UsageError
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
-    from tritonhook.report.summary import Page, Summary
+    from tritonhook.report.summary import Summary
 
 
 _DEBUG = "TRITONHOOK_DEBUG"
@@ -281,7 +280,7 @@ class _Bar(_Lines):
 # --- results --------------------------------------------------------------------------------------
 
 
-Document = Callable[[bool], "dict[str, Any] | Result"]
+Make = Callable[[bool], "Result"]
 Show = Callable[["Summary"], None]  # prints a result as text
 
 
@@ -313,14 +312,13 @@ class Results(Group):
             check_available()
 
 
-def give(options: Results, result: Result | Document, source: str = "", show: Show = show_summary) -> None:
+def give(options: Results, result: Result | Make, source: str = "", show: Show = show_summary) -> None:
     """Print the result as asked for, and write its files.
 
     result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
     source: the file that the page names as its source. show: prints the result as text.
     """
-    make = _maker(result)
-    brief = make(False)
+    brief = result(False) if callable(result) else result
     if options.json:
         show_json(brief.document())
     elif options.markdown:
@@ -331,47 +329,18 @@ def give(options: Results, result: Result | Document, source: str = "", show: Sh
         show(brief.summary())
     if options.save:
         with working(f"writing {options.save}"):
-            write_new(Path(options.save), to_json(make(True).document()), options.force)
+            write_new(Path(options.save), to_json(_full(result).document()), options.force)
         _say_wrote(options.save)
     if options.html:
+        from tritonhook.report.render.html import render_html
+
         with working(f"writing {options.html}"):
-            _write_html(options.html, make(True), options.force, source)
+            write_new(Path(options.html), render_html(_full(result).page(), source), options.force)
         _say_wrote(options.html)
 
 
-def _maker(result: Result | Document) -> Callable[[bool], Result]:
-    if not callable(result):
-        return lambda full: result
-    return lambda full: made if not isinstance(made := result(full), dict) else cast("Result", _OfDocument(made))
-
-
-@dataclass(frozen=True)
-class _OfDocument:
-    """A result of a kind that has no class yet."""
-
-    values: dict[str, Any]
-
-    def document(self) -> dict[str, Any]:
-        return self.values
-
-    def summary(self) -> Summary:
-        from tritonhook.report.kinds import summary_of
-
-        return summary_of(self.values)
-
-    def page(self) -> Page:
-        from tritonhook.report.kinds import page_of
-
-        return page_of(self.values)
-
-
-def _write_html(path: str, result: Result, force: bool, source: str) -> None:
-    """Write a result's page: the one that the saved document gives."""
-    from tritonhook.report.kinds import page_of
-    from tritonhook.report.render.html import render_html
-
-    read_back = json.loads(to_json(result.document()))
-    write_new(Path(path), render_html(page_of(read_back), source), force)
+def _full(result: Result | Make) -> Result:
+    return result(True) if callable(result) else result
 
 
 def _say_wrote(path: str) -> None:

@@ -160,14 +160,14 @@ def give_changes(
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
     was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it."""
-    from tritonhook.report.documents.snapshot import changes_document
+    from tritonhook.report.results.snapshot import KernelChanges
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     broken = failures(changes, wanted)
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
-    give(results, lambda full: changes_document(old, new, changes, broken, notes))
+    give(results, KernelChanges.of(old, new, changes, broken, notes))
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
 
 

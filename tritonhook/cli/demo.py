@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonhook._util.entry_points import call_function
 from tritonhook._util.text import say
@@ -66,17 +65,24 @@ def run(options: Options) -> int:
         _show_title("5. The published table, again")
     rows = [*measured_rows(toolchain), *_attention_rows(comparisons)]
 
-    def document(full: bool) -> dict[str, Any]:
-        return _document(comparisons, rows, captures, toolchain, notes, full)
+    from tritonhook.report.results.kernel import kernel_fields
+    from tritonhook.report.results.names import Names
+    from tritonhook.report.results.table import Demo, PublishedTable
+
+    table = PublishedTable.of(rows, ptxas, notes)
+    kernels = tuple(map(kernel_fields, captures.values()))
+    ptxas_options = captures["scalar row sum"].assembler.arguments or ()
+
+    def demo(full: bool) -> Demo:
+        names = {title: Names.of(one, ptxas, ptxas_options, full) for title, one in comparisons.items()}
+        return Demo(kernels, names, table)
 
     def show(summary: Summary) -> None:
-        show_summary(published_summary(document(False)["table"]))
+        show_summary(table.summary())
         print(f"\n{current.summary}")
         print(f"Assembled, not executed or timed. {time.monotonic() - started:.0f} s.")
 
-    from tritonhook.report.summaries.published import published_summary
-
-    give(options.results, document, show=show)
+    give(options.results, demo, show=show)
     return 0
 
 
@@ -104,10 +110,9 @@ def _compare(number: int, title: str, capture: Capture, toolchain: Toolchain, is
     with working(f"assembling under three names with ptxas {toolchain.ptxas.version}"):
         comparison = compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, capture.assembler.options or ())
     if is_shown:
-        from tritonhook.report.documents.names import names_document
-        from tritonhook.report.summaries.names import names_summary
+        from tritonhook.report.results.names import Names
 
-        summary = names_summary(names_document(comparison, toolchain.ptxas, capture.assembler.arguments or ()))
+        summary = Names.of(comparison, toolchain.ptxas, capture.assembler.arguments or ()).summary()
         show_summary(summary if number == 3 else replace(summary, tables=(), notes=()))
     return comparison
 
@@ -126,10 +131,9 @@ def _show_title(text: str) -> None:
 
 
 def _show_capture(folder: Path, capture: Capture) -> None:
-    from tritonhook.report.documents.captures import capture_document
-    from tritonhook.report.summaries.captures import capture_summary
+    from tritonhook.report.results.capture import CapturedOne
 
-    show_summary(capture_summary(capture_document(capture) | {"path": str(folder)}))
+    show_summary(CapturedOne.of(capture, str(folder)).summary())
     _show_title("2. Rename: the PTX differs in these tokens and nowhere else")
     ptx = capture.ptx
     renamed = Rename(prefix=PREFIX).apply(ptx)
@@ -141,25 +145,3 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
     pairs = [(a, b) for a, b in zip(old.text.splitlines(), new.text.splitlines(), strict=True) if a != b]
     shown = [f"{a.strip()}  ->  {b.strip()}" for a, b in pairs[:most]]
     return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
-
-
-def _document(
-    comparisons: dict[str, NameComparison],
-    rows: list[Row],
-    captures: dict[str, Capture],
-    toolchain: Toolchain,
-    notes: Sequence[str],
-    full: bool,
-) -> dict[str, Any]:
-    from tritonhook.report.documents.captures import kernel_fields
-    from tritonhook.report.documents.names import names_document
-    from tritonhook.report.documents.published import table_document
-
-    ptxas_options = captures["scalar row sum"].assembler.arguments or ()
-    return {
-        "format": 1,
-        "kind": "demo",
-        "captures": list(kernel_fields(captures).values()),
-        "comparisons": {t: names_document(c, toolchain.ptxas, ptxas_options, full) for t, c in comparisons.items()},
-        "table": table_document(rows, toolchain.ptxas, notes),
-    }

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._inputs import (
@@ -115,9 +114,9 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
         notes.append("names differ in length, which by itself moves string tables and alignment")
     if not result.kernels:
         raise UsageError(f"{options.a} and {options.b} have no kernel in common; compare two of them with --entry A:B")
-    from tritonhook.report.documents.modules import modules_document
+    from tritonhook.report.results.modules import ModuleDiff
 
-    give(options.results, lambda full: modules_document(result, a.ptxas, b.ptxas) | {"notes": notes})
+    give(options.results, ModuleDiff.of(result, a.ptxas, b.ptxas, notes))
     return 0 if result.identical_code else 1
 
 
@@ -131,15 +130,10 @@ def _compare_kernels(options: Options) -> int:
         result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
         result = result.with_launches(*(given.dynamic_shared for given in inputs))
     notes += _notes_on_draws(result.identical_code, a.cubin)
-    from tritonhook.report.documents.code import diff_code
-    from tritonhook.report.documents.diff import diff_document
+    from tritonhook.report.results.diff import Diff
 
-    def document(full: bool) -> dict[str, Any]:
-        own = (inputs[0].entry, inputs[1].entry)
-        found = diff_document(result, a.ptxas, b.ptxas, a.ptx, b.ptx, own) | {"notes": notes}
-        return found | {"code": diff_code(result, a.ptx, b.ptx)} if full else found
-
-    give(options.results, document)
+    ptxas, ptx, own = (a.ptxas, b.ptxas), (a.ptx, b.ptx), (inputs[0].entry, inputs[1].entry)
+    give(options.results, lambda full: Diff.of(result, ptxas, ptx, own, notes, full))
     return 0 if result.identical_code else 1
 
 

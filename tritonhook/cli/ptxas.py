@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.text import say
 from tritonhook._util.versions import version_key
@@ -30,6 +30,9 @@ from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions, tools_folder
 from tritonhook.ptxas.tool import Tool
 
+if TYPE_CHECKING:
+    from tritonhook.report.results.tools import Installed
+
 
 @dataclass(frozen=True, kw_only=True)
 class List(Group):
@@ -38,10 +41,10 @@ class List(Group):
 
 
 def _list(options: List) -> int:
+    from tritonhook.report.results.tools import PtxasList
+
     tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
-    document = {"format": 1, "kind": "ptxas list", "ptxas": [_describe(tool) for tool in tools]}
-    document |= {"folder": str(tools_folder()), "available": _released() if options.available else None}
-    give(options.results, lambda full: document)
+    give(options.results, PtxasList.of(tools, str(tools_folder()), _released() if options.available else None))
     return 0
 
 
@@ -52,9 +55,11 @@ class Add(Group):
 
 
 def _add(options: Add) -> int:
+    from tritonhook.report.results.tools import PtxasTool
+
     with working(f"fetching ptxas {options.version} (about 30 MB)"):
         tool = _fetched(options.version)
-    give(options.results, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
+    give(options.results, PtxasTool(tool.version, tool.source, str(tool.path)))
     return 0
 
 
@@ -82,7 +87,7 @@ def _install(options: Install) -> int:
     if not options.yes and not _agreed(f"{target.path}: {plan}"):
         raise UsageError(f"{target.path}: nothing was changed; --yes installs without a question")
     done = install(target)
-    give(options.results, lambda full: _describe_target(target) | {"done": f"{done}; {undo}"})
+    give(options.results, _installed(target, done=f"{done}; {undo}"))
     return 0
 
 
@@ -97,20 +102,21 @@ def _agreed(text: str) -> bool:
 def _uninstall(options: Wrapper) -> int:
     target = find_target(options.path)
     done = uninstall(target)
-    give(options.results, lambda full: _describe_target(target) | {"done": done})
+    give(options.results, _installed(target, done=done))
     return 0
 
 
 def _status(options: Wrapper) -> int:
     target, log = find_target(options.path), log_file()
-    state = {"done": target.state.value, "troubles": troubles(log), "log": str(log)}
-    give(options.results, lambda full: _describe_target(target) | state)
+    lost = tuple(troubles(log))
+    give(options.results, _installed(target, done=target.state.value, troubles=lost, log=str(log)))
     return 0
 
 
-def _describe_target(target: InstallTarget) -> dict[str, Any]:
-    state = target.state.name.lower()
-    return {"format": 1, "kind": "installed", "what": "ptxas wrapper", "path": str(target.path), "state": state}
+def _installed(target: InstallTarget, **done: Any) -> Installed:
+    from tritonhook.report.results.tools import Installed
+
+    return Installed("ptxas wrapper", str(target.path), target.state.name.lower(), **done)
 
 
 def _released() -> list[str]:
@@ -127,10 +133,6 @@ def _fetched(version: str) -> Tool:
         if not known or version in known:
             raise
     raise UsageError(f"ptxas {version}: no such version. There are: {', '.join(known)}")
-
-
-def _describe(tool: Tool) -> dict[str, str]:
-    return {"version": tool.version, "source": tool.source, "path": str(tool.path)}
 
 
 ACTIONS = (

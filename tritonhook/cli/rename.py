@@ -9,7 +9,6 @@ tritonhook rename in.ptx --rewrite mma-throughput -o out.ptx
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename
 
 if TYPE_CHECKING:
+    from tritonhook.report.results.tools import Renamed
     from tritonhook.report.summary import Summary
 
 
@@ -73,6 +73,10 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
+    from msgspec import UNSET
+
+    from tritonhook.report.results.tools import Renamed
+
     rename = options.rename.wanted()
     if rename is None and not options.rewrite:
         raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
@@ -95,10 +99,9 @@ def run(options: Options) -> int:
     if options.output:
         write_new(Path(options.output), renamed.text, options.results.force)
     tokens = ptx.uses(*changes)
-    document = {"format": 1, "kind": "rename", "file": options.ptx, "names": names, "tokens": tokens}
-    document |= {"output": options.output, "remarks": remarks}
-    document |= {} if options.output else {"ptx": renamed.text}
-    give(options.results, lambda full: document, show=lambda summary: _show(summary, document))
+    text = UNSET if options.output else renamed.text
+    result = Renamed(options.ptx, names, tokens, options.output, tuple(remarks), text)
+    give(options.results, result, show=lambda summary: _show(summary, result))
     return 0
 
 
@@ -108,14 +111,14 @@ def _read(path: Path) -> Ptx:
     return Ptx.from_bytes(read_bytes(path), str(path))
 
 
-def _show(summary: Summary, document: Mapping[str, Any]) -> None:
+def _show(summary: Summary, result: Renamed) -> None:
     """Print the PTX, if no file was named for it, and what was done on standard error."""
-    write_out(document.get("ptx", ""), exact=True)
+    write_out(result.ptx or "", exact=True)
     for line in summary.facts:
         print(line, file=sys.stderr)
-    if document["output"]:
-        done = f"{summary.verdict}; " if document["tokens"] else ""
-        print(f"{done}wrote {document['output']}", file=sys.stderr)
+    if result.output:
+        done = f"{summary.verdict}; " if result.tokens else ""
+        print(f"{done}wrote {result.output}", file=sys.stderr)
 
 
 def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:

@@ -15,12 +15,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.cli._inputs import load_captures, place, read_bytes
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, check_new, give, to_json, write_new
 from tritonhook.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonhook.report.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,37 +35,39 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    from tritonhook.report.kinds import checked, page_of
+    from tritonhook.report.result import fitting
 
     place = Path(options.path)
     if options.trace:
         check_new(Path(options.trace), options.results.force)
-    document = _read(place, options.pick)
     try:
-        page_of(checked(document))  # raises, before anything is printed or written, if the document is damaged
+        result = _read(place, options.pick)
+        fitting(result.page)  # raises, before anything is printed or written, if the document is damaged
         if options.trace:
-            _write_trace(document, Path(options.trace), options.results.force)
+            _write_trace(result, Path(options.trace), options.results.force)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
-    give(options.results, lambda full: document, place.name)
+    give(options.results, result, place.name)
     return 0
 
 
-def _read(place: Path, pick: str | None) -> dict[str, Any]:
-    if place.is_dir():
-        return _only(place, load_captures(place), pick)
-    if not place.exists():
-        raise UsageError(f"{place}: no such file or folder")
-    data = read_bytes(place)
+def _read(place: Path, pick: str | None) -> Result:
     from tritonhook._util.schema import read_json
+    from tritonhook.report.result import read_result
 
+    if place.is_dir():
+        _refuse_pick(pick)
+        return load_captures(place)
+    if not place.exists():
+        raise UsageError("no such file or folder")
+    data = read_bytes(place)
     try:
         document = read_json(data, Any)
     except ValueError as error:
-        raise UsageError(f"{place}: {_no_json(data, error)}") from None
+        raise UsageError(_no_json(data, error)) from None
     if not isinstance(document, dict):
-        raise UsageError(f"{place}: JSON, but no result; give what a verb wrote with --save or --json")
-    return _picked(place, document, pick)
+        raise UsageError("JSON, but no result; give what a verb wrote with --save or --json")
+    return read_result(_picked(document, pick))
 
 
 def _no_json(data: bytes, error: Exception) -> str:
@@ -76,19 +81,19 @@ def _no_json(data: bytes, error: Exception) -> str:
     return f"no JSON, or only a part of it ({error}); give what a verb wrote with --save or --json"
 
 
-def _only(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
+def _refuse_pick(pick: str | None) -> None:
     if pick is not None:
-        raise UsageError(f"{place}: holds one result; leave --pick out")
-    return document
+        raise UsageError("holds one result; leave --pick out")
 
 
-def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
+def _picked(document: dict[str, Any], pick: str | None) -> dict[str, Any]:
     """One comparison of a file that has several, as some in benchmarks/results/ have."""
     samples = document.get("samples")
     rows = samples if isinstance(samples, list) else []
     comparisons = [s for s in rows if isinstance(s, Mapping) and "comparison" in s]
     if not comparisons:
-        return _only(place, document, pick)
+        _refuse_pick(pick)
+        return document
     labels = [
         ", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(comparisons)
     ]
@@ -97,16 +102,15 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
         shown = fitting or range(len(labels))
         listed = "".join(f"\n  {n}  {labels[n]}" for n in shown)
         what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
-        raise UsageError(f"{place}: {what}{len(comparisons)} comparisons; choose one with --pick:{listed}")
+        raise UsageError(f"{what}{len(comparisons)} comparisons; choose one with --pick:{listed}")
     return dict(comparisons[fitting[0]]["comparison"])
 
 
-def _write_trace(document: dict[str, Any], path: Path, force: bool) -> None:
-    from tritonhook._util.schema import as_schema
+def _write_trace(result: Result, path: Path, force: bool) -> None:
     from tritonhook.report.export.perfetto import chrome_trace
     from tritonhook.report.results.memory import Memory
 
-    if document["kind"] != "memory":
+    if not isinstance(result, Memory):
         raise UsageError("--trace is for memory timelines, and this result is not one")
-    write_new(path, to_json(chrome_trace(as_schema(document, Memory).values())), force)
+    write_new(path, to_json(chrome_trace(result.values())), force)
     print(f"wrote {path}", file=sys.stderr)

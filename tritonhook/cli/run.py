@@ -85,7 +85,7 @@ def run(options: Options) -> int:
     environment = path_environment(capture_environment(settings, os.environ, command), home)
     code = run_to_end(command, environment, options.results.is_printed)
     try:
-        from tritonhook.report.documents.captures import captures_document
+        from tritonhook.report.results.captures import Captures
 
         folder = CaptureFolder.open(near(settings.out)).since(started)
         notes = [
@@ -97,9 +97,7 @@ def run(options: Options) -> int:
         notes += _passed_by(command, folder)
         if not (code or folder.records or notes):
             notes.append(_NOT_REACHED)
-        document = captures_document(folder)
-        document["notes"] = list(dict.fromkeys([*document["notes"], *notes]))
-        give(options.results, lambda full: document, show=lambda summary: _report(summary, folder))
+        give(options.results, Captures.of(folder).with_notes(notes), show=lambda summary: _report(summary, folder))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return code

@@ -31,10 +31,11 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
+    from tritonhook.report.results.tools import Installed
+
     folder = site_folder(options.python)
     did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[options.action](folder)
-    state = {"what": "startup file", "path": str(folder / PTH), "state": pth_state(folder), "done": did}
-    give(options.results, lambda full: {"format": 1, "kind": "installed", **state})
+    give(options.results, Installed("startup file", str(folder / PTH), pth_state(folder), did))
     return 0
 
 

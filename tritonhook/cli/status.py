@@ -28,21 +28,21 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
+    from tritonhook.report.results.tools import Status
+
     project = read_project(Path.cwd())
-    document = {
-        "format": 1,
-        "kind": "status",
-        "tritonhook": __version__,
-        "triton": _installed("triton"),
-        "cute_dsl": _installed("nvidia-cutlass-dsl"),
-        "hooks": _hooks(),
-        "ptxas": _ptxas(),
-        "nvdisasm": _nvdisasm(),
-        "ptxas_fixed_layout": bool(fixed_layout_prefix()),
-        "environment": _environment(project),
-        "project": {} if project.path is None else {"path": str(project.path), **project.values},
-    }
-    give(options.results, lambda full: document)
+    status = Status(
+        tritonhook=__version__,
+        triton=_installed("triton"),
+        cute_dsl=_installed("nvidia-cutlass-dsl"),
+        hooks=_hooks(),
+        ptxas=tuple(_ptxas()),
+        nvdisasm=_nvdisasm(),
+        ptxas_fixed_layout=bool(fixed_layout_prefix()),
+        environment=_environment(project),
+        project={} if project.path is None else {"path": str(project.path), **project.values},
+    )
+    give(options.results, status)
     return 0
 
 

@@ -45,9 +45,9 @@ def run(options: Options) -> int:
         ptx = Ptx(compiled_ptx(options.kernel))
         extra.append(ExtraRow(options.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = measured_rows(toolchain_of(ptxas), extra)
-    from tritonhook.report.documents.published import table_document
+    from tritonhook.report.results.table import PublishedTable
 
-    give(options.results, lambda full: table_document(rows, ptxas, notes))
+    give(options.results, PublishedTable.of(rows, ptxas, notes))
     return 0
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tritonhook._util.demangle import demangled, function_name
 from tritonhook._util.text import visible as visible
 from tritonhook.errors import listed
+from tritonhook.ptx.triggers import Trigger
 
 UNKNOWN = "not known"
 MIB = 1 << 20
@@ -95,11 +98,18 @@ def sentence(text: str) -> str:
     return text if is_name else text[:1].upper() + text[1:]
 
 
-def trigger(found: Mapping[str, Any]) -> str:
+def trigger(found: Trigger) -> str:
     """What makes ptxas take its other scheduler for a kernel: "none", "name", "pragma", or "name and pragma"."""
-    if found["pragma"] is None:
-        return f"name; pragma {UNKNOWN}" if found["name"] else UNKNOWN
-    return " and ".join(word for word in ("name", "pragma") if found[word]) or "none"
+    if found.pragma is None:
+        return f"name; pragma {UNKNOWN}" if found.name else UNKNOWN
+    return " and ".join(word for word, there in (("name", found.name), ("pragma", found.pragma)) if there) or "none"
+
+
+def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
+    """Each kernel's name as people wrote it: without parameters, unless two kernels then had one name."""
+    brief = {name: function_name(name) for name in set(kernels)}
+    counts = Counter(brief.values())
+    return {name: text if counts[text] == 1 else demangled(name) for name, text in brief.items()}
 
 
 def spills(stores: int | None, loads: int | None) -> str:

@@ -18,9 +18,7 @@ import pytest
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
-from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.format import count
-from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
@@ -131,8 +129,10 @@ class LockRun:
             fails = False
         elif fails:
             notes.append("--kernel-update accepts what is there now")
-        summary = summary_of(changes_document(self.name, "what the tests compiled", changes, broken, notes))
-        self.said = render_terminal(summary, sys.__stdout__ or sys.stdout)
+        from tritonhook.report.results.snapshot import KernelChanges
+
+        result = KernelChanges.of(self.name, "what the tests compiled", changes, broken, notes)
+        self.said = render_terminal(result.summary(), sys.__stdout__ or sys.stdout)
         return fails
 
     def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:

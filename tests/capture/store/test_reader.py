@@ -324,17 +324,13 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
 
     from documents import in_terminal
 
-    from tritonhook.report.documents.captures import captures_document
-    from tritonhook.report.summaries.captures import captures_summary
+    from tritonhook.report.results.captures import Captures
 
-    document = captures_document(folder)
-    assert [kernel["kernel"] for kernel in document["kernels"]] == ["good"]
-    assert [(item["record"], "capture.json" in item["error"]) for item in document["damaged"]] == [
-        (bad, True),
-        (gone, True),
-    ]
+    found = Captures.of(folder)
+    assert [kernel.kernel for kernel in found.kernels] == ["good"]
+    assert [(one.record, "capture.json" in one.error) for one in found.damaged] == [(bad, True), (gone, True)]
     # its cubin is not a real one either: only the number of registers is missing
-    text = " ".join(in_terminal(captures_summary(document)).split())
+    text = " ".join(in_terminal(found.summary()).split())
     assert "good not known not known not known not known not known" in text
     assert "front end: Triton" in text and "stages: ttir ptx cubin" in text
     assert f"{bad}/capture.json: damaged: expected an object, got null" in text

@@ -11,8 +11,10 @@ import pytest
 from browser import Browser, chromium, why_none
 from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, large_diff, large_memory, replaced
 
+from tritonhook._util.schema import as_schema
 from tritonhook.report.kinds import page_of
 from tritonhook.report.render.html import render_html
+from tritonhook.report.results.code import Code
 
 pytestmark = [pytest.mark.machine, pytest.mark.skipif(why_none() is not None, reason=str(why_none()))]
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
@@ -173,12 +175,10 @@ def test_keys_alone_reach_changes_loops_ptx_and_source(show: Callable[..., Brows
 
 
 def test_control_fields_are_what_the_instruction_has(show: Callable[..., Browser]) -> None:
-    from tritonhook.report.documents.code import read_code
-
     document = diff_with_code()
     browser = show(document)
     browser.press("u")
-    code = read_code(document["code"]["a"]).sass.instructions
+    code = as_schema(document["code"]["a"], Code).sass().instructions
     found = browser.js(
         "const found = [...document.querySelectorAll('.cellv.a .ctl')];"
         "return found.map(c => [c.previousSibling.textContent, c.textContent])"

@@ -52,9 +52,9 @@ def run(options: Options) -> int:
     with working(f"assembling {kernel.entry} under three names with ptxas {toolchain.ptxas.version}"):
         comparison = compare_names(kernel.ptx, rename, toolchain, ptxas_options, kernel.entry)
         comparison = comparison.with_launches(kernel.dynamic_shared)
-    from tritonhook.report.documents.names import names_document
+    from tritonhook.report.results.names import Names
 
-    give(options.results, lambda full: names_document(comparison, toolchain.ptxas, ptxas_options, full))
+    give(options.results, lambda full: Names.of(comparison, toolchain.ptxas, ptxas_options, full))
     return _exit_code(comparison)
 
 

@@ -22,37 +22,38 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._inputs import full_document, place
+from tritonhook.cli._inputs import place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_out
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
 
 if TYPE_CHECKING:
+    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.captures import CapturedKernel, Captures
+    from tritonhook.report.results.file import FileKernel, GpuFile
+    from tritonhook.report.results.kernel import Resources
     from tritonhook.report.summary import Summary
 
-_Kernel = Mapping[str, Any]
 
-
-def _most(*fields: str) -> Callable[[_Kernel], tuple[bool, int]]:
+def _most(figures: Callable[[Resources], Sequence[int | None]]) -> Callable[[CapturedKernel], tuple[bool, int]]:
     """A sort key: the kernels with most first, those for which it is not known last."""
 
-    def key(kernel: _Kernel) -> tuple[bool, int]:
-        resources = kernel["resources"] or {}
-        values = [resources.get(field) for field in fields]
+    def key(kernel: CapturedKernel) -> tuple[bool, int]:
+        values = [None] if kernel.resources is None else figures(kernel.resources)
         known = [value for value in values if value is not None]
         return len(known) < len(values), -sum(known)
 
     return key
 
 
-_ORDERS: dict[str, Callable[[_Kernel], Any]] = {
-    "name": lambda kernel: str(kernel["kernel"]),
-    "regs": _most("registers"),
-    "spills": _most("spill_stores", "spill_loads"),
-    "stack": _most("stack"),
-    "shared": _most("shared"),
-    "instrs": _most("instructions"),
+_ORDERS: dict[str, Callable[[CapturedKernel], Any]] = {
+    "name": lambda kernel: kernel.kernel,
+    "regs": _most(lambda r: [r.registers]),
+    "spills": _most(lambda r: [r.spill_stores, r.spill_loads]),
+    "stack": _most(lambda r: [r.stack]),
+    "shared": _most(lambda r: [r.shared]),
+    "instrs": _most(lambda r: [r.instructions]),
 }
 
 
@@ -118,45 +119,43 @@ def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
 
 
 def _give_capture(options: Options, path: Path) -> None:
-    from tritonhook.report.documents.captures import capture_document
+    from tritonhook.report.results.capture import CapturedOne
 
     capture = read_capture(path)
 
-    def document(full: bool) -> dict[str, Any]:
-        return (full_document if full or options.sass else capture_document)(capture) | {"path": str(path)}
+    def captured(full: bool) -> CapturedOne:
+        return CapturedOne.of(capture, str(path), full or options.sass)
 
-    give(options.results, document, show=_with_code(options, lambda: [document(True)]))
+    give(options.results, captured, show=_with_code(options, lambda: [captured(True)]))
 
 
 def _give_file(options: Options, path: Path) -> None:
     from tritonhook.cli.show.gpu_file import read_gpu_file
-    from tritonhook.report.documents.file import file_document
+    from tritonhook.report.results.file import File
 
     file = read_gpu_file(path, options.file.entry, options.file.ptxas)
-
-    def document(full: bool) -> dict[str, Any]:
-        return file_document(file, full or options.sass)
-
-    give(options.results, document, show=_with_code(options, lambda: document(True)["kernels"]))
+    show = _with_code(options, lambda: File.of(file, True).kernels)
+    give(options.results, lambda full: File.of(file, full or options.sass), show=show)
 
 
 def _give_lock(options: Options, path: Path) -> None:
-    from tritonhook.report.documents.snapshot import lock_document
+    from tritonhook.report.results.snapshot import LockContent
 
-    document = lock_document(str(path), read_lock(path), locked_tests(path))
-    give(options.results, lambda full: document, show=lambda summary: show_summary(summary, options.wide))
+    lock = LockContent.of(str(path), read_lock(path), locked_tests(path))
+    give(options.results, lock, show=lambda summary: show_summary(summary, options.wide))
 
 
-def _with_code(options: Options, kernels: Callable[[], list[dict[str, Any]]]) -> Callable[[Summary], None]:
+def _with_code(
+    options: Options, kernels: Callable[[], Sequence[CapturedOne | FileKernel]]
+) -> Callable[[Summary], None]:
     """How to print a summary: with --sass, the code of the kernels follows."""
 
     def show(summary: Summary) -> None:
-        from tritonhook.report.documents.code import read_code
         from tritonhook.report.render.sass import LEGEND, render_sass
 
         show_summary(summary, options.wide)
         if options.sass:
-            listings = [render_sass(read_code(k["code"]), str(k["arch"])) for k in kernels() if "code" in k]
+            listings = [render_sass(k.code, k.arch) for k in kernels() if k.code]
             write_out("".join(f"\n{listing}" for listing in listings) + (f"\n{LEGEND}\n" if listings else ""))
 
     return show
@@ -166,25 +165,26 @@ def _with_code(options: Options, kernels: Callable[[], list[dict[str, Any]]]) ->
 
 
 def _give_folder(options: Options, path: Path) -> None:
+    from msgspec import structs
+
     from tritonhook.cli._inputs import outdated_note
-    from tritonhook.report.documents.captures import captures_document
+    from tritonhook.report.results.captures import Captures
     from tritonhook.snapshot.captured import outdated
 
     folder = CaptureFolder.open(path)
     if options.listed.rank is not None:
         folder = folder.of_rank(options.listed.rank)
-    document = captures_document(folder)
-    kernels = document["kernels"]
-    if options.listed.filter is not None:
-        kernels = _filtered(document, options.listed.filter)
-    if options.listed.sort is not None:
-        kernels = sorted(kernels, key=_ORDERS[options.listed.sort])
-    document |= {"kernels": kernels, "hidden": len(document["kernels"]) - len(kernels)}
+    captures = Captures.of(folder)
     with suppress(CaptureError):  # a damaged capture is named already
-        document["notes"] = [*document["notes"], *outdated_note(outdated(folder))]
+        captures = captures.with_notes(outdated_note(outdated(folder)))
+    kernels = captures.kernels
+    if options.listed.filter is not None:
+        kernels = _filtered(captures, options.listed.filter)
+    if options.listed.sort is not None:
+        kernels = tuple(sorted(kernels, key=_ORDERS[options.listed.sort]))
     give(
         options.results,
-        lambda full: document,
+        structs.replace(captures, kernels=kernels, hidden=len(captures.kernels) - len(kernels)),
         show=lambda summary: show_summary(_sorted(summary, options.listed.sort), options.wide),
     )
 
@@ -201,14 +201,12 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
     )
 
 
-def _filtered(document: Mapping[str, Any], wanted: str) -> list[_Kernel]:
+def _filtered(captures: Captures, wanted: str) -> tuple[CapturedKernel, ...]:
     """The kernels in whose row, with all its columns, the expression is found. Raises UsageError if it is none."""
-    from tritonhook.report.summaries.captures import captures_summary
-
     try:
         expression = re.compile(wanted, re.IGNORECASE)
     except re.error as error:
         raise UsageError(f"--filter {wanted}: not a regular expression: {error}") from None
-    rows = [row for table in captures_summary(document).tables for row in table.rows]
-    rows = [(*row, str(kernel["kernel"])) for row, kernel in zip(rows, document["kernels"], strict=True)]
-    return [k for k, row in zip(document["kernels"], rows, strict=True) if any(map(expression.search, row))]
+    rows = [row for table in captures.summary().tables for row in table.rows]
+    pairs = zip(captures.kernels, rows, strict=True)
+    return tuple(kernel for kernel, row in pairs if any(map(expression.search, (*row, kernel.kernel))))

@@ -12,11 +12,10 @@ from tritonhook.cli._inputs import no_kernels, read_bytes
 from tritonhook.cli._streams import Results, give
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, PtxError, UsageError
-from tritonhook.ptx.miscompiles import findings
+from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.levels import level_of
-from tritonhook.report.documents.known import KnownModule, known_document
 
 
 def give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> int:
@@ -26,9 +25,11 @@ def give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> i
     Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read. Raises CaptureError for a folder
     without kernels.
     """
+    from tritonhook.report.results.known import Known
+
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     modules = [module for target in targets for module in _modules(target, version)]
-    give(results, lambda full: known_document(" ".join(targets), modules))
+    give(results, Known.of(" ".join(targets), modules))
     if any(found.is_suspect or found.ptxas is None for module in modules for found in module.found):
         return 1
     return 2 if modules and all(module.unread is not None for module in modules) else 0

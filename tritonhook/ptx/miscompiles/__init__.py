@@ -73,6 +73,20 @@ class Finding:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class KnownModule:
+    """A module of PTX that was read. name: its file, or the id of its first kernel. target: such as "sm_90a".
+
+    unread: why it could not be read; None if it was.
+    """
+
+    name: str
+    target: str | None
+    ptxas: str | None
+    found: Sequence[Finding] = ()
+    unread: str | None = None
+
+
 def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding, ...]:
     """Every place in the text of a module, for this version of ptxas at this level. Raises PtxError if it is no PTX."""
     return _findings(text, ptxas, level, MISCOMPILATIONS)

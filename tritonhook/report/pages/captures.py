@@ -3,80 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tritonhook.report.documents.code import read_code
+from msgspec import to_builtins
+
 from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
-from tritonhook.report.summaries.autotuning import configuration, tunings
-from tritonhook.report.summaries.captures import (
-    RESOURCES,
-    capture_summary,
-    captures_summary,
-    front_end,
-    names_of,
-    options_table,
-    resource,
-    resources_of,
-    stages,
-)
 from tritonhook.report.summary import Figure, Page, Table
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.captures import CapturedKernel, Captures
 
 _WHY_NO_CODE = (
     "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
     "the capture's folder."
 )
+_DETAILS = ("record", "kernel", "hash", "ptxas", "options", "rewritten_from", "note", "resources")
 
 
-def captures_page(document: Mapping[str, Any]) -> Page:
-    """The document must fit its schema (report/schema)."""
-    kernels = document["kernels"]
-    sizes = [resources_of(k) for k in kernels]
-    tuned = tunings(document)
-    names = names_of(kernels)
-    largest = max((r.get("code_bytes") or 0 for r in sizes), default=0) or 1
+def captures_page(captures: Captures) -> Page:
+    names, tuned, figures = captures.names(), captures.outcomes(), captures.figures
+    largest = max((_size(kernel) for kernel in captures.kernels), default=0) or 1
     rows = [
         {
-            "id": str(k["id"]),
-            "kernel": names[k["kernel"]],
-            "arch": str(k["arch"]),
-            "ptxas": number(k["ptxas"]["version"]),
-            "configuration": short(configuration(k["options"]), 160),
-            "resources": [(resource(k, name), _sort_key(r, name)) for name in RESOURCES.values()],
-            "share": 100 * (r.get("code_bytes") or 0) / largest,
-            "stages": stages(k),
-            "seen": len(k["seen"]),
-            "hits": sum(bool(s["cache_hit"]) for s in k["seen"]),
-            "tuning": tuned.get(k["record"], ""),
-            "renamed": k["rewritten_from"],
-            "details": _details(k),
+            "id": kernel.id,
+            "kernel": names[kernel.kernel],
+            "arch": kernel.arch,
+            "ptxas": number(kernel.ptxas.version),
+            "configuration": short(kernel.configuration, 160),
+            "resources": [(cell(kernel), _sort_key(kernel, name)) for name, cell in figures.items()],
+            "share": 100 * _size(kernel) / largest,
+            "stages": kernel.kept,
+            "seen": len(kernel.seen),
+            "hits": kernel.hits,
+            "tuning": tuned.get(kernel.record, ""),
+            "renamed": kernel.rewritten_from,
+            "details": _details(kernel),
         }
-        for k, r in zip(kernels, sizes, strict=True)
+        for kernel in captures.kernels
     ]
     parts = {
-        "figures": _figures(document),
+        "figures": _figures(captures),
         "rows": rows,
-        "resources": list(RESOURCES),
+        "resources": list(figures),
         "with_tunings": bool(tuned),
-        "processes": [_process(p) for p in document["processes"]],
-        "crashes": list(map(str, document["crashes"])),
-        "damaged": [(str(d["record"]), str(d["error"])) for d in document["damaged"]],
+        "processes": [_process(process) for process in captures.processes],
+        "crashes": captures.crashes,
+        "damaged": [(one.record, one.error) for one in captures.damaged],
     }
-    return Page(captures_summary(document), "captures", parts)
+    return Page(captures.summary(), "captures", parts)
 
 
-def _sort_key(resources: Mapping[str, Any], name: str) -> int | None:
+def _size(kernel: CapturedKernel) -> int:
+    return kernel.resources.code_bytes if kernel.resources else 0
+
+
+def _sort_key(kernel: CapturedKernel, heading: str) -> int | None:
     """What a column is sorted by; None: what its cells show."""
-    return resources.get("spill_stores") if name == "spills" else None
+    return kernel.resources.spill_stores if kernel.resources and heading == "spills" else None
 
 
-def _figures(document: Mapping[str, Any]) -> list[Figure]:
-    kernels = document["kernels"]
-    archs = Counter(str(k["arch"]) for k in kernels)
-    versions = Counter(number(k["ptxas"]["version"]) for k in kernels)
-    hits = sum(bool(k["seen"]) and all(s["cache_hit"] for s in k["seen"]) for k in kernels)
-    front = Counter(map(front_end, kernels))
+def _figures(captures: Captures) -> list[Figure]:
+    kernels = captures.kernels
+    archs = Counter(kernel.arch for kernel in kernels)
+    versions = Counter(number(kernel.ptxas.version) for kernel in kernels)
+    hits = sum(0 < len(kernel.seen) == kernel.hits for kernel in kernels)
+    front = Counter(kernel.front_end for kernel in kernels)
     return [
         Figure("kernels", number(len(kernels)), ", ".join(f"{n:,} {name}" for name, n in front.most_common(3))),
         Figure(
@@ -88,18 +82,13 @@ def _figures(document: Mapping[str, Any]) -> list[Figure]:
             "ptxas", ", ".join(list(versions)[:2]) or "none", f"{len(versions)} versions" if len(versions) > 2 else ""
         ),
         Figure("from cache only", number(hits), "compiled by another process or earlier"),
-        Figure("crashes", number(len(document["crashes"])), "of ptxas, kept with its input"),
+        Figure("crashes", number(len(captures.crashes)), "of ptxas, kept with its input"),
     ]
 
 
-def _details(kernel: Mapping[str, Any]) -> list[tuple[str, str]]:
-    shown = {
-        k: v
-        for k, v in kernel.items()
-        if k in ("record", "hash", "ptxas", "options", "rewritten_from", "note", "resources", "kernel")
-        and v is not None
-    }
-    return [(name, short(value, 400)) for name, value in flat(shown)]
+def _details(kernel: CapturedKernel) -> list[tuple[str, str]]:
+    given = to_builtins(kernel)
+    return [(name, short(text, 400)) for name, text in flat({k: given[k] for k in _DETAILS if given[k] is not None})]
 
 
 def _process(process: Mapping[str, Any]) -> dict[str, str]:
@@ -111,27 +100,21 @@ def _process(process: Mapping[str, Any]) -> dict[str, str]:
 # --- one capture ---------------------------------------------------------------------------------
 
 
-def capture_page(document: Mapping[str, Any]) -> Page:
-    """One capture. Where the document has `artifacts` (texts by stage) and `code`, they become listings."""
-    listings = []
-    code = document.get("code")
-    if code is not None:
-        listings.append({"id": "sass", "title": "SASS", "kind": "sass", **single_listing(read_code(code))})
-    for stage, text in (document.get("artifacts") or {}).items():
-        listings.append(
-            {
-                "id": str(stage),
-                "title": str(stage).upper() if stage == "ptx" else str(stage),
-                "kind": "text",
-                **text_listing(str(text)),
-            }
-        )
-    why = None if listings else _WHY_NO_CODE
-    summary = capture_summary(document)
+def capture_page(capture: CapturedOne) -> Page:
+    """One capture. Its machine code and the texts of its stages become listings, where the result has them."""
+    summary, listings = capture.summary(), list(_listings(capture))
+    metadata = tuple((name, short(text, 300)) for name, text in flat(capture.metadata))
     parts = {
-        "options": options_table(document),
-        "metadata": Table("Metadata", ("", ""), tuple((k, short(v, 300)) for k, v in flat(document["metadata"])), 2),
+        "options": capture.options_table(),
+        "metadata": Table("Metadata", ("", ""), metadata, 2),
         "resources": summary.tables[0],
-        "why_no_code": why,
+        "why_no_code": None if listings else _WHY_NO_CODE,
     }
     return Page(summary, "capture", parts, {"listings": listings} if listings else None)
+
+
+def _listings(capture: CapturedOne) -> Iterator[dict[str, Any]]:
+    if capture.code:
+        yield {"id": "sass", "title": "SASS", "kind": "sass", **single_listing(capture.code)}
+    for stage, text in (capture.artifacts or {}).items():
+        yield {"id": stage, "title": "PTX" if stage == "ptx" else stage, "kind": "text", **text_listing(text)}

@@ -1,94 +1,90 @@
-"""Pages of a diff, of one kernel under two names, and of the demo: bars of the files, loops, and the code."""
+"""The page of a diff: bars of the files, loops, and the code."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts
-from tritonhook.report.documents.code import read_code
 from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
-from tritonhook.report.summaries.demo import demo_summary
-from tritonhook.report.summaries.diff import changed_opcodes, diff_summary, resource_rows, scheduler_rows
-from tritonhook.report.summaries.names import names_summary
-from tritonhook.report.summaries.published import published_summary
 from tritonhook.report.summary import Figure, Page
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.diff import CodePair, Diff, Loop, LoopPair, Resource, Side
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."
 
 
-def diff_page(document: Mapping[str, Any]) -> Page:
-    """The document must fit its schema (report/schema)."""
-    summary = diff_summary(document)
-    code = document.get("code")
-    return Page(
-        summary,
-        "diff",
-        {
-            "sides": [_side(document, name) for name in ("a", "b")],
-            "figures": _figures(document),
-            "resources": resource_rows(document),
-            "layout": _layout(document),
-            "loops": _loops(document),
-            "opcodes": _opcodes(document),
-            "scheduler": scheduler_rows(document),
-            "class_names": CLASSES,
-            "categories": CATEGORIES,
-            "why_no_code": None if code else _WHY_NO_CODE,
-        },
-        _listings(document) if code else None,
-    )
+def diff_page(diff: Diff) -> Page:
+    parts = {
+        "sides": [_side("a", diff.a), _side("b", diff.b)],
+        "figures": _figures(diff),
+        "resources": [_resource(resource) for resource in diff.resources],
+        "layout": _layout(diff.a, diff.b),
+        "loops": _loops(diff.sass.loops),
+        "opcodes": _opcodes(diff.changed_opcodes()),
+        "scheduler": diff.scheduler_rows(),
+        "class_names": CLASSES,
+        "categories": CATEGORIES,
+        "why_no_code": None if diff.code else _WHY_NO_CODE,
+    }
+    data = {"listings": list(_listings(diff.code, diff.sass.loops))} if diff.code else None
+    return Page(diff.summary(), "diff", parts, data)
 
 
-def _side(document: Mapping[str, Any], name: str) -> dict[str, str]:
-    side = document[name]
+def _side(name: str, side: Side) -> dict[str, str]:
     return {
         "name": name,
-        "kernel": str(side["name"]),
-        "control": "" if side["kernel"] == side["name"] else str(side["kernel"]),
-        "arch": str(side["arch"]),
-        "ptxas": number(side.get("ptxas")),
-        "file": f"{number(side['file_bytes'])} bytes",
-        "sha256": str(side["sha256"]),
+        "kernel": side.name,
+        "control": side.control,
+        "arch": side.arch,
+        "ptxas": number(side.ptxas),
+        "file": side.size,
+        "sha256": side.sha256,
     }
 
 
-def _figures(document: Mapping[str, Any]) -> list[Figure]:
+def _resource(one: Resource) -> dict[str, Any]:
+    change, words, tone = one.judgement
+    sides = {"a": number(one.a), "b": number(one.b)}
+    return {"field": one.label, "unit": one.unit, **sides, "change": change, "words": words, "tone": tone}
+
+
+def _figures(diff: Diff) -> list[Figure]:
     """The numbers in large type."""
-    s = document["sass"]
-    a, b = s["instructions"]["a"], s["instructions"]["b"]
-    sizes = document["a"]["file_bytes"], document["b"]["file_bytes"]
-    registers = next(((r["a"], r["b"]) for r in document["resources"] if r["field"] == "registers"), (None, None))
-    stalls = s["stall_cycles"]
+    s, sizes = diff.sass, (diff.a.file_bytes, diff.b.file_bytes)
+    a, b = s.instructions.a, s.instructions.b
+    registers = next(((r.a, r.b) for r in diff.resources if r.field == "registers"), (None, None))
+    stalls = percent_of(s.stall_cycles.a, s.stall_cycles.b) or "not known"
     return [
         Figure("instructions", both(a, b), percent_of(a, b) if a != b else "same number"),
         Figure("registers", both(*registers), _difference(*registers)),
-        Figure("moved", number(s["moved"]), f"{number(s['in_place'])} in place"),
-        Figure("only on one side", f"{s['removed']:,} / {s['added']:,}", "only in a / only in b"),
-        Figure(
-            "control fields changed",
-            number(s["control_changed"]),
-            f"stall cycles {percent_of(stalls['a'], stalls['b']) or 'not known'}, static",
-        ),
+        Figure("moved", number(s.moved), f"{number(s.in_place)} in place"),
+        Figure("only on one side", f"{s.removed:,} / {s.added:,}", "only in a / only in b"),
+        Figure("control fields changed", number(s.control_changed), f"stall cycles {stalls}, static"),
         Figure("file", f"{size(sizes[0])} → {size(sizes[1])}", percent_of(*sizes)),
     ]
 
 
-def _difference(a: int | None, b: int | None) -> str:
-    return "" if a is None or b is None else "same" if a == b else signed(b - a)
+def _difference(a: object, b: object) -> str:
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return ""
+    return "same" if a == b else signed(b - a)
 
 
-def _layout(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Both files as bars on one scale, with each byte in one part. None if the document has no layout."""
-    layouts = {side: document[side].get("layout") for side in ("a", "b")}
-    if None in layouts.values():
+def _layout(a_side: Side, b_side: Side) -> dict[str, Any] | None:
+    """Both files as bars on one scale, with each byte in one part. None if a side has no layout."""
+    if a_side.layout is UNSET or b_side.layout is UNSET:
         return None
-    longest = max(document[side]["file_bytes"] for side in layouts) or 1
+    longest = max(a_side.file_bytes, b_side.file_bytes) or 1
+    layouts = {"a": a_side.layout, "b": b_side.layout}
     sums = {side: _sizes(layout) for side, layout in layouts.items()}
     a, b = sums.values()
     totals = [sum(sizes.values()) for sizes in (a, b)]
@@ -138,38 +134,43 @@ def _part(label: str, start: int, end: int, longest: int) -> dict[str, Any]:
     }
 
 
-def _loops(document: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = document["sass"]["loops"]
-    longest = max((pair[s]["instructions"] for pair in pairs for s in ("a", "b") if pair[s]), default=1) or 1
-    shown = []
-    for index, pair in enumerate(pairs[:_MOST_LOOPS]):
-        sides = {name: None if pair[name] is None else _loop(pair[name], longest) for name in ("a", "b")}
-        shown.append({"number": index + 1, **sides, "opcodes": _opcode_changes(pair)})
+def _loops(pairs: Sequence[LoopPair]) -> dict[str, Any]:
+    longest = max((loop.instructions for pair in pairs for loop in pair.sides if loop), default=1) or 1
+    shown = [
+        {
+            "number": number,
+            "a": _loop(pair.a, longest),
+            "b": _loop(pair.b, longest),
+            "opcodes": _opcode_changes(pair),
+        }
+        for number, pair in enumerate(pairs[:_MOST_LOOPS], start=1)
+    ]
     return {"shown": shown, "more": max(0, len(pairs) - _MOST_LOOPS)}
 
 
-def _loop(loop: Mapping[str, Any], longest: int) -> dict[str, Any]:
-    counts = class_counts(loop["opcodes"])
+def _loop(loop: Loop | None, longest: int) -> dict[str, Any] | None:
+    if loop is None:
+        return None
+    counts = class_counts(loop.opcodes)
     bars, x = [], 0.0
     for index, name in enumerate(CLASSES):
         width = 100 * counts[name] / longest
         if width:
             bars.append({"x": x, "width": width, "class": index, "label": f"{name}: {counts[name]:,}"})
         x += width
-    return {**loop, "bars": bars, "offset": f"0x{loop['offset']:04x}"}
+    return {**asdict(loop), "bars": bars, "offset": f"0x{loop.offset:04x}"}
 
 
-def _opcode_changes(pair: Mapping[str, Any], most: int = 8) -> list[str]:
-    a, b = (pair[name]["opcodes"] if pair[name] else {} for name in ("a", "b"))
+def _opcode_changes(pair: LoopPair, most: int = 8) -> list[str]:
+    a, b = (loop.opcodes if loop else {} for loop in pair.sides)
     changed = [(name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b} if a.get(name, 0) != b.get(name, 0)]
     changed.sort(key=lambda item: (-abs(item[2] - item[1]), item[0]))
     rest = [f"and {len(changed) - most} more"] if len(changed) > most else []
     return [f"{name} {x:,} → {y:,}" for name, x, y in changed[:most]] + rest
 
 
-def _opcodes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _opcodes(changed: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
     """Opcodes whose count differs, with the width of a bar."""
-    changed = changed_opcodes(document)
     largest = max((abs(b - a) for _, a, b in changed), default=1)
     return [
         {
@@ -184,31 +185,8 @@ def _opcodes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _listings(document: Mapping[str, Any]) -> dict[str, Any]:
-    a, b = (read_code(document["code"][side]) for side in ("a", "b"))
-    listings = [{"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, document["sass"]["loops"])}]
+def _listings(code: CodePair, loops: Sequence[LoopPair]) -> Iterator[dict[str, Any]]:
+    a, b = code.a, code.b
+    yield {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, loops)}
     if a.ptx is not None and b.ptx is not None:
-        names = (a.sass.kernel, b.sass.kernel)
-        listings.append({"id": "ptx", "title": "PTX", "kind": "text", **text_listing(a.ptx, b.ptx, names)})
-    return {"listings": listings}
-
-
-# --- one kernel under two names ------------------------------------------------------------------
-
-
-def names_page(document: Mapping[str, Any]) -> Page:
-    """`tritonhook ab FILE`: the diff of the two names of equal length, with the three builds beside it."""
-    summary = names_summary(document)
-    diff = document["diff"]
-    if diff is None:
-        return Page(summary)
-    inner = diff_page(diff)
-    return Page(summary, "diff", {**inner.parts, "extra": summary.tables[:1]}, inner.data)
-
-
-def demo_page(document: Mapping[str, Any]) -> Page:
-    """`tritonhook demo`: the first kernel's page, with the published table above it."""
-    inner = names_page(next(iter(document["comparisons"].values())))
-    tables = published_summary(document["table"]).tables
-    parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
-    return replace(inner, summary=demo_summary(document), parts=parts)
+        yield {"id": "ptx", "title": "PTX", "kind": "text", **text_listing(a.ptx, b.ptx, (a.kernel, b.kernel))}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.opcode_classes import CLASSES, opcode_class
 from tritonhook.cubin.sass import Sass
-from tritonhook.report.documents.code import CodeListing
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.code import Code
+    from tritonhook.report.results.diff import Loop, LoopPair
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
@@ -17,36 +20,38 @@ _BEYOND = -1  # None, in the flat arrays of the script
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 
 
-def sass_listing(a: CodeListing, b: CodeListing, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Two kernels side by side. loops: the pairs of a diff's document; folds are named after them."""
-    alignment = align(a.sass, b.sass)
-    left = _loop_numbers(a.sass, [pair.get("a") for pair in loops])
-    right = _loop_numbers(b.sass, [pair.get("b") for pair in loops])
+def sass_listing(a: Code, b: Code, loops: Sequence[LoopPair]) -> dict[str, Any]:
+    """Two kernels side by side. loops: the pairs of their diff; folds are named after them."""
+    a_sass, b_sass = a.sass(), b.sass()
+    alignment = align(a_sass, b_sass)
+    left = _loop_numbers(a_sass, [pair.a for pair in loops])
+    right = _loop_numbers(b_sass, [pair.b for pair in loops])
     numbers = [_of_pair(row, left, right) for row in alignment.rows]
-    changed = [_differs(row, a.sass, b.sass) for row in alignment.rows]
+    changed = [_differs(row, a_sass, b_sass) for row in alignment.rows]
     return {
         "sides": [_side(a), _side(b)],
-        "classes": _classes(a.sass, b.sass),
+        "classes": _classes(a_sass, b_sass),
         "class_names": list(CLASSES),
         "rows": _flat(alignment.rows),
         "moved": [value for pair in sorted(alignment.moved_to.items()) for value in pair],
-        "folds": list(_folds(alignment.rows, numbers, changed, loops)),
+        "folds": list(_folds(alignment.rows, numbers, changed, [_places(pair) for pair in loops])),
     }
 
 
-def single_listing(code: CodeListing) -> dict[str, Any]:
+def single_listing(code: Code) -> dict[str, Any]:
     """One kernel. Its loops can be folded."""
-    starts = {i: n for n, loop in enumerate(code.sass.innermost_loops) for i in loop.instructions}
-    rows = [Pair(i, None, True) for i in range(len(code.sass.instructions))]
+    sass = code.sass()
+    starts = {i: n for n, loop in enumerate(sass.innermost_loops) for i in loop.instructions}
+    rows = [Pair(i, None, True) for i in range(len(sass.instructions))]
     numbers = [starts.get(i) for i in range(len(rows))]
-    loops = [{"a": {"offset": code.sass.instructions[x.instructions[0]].offset}} for x in code.sass.innermost_loops]
+    places = [f"a 0x{sass.instructions[loop.instructions[0]].offset:04x}" for loop in sass.innermost_loops]
     return {
         "sides": [_side(code)],
-        "classes": _classes(code.sass),
+        "classes": _classes(sass),
         "class_names": list(CLASSES),
         "rows": _flat(rows),
         "moved": [],
-        "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), loops) if fold[2] == "loop"],
+        "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), places) if fold[2] == "loop"],
     }
 
 
@@ -76,25 +81,20 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
     }
 
 
-def _side(code: CodeListing) -> dict[str, Any]:
+def _side(code: Code) -> dict[str, Any]:
     """A row for each instruction: text, control bits, file, line, PTX line."""
-    rows = zip(code.sass.instructions, code.lines.source, code.lines.ptx, strict=True)
     return {
-        "files": list(code.lines.files),
+        "files": code.files,
         "code": [
             [
-                f"{i.predicate} {i.opcode} {_spaced(i.operands)}".strip(),
-                i.control,
-                *(at if at is not None else (_BEYOND, 0)),
-                line or 0,
+                f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip(),
+                row.control,
+                *(row.source or (_BEYOND, 0)),
+                row.ptx or 0,
             ]
-            for i, at, line in rows
+            for row in code.instructions
         ],
     }
-
-
-def _spaced(operands: str) -> str:
-    return operands.replace(",", ", ")
 
 
 def _classes(*sides: Sass) -> dict[str, int]:
@@ -111,9 +111,9 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
     ]
 
 
-def _loop_numbers(sass: Sass, summaries: Sequence[Mapping[str, Any] | None]) -> dict[int, int]:
+def _loop_numbers(sass: Sass, loops: Sequence[Loop | None]) -> dict[int, int]:
     """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
-    by_offset = {s["offset"]: number for number, s in enumerate(summaries) if s is not None}
+    by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     found = {}
     for loop in sass.innermost_loops:
         number = by_offset.get(sass.instructions[sass.blocks[loop.header].first].offset)
@@ -134,15 +134,15 @@ def _differs(row: Pair, a: Sass, b: Sass) -> bool:
 
 
 def _folds(
-    rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], loops: Sequence[Mapping[str, Any]]
+    rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], places: Sequence[str]
 ) -> Iterator[Segment]:
-    """What can be folded: the rows of a loop, and between loops the rows that are equal."""
+    """What can be folded: the rows of a loop, and between loops the rows that are equal. places: of the loops."""
     unequal = [not row.in_place for row in rows]
     for first, end, number in _runs(numbers, lambda value: value):
         if number is None:
             yield from _equal_folds(first, end, changed)
         elif end - first >= _SHORTEST_FOLD:
-            yield first, end, "loop", _loop_title(number, loops[number]), sum(unequal[first:end])
+            yield first, end, "loop", f"loop {number + 1} · {places[number]}", sum(unequal[first:end])
 
 
 def _equal_folds(first: int, end: int, changed: Sequence[bool]) -> Iterator[Segment]:
@@ -161,6 +161,6 @@ def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[in
             start = index
 
 
-def _loop_title(number: int, pair: Mapping[str, Any]) -> str:
-    offsets = [f"{side} 0x{pair[side]['offset']:04x}" for side in ("a", "b") if pair.get(side)]
-    return f"loop {number + 1} · {', '.join(offsets)}"
+def _places(pair: LoopPair) -> str:
+    """Where a loop is on each side that has it."""
+    return ", ".join(f"{side} 0x{loop.offset:04x}" for side, loop in (("a", pair.a), ("b", pair.b)) if loop)

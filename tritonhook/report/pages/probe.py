@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonhook._util.versions import version_key
-from tritonhook.report.documents.code import read_code
 from tritonhook.report.format import number
 from tritonhook.report.pages.listing import sass_listing
 from tritonhook.report.results.cells import MEANINGS, SIGNS, Shown, differences, gravest, names_tables
@@ -88,10 +87,7 @@ def _compact(cell: Shown) -> list[Any]:
 
 
 def _listing(code: CellCode) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    a, b = (read_code(to_builtins(side)) for side in (code.a, code.b))
-    return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, to_builtins(code.loops))}
+    return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(code.a, code.b, code.loops)}
 
 
 def _figures(cells: Sequence[Shown]) -> list[Figure]:

@@ -6,14 +6,10 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from tritonhook.cubin.sass import Sass
 from tritonhook.errors import TritonHookError
-from tritonhook.ptx.module import Ptx
-from tritonhook.report.documents.any import document_of
 from tritonhook.report.format import short, visible
-from tritonhook.report.kinds import summary_of
-from tritonhook.report.summaries.code import ptx_summary, sass_summary
 from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.values import summary_of
 
 # Readable on white and on black: the notebook's theme is not known here.
 _COLOURS = {
@@ -29,12 +25,8 @@ _MOST_ROWS = 30
 def fragment(value: Any) -> str | None:
     """The HTML of a result. None for other values: the notebook shows their repr."""
     try:
-        if isinstance(value, Ptx):
-            return render_fragment(ptx_summary(value))
-        if isinstance(value, Sass):
-            return render_fragment(sass_summary(value))
-        document = document_of(value)
-        return None if document is None else render_fragment(summary_of(document))
+        summary = summary_of(value)
+        return None if summary is None else render_fragment(summary)
     except TritonHookError as error:
         return f"<p>{escape(str(error))}</p>"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tritonhook._util.demangle import function_name
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.report.documents.code import CodeListing
 from tritonhook.report.format import number, visible
+from tritonhook.report.results.code import Code
 
 _NO_BARRIER = 7
 LEGEND = """\
@@ -15,23 +15,23 @@ Control field: barriers waited for; read and write barrier
 set; yield bit; stall cycles. One | for each loop around."""
 
 
-def render_sass(code: CodeListing, arch: str) -> str:
+def render_sass(code: Code, arch: str) -> str:
     """The listing of one kernel, ending with a line break."""
     return "".join(f"{line}\n" for line in _lines(code, arch))
 
 
-def _lines(code: CodeListing, arch: str) -> Iterator[str]:
-    sass = code.sass
+def _lines(code: Code, arch: str) -> Iterator[str]:
+    sass = code.sass()
     instructions = sass.instructions
     yield visible(f"{function_name(sass.kernel)}: {arch}, {number(len(instructions))} instructions")
     depths = _depths(sass)
     deepest = max(depths, default=0)
     digits = max(4, len(f"{instructions[-1].offset:x}")) if instructions else 4
     shown = None
-    for instruction, depth, at in zip(instructions, depths, code.lines.source, strict=True):
-        if at is not None and at != shown:
-            yield visible(f"{'':{digits}}  // {code.lines.files[at[0]]}:{at[1]}")
-            shown = at
+    for instruction, depth, row in zip(instructions, depths, code.instructions, strict=True):
+        if row.source is not None and row.source != shown:
+            yield visible(f"{'':{digits}}  // {code.files[row.source[0]]}:{row.source[1]}")
+            shown = row.source
         loop = f"{'|' * depth:{deepest}} " if deepest else ""
         guard = f"{instruction.predicate} " if instruction.predicate else ""
         text = f"{guard}{instruction.opcode} {', '.join(instruction.operands.split(','))}".rstrip()

@@ -9,14 +9,12 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
-from tritonhook._util.schema import Count, Fields, Version, Whole, as_schema
+from tritonhook._util.schema import Count, Fields, Version, Whole
 from tritonhook._util.versions import version_key
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.lab.minimise import Trigger
 from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
 from tritonhook.lab.name_templates import PRAGMA
-from tritonhook.report.documents.code import diff_code
-from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.cells import (
@@ -32,7 +30,8 @@ from tritonhook.report.results.cells import (
     sweep_summary,
     telling_options,
 )
-from tritonhook.report.schema.code import Code, LoopPair
+from tritonhook.report.results.code import Code
+from tritonhook.report.results.diff import LoopPair, SassChanges
 from tritonhook.report.summary import Page, Summary, Table, Tone
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
@@ -62,7 +61,7 @@ class CellCode(Fields):
 
     @classmethod
     def of(cls, diff: CubinDiff) -> CellCode:
-        return as_schema({**diff_code(diff), "loops": diff_document(diff)["sass"]["loops"]}, cls)
+        return cls(Code.of(diff.a, diff.a_sass), Code.of(diff.b, diff.b_sass), SassChanges.of(diff).loops)
 
 
 def code_key(cell: Cell) -> str | None:

@@ -1,17 +1,87 @@
-"""What the summary of a capture folder, and of one capture, says."""
+"""Captures as a result: what is read of a folder, how often, and what the summaries say."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from documents import golden, large_captures
+import pytest
+from documents import golden, large_captures, summary_of
+from stored_kernels import KERNELS, MODULE, keep_module
+from work import is_linear
 
-from tritonhook.report.summaries.captures import capture_summary, captures_summary
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder, by_module
+from tritonhook.cubin.image import Cubin
+from tritonhook.report.results.captures import Captures
 from tritonhook.report.summary import Tone
 
 
+@pytest.mark.parametrize("linked, reads", [(True, 1), (False, 3)])
+def test_the_files_of_a_module_are_read_once(tmp_path: Path, monkeypatch: Any, linked: bool, reads: int) -> None:
+    (tmp_path / "cache").mkdir()
+    folder = keep_module(tmp_path / "out", tmp_path / "cache", linked)
+    read: list[str] = []
+    files = type(folder.capture(folder.records[0]).artifacts)
+    get = files.__getitem__
+    monkeypatch.setattr(files, "__getitem__", lambda self, stage: (read.append(stage.value), get(self, stage))[1])
+    found = Captures.of(folder)
+    assert sorted(read) == ["cubin"] * reads + ["ptx"] * reads
+    cubin = Cubin.from_bytes(MODULE)
+    assert {k.kernel: k.resources and k.resources.code_bytes for k in found.kernels} == {
+        kernel: len(cubin.text(kernel)) for kernel in KERNELS
+    }
+    assert found.notes == ()
+
+
+def test_work_grows_as_the_number_of_kernels(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def listed(count: int) -> Callable[[], object]:
+        kernels = [f"k{number}" for number in range(count)]
+        folder = keep_module(tmp_path / str(time.monotonic_ns()), tmp_path / "cache", kernels=kernels)
+        return lambda: Captures.of(folder).summary()
+
+    assert is_linear(listed)
+
+
+def test_a_record_is_read_once(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "cache").mkdir()
+    folder = keep_module(tmp_path / "out", tmp_path / "cache")
+    read: list[str] = []
+    capture = CaptureFolder.capture
+    monkeypatch.setattr(CaptureFolder, "capture", lambda self, name: (read.append(name), capture(self, name))[1])
+    Captures.of(folder)
+    assert sorted(read) == sorted(folder.records)
+
+
+def test_a_module_that_cannot_be_read_gives_one_note(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    folder = keep_module(tmp_path / "out", tmp_path / "cache", image=MODULE[:500])
+    found = Captures.of(folder)
+    assert [kernel.resources for kernel in found.kernels] == [None] * 3
+    (note,) = found.notes or ()
+    assert all(record in note for record in folder.records) and "truncated" in note
+
+
+def test_captures_without_files_are_modules_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    folder = keep_module(tmp_path / "out", tmp_path / "cache")
+    captures = {record: c for record, c in folder.captures().items() if isinstance(c, Capture)}
+    assert [len(module) for module in by_module(captures)] == [3]
+    for record in folder.records[:2]:
+        for path in (tmp_path / "out" / "kernels" / record).glob("*.cubin"):
+            path.unlink()
+    assert [len(module) for module in by_module(captures)] == [1, 1, 1]
+
+
+# --- what the summaries say ---------------------------------------------------------------------
+
+
 def rows(document: dict[str, Any]) -> list[dict[str, str]]:
-    (table,) = captures_summary(document).tables
+    (table,) = summary_of(document).tables
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -38,7 +108,7 @@ def test_what_is_not_known_is_never_shown_as_none() -> None:
         ["-"] * 4,
         ["not known"] * 4,
     ]
-    one = dict(capture_summary(golden("capture") | {"resources": array["resources"]}).tables[0].rows)
+    one = dict(summary_of(golden("capture") | {"resources": array["resources"]}).tables[0].rows)
     assert (one["spill stores"], one["spill loads"]) == ("not known", "not known")
     assert one["local memory"].startswith("8 bytes stored, 0 loaded: spills, or")
 
@@ -46,7 +116,7 @@ def test_what_is_not_known_is_never_shown_as_none() -> None:
 def test_what_all_kernels_share_is_a_fact_and_no_column() -> None:
     document = large_captures(2)
     shared = "target: sm_90a; ptxas: 12.8.93; front end: Triton; stages: ttir ttgir llir ptx cubin"
-    assert captures_summary(document).facts == (shared,)
+    assert summary_of(document).facts == (shared,)
     assert not {"target", "ptxas", "front end", "stages"} & set(rows(document)[0])
     document["kernels"][0]["metadata"] = {"front_end": "nvcc"}
     document["kernels"][0]["stages"] = ["cubin"]
@@ -62,7 +132,9 @@ def test_renames_tunings_and_ranks_have_columns_where_there_are_some() -> None:
         kernel["seen"] = [{"process": "p", "rank": rank, "cache_hit": rank == "10"} for rank in ("10", "2", "-")]
     document["kernels"][0]["rewritten_from"] = "own_name"
     records = [kernel["record"] for kernel in document["kernels"]]
-    document["tunings"] = [{"winner": records[0], "among": records[:2]}, {"winner": records[1], "among": records[:2]}]
+    document["tunings"] = [
+        {"winner": record, "among": records[:2], "by": "triton.autotune", "process": "p"} for record in records[:2]
+    ]
     first, middle, last = rows(document)
     assert first["renamed from"] == "own_name" and last["renamed from"] == ""
     assert (middle["differs in"], middle["configuration"]) == ("warps=8", "8 warps, BLOCK=128")
@@ -112,7 +184,7 @@ def test_what_went_wrong_is_told_record_by_record() -> None:
         "crashes": ["out/crashes/k-02"],
         "torn_lines": 2,
     }
-    summary = captures_summary(document)
+    summary = summary_of(document)
     assert summary.tone is Tone.BAD
     assert {"ptxas failed 1 time", "1 record cannot be read"} <= set(summary.facts)
     assert summary.notes[0] == "k-01: no capture.json"
@@ -127,7 +199,7 @@ def test_one_capture_shows_its_source_ptxas_options_and_files() -> None:
         "note": "a note",
         "rewritten_from": "own_name",
     }
-    summary = capture_summary(document)
+    summary = summary_of(document)
     kernel, options = (dict(table.rows) for table in summary.tables)
     assert (kernel["front end"], kernel["function"], kernel["function at"]) == ("torch.compile", "f", "a.py:3")
     assert (kernel["hash"], kernel["files"]) == (document["hash"], "out/kernels/k-01")

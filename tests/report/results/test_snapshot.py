@@ -1,12 +1,11 @@
-"""The summary of kernels before and after: what it says of kernels whose code changed and whose figures did not."""
+"""Kernels before and after as a result: what it says of kernels whose code changed and whose figures did not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tests.snapshot.test_changes import facts
-from tritonhook.report.documents.snapshot import changes_document
-from tritonhook.report.summaries.snapshot import changes_summary
+from tritonhook.report.results.snapshot import KernelChanges
 from tritonhook.snapshot.changes import compare
 
 EQUAL = "1 kernel with other code, but equal figures"
@@ -15,7 +14,7 @@ EQUAL = "1 kernel with other code, but equal figures"
 def facts_of(*figures: dict[str, int | None]) -> tuple[str, ...]:
     """The facts of a kernel whose code changed. figures: before and after."""
     old, new = (replace(facts(code=str(n)), figures=facts(**given).figures) for n, given in enumerate(figures))
-    return changes_summary(changes_document("a", "b", compare([old], [new]), {})).facts
+    return KernelChanges.of("a", "b", compare([old], [new]), {}).summary().facts
 
 
 def test_other_code_with_equal_figures_is_told_from_other_figures() -> None:
@@ -32,11 +31,11 @@ def test_launch_bounds_are_shown_where_they_differ() -> None:
     changed = [replace(facts("k"), launch_bounds=own) for own in (("maxntid 256 1 1", "explicitcluster"), ())]
     gone = replace(facts("gone"), launch_bounds=("maxntid 64 1 1",))
     changes = compare([same, changed[0], gone], [replace(same, codes=("2",)), changed[1]])
-    table = changes_summary(changes_document("a", "b", changes, {})).tables[0]
+    table = KernelChanges.of("a", "b", changes, {}).summary().tables[0]
     column = table.columns.index("launch bounds")
     assert {row[0]: row[column] for row in table.rows} == {
         "k sm_90a": "explicitcluster, maxntid 256 1 1 → none",
         "same sm_90a": "",
     }
-    without = changes_summary(changes_document("a", "b", compare([same, gone], [replace(same, codes=("2",))]), {}))
+    without = KernelChanges.of("a", "b", compare([same, gone], [replace(same, codes=("2",))]), {}).summary()
     assert "launch bounds" not in without.tables[0].columns

@@ -1,0 +1,203 @@
+"""Which version of ptxas changed kernels first: `bisect`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+from tritonhook._util.schema import Fields, Positive
+from tritonhook.report.format import count, grouped, number
+from tritonhook.report.result import Result
+from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
+from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.snapshot.bisection import On, Search, value_of
+
+_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures that each table of versions has
+
+
+class TriedVersion(Fields):
+    """A kernel under one version of ptxas. changed: null where that is not known. reason: why it is not assembled.
+
+    values: what was looked at, of each code that this version gave: a figure, "stores + loads" for spills, the hash of
+    the code. made: figures of each code; several where ptxas gives one input several codes.
+    """
+
+    version: str
+    changed: bool | None
+    reason: str
+    values: tuple[str, ...]
+    made: tuple[KernelFigures, ...]
+
+    @classmethod
+    def of(cls, search: Search, version: str) -> TriedVersion:
+        tried = search.tried[version]
+        values = {value for facts in tried.facts if (value := value_of(facts, search.on)) is not None}
+        texts = sorted(" + ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values)
+        made = tuple(map(KernelFigures.of, tried.facts))
+        return cls(version, search.is_changed(version), tried.failure, tuple(texts), made)
+
+    def row(self, figures: Sequence[str]) -> tuple[str, ...]:
+        shown = (" or ".join(dict.fromkeys(number(made.figures[name]) for made in self.made)) for name in figures)
+        codes = " or ".join(sorted({code for made in self.made for code in made.codes}))
+        return (self.version, *shown, self.reason or codes)
+
+    @property
+    def tone(self) -> Tone:
+        return Tone.UNSURE if self.changed is None else Tone.CHANGED if self.changed else Tone.NEUTRAL
+
+
+class BisectedKernel(Fields):
+    """One kernel. number, specialisation: as in KernelChange.
+
+    first: the oldest version seen that changed it; null where the good and the bad version do the same, or where
+    nothing is known of one of them: `problem` then says why. before: the newest one older than `first` that did not
+    change it. between: versions between these two of which nothing is known. returned: versions after `first` that are
+    as the good one again. tried: from the oldest version to the newest.
+    """
+
+    kernel: str
+    arch: str
+    specialisation: tuple[str, ...]
+    number: Positive
+    first: str | None
+    before: str | None
+    between: tuple[str, ...]
+    returned: tuple[str, ...]
+    problem: str | None
+    tried: tuple[TriedVersion, ...]
+
+    @classmethod
+    def of(cls, search: Search) -> BisectedKernel:
+        identity = search.identity
+        return cls(
+            kernel=identity.kernel,
+            arch=identity.arch,
+            specialisation=identity.specialisation,
+            number=identity.number,
+            first=search.first,
+            before=search.before,
+            between=search.between,
+            returned=search.returned,
+            problem=search.problem,
+            tried=tuple(TriedVersion.of(search, version) for version in search.versions if version in search.tried),
+        )
+
+    @property
+    def step(self) -> str:
+        """What it was and what it became. Raises KeyError if it did not change."""
+        values = {tried.version: " or ".join(tried.values) for tried in self.tried}
+        return f"{values[self.before or '']} → {values[self.first or '']}"
+
+
+class Bisect(Result, tag="bisect"):
+    """Which version of ptxas changed a kernel first.
+
+    subject: the file or folder of the kernels. good, bad: the versions between which it was searched. on: what counts.
+    versions: all there are from the good one to the bad one. all_versions: whether all of them were tried. notes: what
+    else was done.
+    """
+
+    verbs: ClassVar = "bisect"
+
+    subject: str
+    good: str
+    bad: str
+    on: On
+    versions: tuple[str, ...]
+    all_versions: bool
+    kernels: tuple[BisectedKernel, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, subject: str, searches: Sequence[Search], all_versions: bool, notes: Sequence[str]) -> Bisect:
+        """searches: over the same versions; at least one."""
+        first = searches[0]
+        return cls(
+            subject=subject,
+            good=first.good,
+            bad=first.bad,
+            on=first.on,
+            versions=first.versions,
+            all_versions=all_versions,
+            kernels=tuple(map(BisectedKernel.of, searches)),
+            notes=tuple(notes),
+        )
+
+    def summary(self) -> Summary:
+        name = namer(self.kernels)
+        return Summary(
+            f"First ptxas that changed {self._on}",
+            f"{self.subject}, from {self.good} to {self.bad}",
+            *self._verdict(),
+            tuple(self._facts(name)),
+            tuple(self._tables(name)),
+            (*self.notes, self._how_many()),
+        )
+
+    @property
+    def _on(self) -> str:
+        return self.on.replace("_", " ")
+
+    @property
+    def _changed(self) -> list[BisectedKernel]:
+        return [kernel for kernel in self.kernels if kernel.first is not None]
+
+    def _verdict(self) -> tuple[str, Tone]:
+        first = Counter(kernel.first for kernel in self._changed)
+        problems = [kernel.problem for kernel in self.kernels if kernel.problem is not None]
+        if len(self.kernels) == 1 and first:
+            return f"ptxas {next(iter(first))} changed it first: {self._on} {self.kernels[0].step}", Tone.CHANGED
+        if len(self.kernels) == 1 and problems:
+            return f"not known: {problems[0]}", Tone.UNSURE
+        if not first and not problems:
+            return f"ptxas {self.good} and {self.bad} give the same {self._on}", Tone.GOOD
+        of = count(len(self.kernels), "kernel")
+        unknown = f"{len(problems):,} of {of} not known" if problems else ""
+        if not first:
+            return unknown, Tone.UNSURE
+        changed = f"{sum(first.values()):,} of {of} changed"
+        by = ", ".join(f"{version} ({times:,})" for version, times in first.most_common())
+        return f"{', '.join(filter(None, (changed, unknown)))}; first by {by}", Tone.CHANGED
+
+    def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
+        """What one cannot see from the first version alone."""
+        for kernel in self._changed:
+            if kernel.between:
+                skipped = f"{', '.join(kernel.between)} {_do(kernel.between, 'does', 'do')} not assemble it"
+                between = f"between {kernel.before} and {kernel.first}"
+                yield f"the first change of {name(kernel)} lies {between}: {skipped}"
+            if kernel.returned:
+                newer = f"{', '.join(kernel.returned)} {_do(kernel.returned, 'is', 'are')} as {self.good} again"
+                more = "" if self.all_versions else "; --all tries every version"
+                yield f"the change of {name(kernel)} did not stay: {newer}{more}"
+        if len(self.kernels) > 1:
+            problems = ((name(kernel), kernel.problem) for kernel in self.kernels if kernel.problem is not None)
+            for problem, names in grouped(problems).items():
+                yield f"not known: {problem} (so for {names})"
+
+    def _tables(self, name: Callable[[Named], str]) -> Iterator[Table]:
+        if len(self.kernels) == 1:
+            yield self._versions(self.kernels[0], "")
+        elif changed := self._changed:
+            columns = ("kernel", "first changed by", "as before until", self._on)
+            rows = tuple((name(k), str(k.first), str(k.before), k.step) for k in changed)
+            yield Table("Changed kernels", columns, rows, left=len(columns))
+            for kernel in changed if self.all_versions else ():
+                yield self._versions(kernel, f": {name(kernel)}")
+
+    def _versions(self, kernel: BisectedKernel, which: str) -> Table:
+        """A row for each version that was tried."""
+        figures = [figure for figure in dict.fromkeys((self.on, *_BESIDE)) if figure in TITLES]
+        columns = ("ptxas", *(TITLES[figure] for figure in figures), "code")
+        rows, tones = tuple(tried.row(figures) for tried in kernel.tried), tuple(tried.tone for tried in kernel.tried)
+        return Table(f"Versions tried{which}", columns, rows, tones=tones, words=(len(columns) - 1,))
+
+    def _how_many(self) -> str:
+        tried = {tried.version for kernel in self.kernels for tried in kernel.tried}
+        among = f"versions from {self.good} to {self.bad}"
+        return f"tried {len(tried):,} of the {len(self.versions):,} {among}"
+
+
+def _do(versions: Sequence[str], one: str, several: str) -> str:
+    return one if len(versions) == 1 else several

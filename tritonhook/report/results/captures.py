@@ -1,0 +1,281 @@
+"""The kernels of a capture folder: `show DIR`, `run`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
+
+from tritonhook._util.demangle import function_name
+from tritonhook._util.schema import Count, Fields, like
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.errors import CaptureError, listed
+from tritonhook.ptx.miscompiles import note_of
+from tritonhook.report.format import UNKNOWN, count, kernel_names, number, trigger
+from tritonhook.report.result import Result
+from tritonhook.report.results.kernel import KernelFields, Read, Resources
+from tritonhook.report.summary import Page, Summary, Table, Tone
+
+_COUNTS = {"warps": "num_warps", "stages": "num_stages", "ctas": "num_ctas", "maxnreg": "maxnreg"}
+
+
+class Seen(Fields):
+    """One process that met the kernel. process: the name of its index. rank: "-" if it has none."""
+
+    process: str
+    rank: str
+    cache_hit: bool
+
+
+class CapturedKernel(KernelFields, kw_only=True):
+    """A kernel of a folder. id: the short name that verbs take. record: the name of its folder. seen: by which
+    processes."""
+
+    id: str
+    record: str
+    seen: tuple[Seen, ...]
+
+    def resource(self, text: Callable[[Resources], str]) -> str:
+        """A text of its resources. Without a cubin it has none; of a cubin that cannot be read they are not known."""
+        if Stage.CUBIN.value not in self.stages:
+            return "-"
+        return UNKNOWN if self.resources is None else text(self.resources)
+
+    @property
+    def hits(self) -> int:
+        """How many processes took it from a cache."""
+        return sum(seen.cache_hit for seen in self.seen)
+
+    @property
+    def ranks(self) -> str:
+        """The ranks that met it: "0 1 3"; "-" is a process that has none."""
+        return " ".join(sorted({seen.rank for seen in self.seen}, key=lambda rank: (len(rank), rank)))
+
+    @property
+    def configuration(self) -> str:
+        """What an autotuner varies: "4 warps, 3 stages, BLOCK=128"."""
+        counts = ((self.options.get(f"num_{what}"), what) for what in ("warps", "stages", "ctas"))
+        parts = [f"{count} {what}" for count, what in counts if count is not None and (what, count) != ("ctas", 1)]
+        if self.options.get("maxnreg") is not None:
+            parts.append(f"maxnreg {self.options['maxnreg']}")
+        return ", ".join([*parts, *(f"{name}={value}" for name, value in self._constants if value is not None)])
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What an autotuner varies, by name: "warps", "stages", "ctas", "maxnreg" and the constexprs."""
+        given = {name: self.options.get(key) for name, key in _COUNTS.items()} | dict(self._constants)
+        return {str(name): str(value) for name, value in given.items() if value is not None}
+
+    @property
+    def _constants(self) -> Sequence[tuple[str, Any]]:
+        constants = self.options.get("constants")
+        return tuple(constants.items()) if isinstance(constants, Mapping) else ()
+
+
+class Damaged(Fields):
+    """A record that cannot be read. error: why."""
+
+    record: str
+    error: str
+
+
+class TuningFields(Fields):
+    """One choice of an autotuner. winner, among: records. by: what tuned. process: the name of its index."""
+
+    winner: str
+    among: tuple[str, ...]
+    by: str
+    process: str
+
+
+class Captures(Result, tag="captures"):
+    """The kernels in a capture folder.
+
+    path: the folder. processes: for each its host, rank, pid, argv and versions. torn_lines: lines of an index that a
+    killed process left. kernels: the largest first. damaged: records that cannot be read. tunings: choices of
+    autotuners. crashes: folders of crashes of ptxas. notes: what the programs' processes said, and which cubins cannot
+    be read. hidden: how many kernels `--filter` left out.
+    """
+
+    verbs: ClassVar = "show DIR`, `run"
+
+    path: str
+    processes: tuple[dict[str, Any], ...]
+    torn_lines: Count
+    kernels: tuple[CapturedKernel, ...]
+    damaged: tuple[Damaged, ...]
+    tunings: tuple[TuningFields, ...]
+    crashes: tuple[str, ...]
+    notes: tuple[str, ...] | UnsetType = UNSET
+    hidden: Count | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, folder: CaptureFolder) -> Captures:
+        found, ids = folder.captures(), folder.ids
+        read = Read.of({record: capture for record, capture in found.items() if isinstance(capture, Capture)})
+        damaged = {record: read.kernels.get(record, error) for record, error in found.items()}
+        kernels = (
+            CapturedKernel(
+                id=ids[record],
+                record=record,
+                seen=tuple(like(sighting, Seen) for sighting in folder.seen(record)),
+                **asdict(fields),
+            )
+            for record, fields in read.kernels.items()
+            if isinstance(fields, KernelFields)
+        )
+        unread = (f"{listed(records)}: {error}" for error, records in read.unread.items())
+        return cls(
+            path=str(folder.path),
+            processes=tuple(dict(process) for process in folder.processes),
+            torn_lines=folder.torn,
+            kernels=tuple(sorted(kernels, key=lambda one: -one.resources.code_bytes if one.resources else 0)),
+            damaged=tuple(Damaged(r, str(error)) for r, error in damaged.items() if isinstance(error, CaptureError)),
+            tunings=tuple(like(tuning, TuningFields) for tuning in folder.tunings),
+            crashes=tuple(str(path.parent) for path in folder.crashes),
+            notes=(*folder.notes, *note_of(read.modules), *unread),
+        )
+
+    def only(self, records: Collection[str]) -> Captures:
+        """With the kernels of these records alone."""
+        return replace(self, kernels=tuple(kernel for kernel in self.kernels if kernel.record in records))
+
+    def with_notes(self, notes: Iterable[str]) -> Captures:
+        """With further notes, each once."""
+        return replace(self, notes=tuple(dict.fromkeys((*(self.notes or ()), *notes))))
+
+    def summary(self) -> Summary:
+        """A row for each kernel, in the document's order."""
+        return Summary(
+            "Captures",
+            self.path,
+            f"{count(len(self.kernels), 'kernel')} of {count(len(self.processes), 'process', 'processes')}",
+            Tone.BAD if self.crashes else Tone.UNSURE if self.damaged or not self.kernels else Tone.NEUTRAL,
+            tuple(self._facts()),
+            (self._table(),) if self.kernels else (),
+            tuple(self._notes()),
+        )
+
+    def page(self) -> Page:
+        from tritonhook.report.pages.captures import captures_page
+
+        return captures_page(self)
+
+    def _facts(self) -> Iterator[str]:
+        if renamed := sum(kernel.rewritten_from is not None for kernel in self.kernels):
+            yield f"{renamed:,} renamed"
+        if self.hidden:
+            yield f"{count(self.hidden, 'kernel')} left out by --filter"
+        if self.crashes:
+            yield f"ptxas failed {count(len(self.crashes), 'time')}"
+        if self.damaged:
+            yield f"{count(len(self.damaged), 'record')} cannot be read"
+        if shared := self._shared():
+            yield "; ".join(f"{name}: {text}" for name, text in shared.items())
+
+    def _notes(self) -> Iterator[str]:
+        yield from self.notes or ()
+        for one in self.damaged:
+            yield f"{one.record}: {one.error}"
+        for path in self.crashes:
+            yield f"ptxas failed; see {path}"
+        if self.torn_lines:
+            lines = count(self.torn_lines, "index line")
+            yield f"{lines} cannot be read: cut short by a process that died, or damaged"
+
+    def _table(self) -> Table:
+        names, varying, shared = self.names(), self._varying(), self._shared()
+        columns: dict[str, Cell] = {"id": lambda k: k.id, "kernel": lambda k: names[k.kernel]}
+        if varying:
+            columns["differs in"] = lambda k: ", ".join(f"{n}={v}" for n, v in varying.get(k.record, {}).items())
+        columns |= {heading: cell for heading, cell in _COMMON.items() if heading not in shared}
+        figures = columns | _FIGURES
+        all_columns = figures | self._further_columns()
+        headings = tuple(all_columns)
+        return Table(
+            "Kernels (stack, spill stores/loads, shared: bytes)",
+            headings,
+            tuple(tuple(cell(kernel) for cell in all_columns.values()) for kernel in self.kernels),
+            len(columns),
+            words=tuple(range(len(figures), len(headings))),
+            one_line=True,
+            extra=tuple(headings.index(h) for h in headings if h in _EXTRA),
+        )
+
+    def _further_columns(self) -> dict[str, Cell]:
+        """What only some folders need: autotuning, renames, triggers, ranks; and what is shown only if asked for."""
+        columns: dict[str, Cell] = {}
+        if tuned := self.outcomes():
+            columns["autotuned"] = lambda k: tuned.get(k.record, "")
+        if any(k.rewritten_from for k in self.kernels):
+            columns["renamed from"] = lambda k: function_name(k.rewritten_from or "")
+        if any(k.trigger.name or k.trigger.pragma for k in self.kernels):
+            columns["trigger"] = lambda k: trigger(k.trigger)
+        if len({seen.rank for k in self.kernels for seen in k.seen}) > 1:
+            columns["ranks"] = lambda k: k.ranks
+        return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
+
+    @property
+    def figures(self) -> Mapping[str, Cell]:
+        """A kernel's resources, by heading."""
+        return _RESOURCES
+
+    def names(self) -> dict[str, str]:
+        """The kernels' names as people wrote them."""
+        return kernel_names(kernel.kernel for kernel in self.kernels)
+
+    def outcomes(self) -> dict[str, str]:
+        """By record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
+        tried = Counter(record for tuning in self.tunings for record in {*tuning.among, tuning.winner})
+        won = Counter(tuning.winner for tuning in self.tunings)
+        return {
+            record: f"won {won[record]} of {times}" if 0 < won[record] < times else "won" if won[record] else "tried"
+            for record, times in tried.items()
+        }
+
+    def _shared(self) -> dict[str, str]:
+        """The target, the ptxas, the front end and the stages, where they are the same for all kernels."""
+        found = {name: {cell(kernel) for kernel in self.kernels} for name, cell in _COMMON.items()}
+        return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
+
+    def _varying(self) -> dict[str, dict[str, str]]:
+        """By record, the options and constexprs that tell kernels of one name and target apart. A kernel whose name is
+        there once has none."""
+        groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+        for kernel in self.kernels:
+            groups.setdefault((kernel.kernel, kernel.arch), {})[kernel.record] = kernel.settings
+        found: dict[str, dict[str, str]] = {}
+        for group in groups.values():
+            names = dict.fromkeys(name for each in group.values() for name in each)
+            telling = [name for name in names if len({each.get(name) for each in group.values()}) > 1]
+            for record, each in group.items():
+                if given := {name: each[name] for name in telling if name in each}:
+                    found[record] = given
+        return found
+
+
+Cell = Callable[[CapturedKernel], str]  # a kernel's text in a column
+_COMMON: dict[str, Cell] = {
+    "target": lambda k: k.arch,
+    "ptxas": lambda k: number(k.ptxas.version),
+    "front end": lambda k: k.front_end,
+    "stages": lambda k: k.kept,
+}
+_RESOURCES: dict[str, Cell] = {
+    "regs": lambda k: k.resource(lambda r: number(r.registers)),
+    "spills": lambda k: k.resource(lambda r: r.spills),
+    "stack": lambda k: k.resource(lambda r: number(r.stack)),
+    "shared": lambda k: k.resource(lambda r: r.shared_memory),
+    "instrs": lambda k: k.resource(lambda r: number(r.instructions)),
+}
+_FIGURES: dict[str, Cell] = {
+    **_RESOURCES,
+    "code": lambda k: k.resource(lambda r: number(r.code_bytes)),
+    "compiled": lambda k: number(len(k.seen) - k.hits),
+    "from cache": lambda k: number(k.hits),
+}
+_EXTRA = ("stages", "code", "compiled", "from cache", "configuration", "record")

@@ -1,0 +1,419 @@
+"""What differs between two kernels: `diff A B`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from tritonhook._util.schema import Count, Fields, Whole, like
+from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff
+from tritonhook.cubin.byte_map import file_layout
+from tritonhook.cubin.image import Cubin
+from tritonhook.ptx.triggers import Trigger, trigger_of
+from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
+from tritonhook.report.result import Result
+from tritonhook.report.results.code import Code
+from tritonhook.report.summary import Page, Summary, Table, Tone
+
+_TONES = {
+    CodeVerdict.SAME_CODE: Tone.GOOD,
+    CodeVerdict.SCHEDULING: Tone.CHANGED,
+    CodeVerdict.DIFFERENT_CODE: Tone.CHANGED,
+}
+_TAKEN = {True: "taken", False: "not taken", None: "cannot tell"}
+_UNITS = {
+    "registers": "per thread",
+    "stack": "bytes per thread",
+    "min_stack": "bytes per thread",
+    "shared": "bytes per block",
+    "dynamic_shared": "bytes per block, in shared",
+    "threads": "per block",
+    "spill_stores": "bytes",
+    "spill_loads": "bytes",
+    "local_stores": "bytes, spills among them",
+    "local_loads": "bytes, spills among them",
+}
+_MOST_LOOPS = 12
+
+
+class Side(Fields):
+    """One side of a diff.
+
+    name: the user's. kernel: the name under which it was assembled: `name`, or a control name. arch: such as "sm_90".
+    ptxas: its version. file_bytes, sha256: of the cubin. layout: the whole file in order, without a gap: lists of
+    label, start, end.
+    """
+
+    name: str
+    kernel: str
+    arch: str
+    ptxas: str | None
+    file_bytes: Count
+    sha256: str
+    trigger: Trigger
+    layout: tuple[tuple[str, Count, Count], ...] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, cubin: Cubin, name: str, kernel: str, ptxas: str | None, ptx: str | None) -> Side:
+        made_by = cubin.ptxas_version or ptxas
+        return cls(
+            name=name,
+            kernel=kernel,
+            arch=f"sm_{cubin.arch}",
+            ptxas=made_by,
+            file_bytes=len(cubin.data),
+            sha256=cubin.sha256,
+            trigger=trigger_of(kernel, ptx, made_by),
+            layout=tuple((label, start, end) for label, start, end in file_layout(cubin, kernel)),
+        )
+
+    @property
+    def control(self) -> str:
+        """The control name under which it was assembled; "" if under its own."""
+        return "" if self.kernel == self.name else self.kernel
+
+    @property
+    def size(self) -> str:
+        return f"{number(self.file_bytes)} bytes"
+
+
+class Section(Fields):
+    """A section of both files. role: its name, with the kernel's as {kernel}. a_bytes, b_bytes: null where it is
+    absent. changed: whether its bytes differ."""
+
+    role: str
+    a_bytes: Count | None
+    b_bytes: Count | None
+    changed: bool
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        sizes = ("absent" if size is None else number(size) for size in (self.a_bytes, self.b_bytes))
+        return (self.role, *sizes, ratio(self.a_bytes, self.b_bytes))
+
+
+class Resource(Fields):
+    """A resource of both kernels. field: `registers`, `stack`, `min_stack`, `shared`, `barriers`, `threads`,
+    `spill_stores`, `spill_loads`, `externs` or `syscalls`; and `dynamic_shared`, what launches of captured kernels add
+    to `shared`, where they do. a, b: bytes, numbers or names; null: not known."""
+
+    field: str
+    a: Whole | tuple[str | Count, ...] | None
+    b: Whole | tuple[str | Count, ...] | None
+
+    @property
+    def label(self) -> str:
+        return self.field.replace("_", " ").replace("min stack", "smallest stack")
+
+    @property
+    def unit(self) -> str:
+        return _UNITS.get(self.field, "")
+
+    @property
+    def judgement(self) -> tuple[str, str, Tone]:
+        """The change in figures, in words, and how good it is."""
+        a, b = self.a, self.b
+        if a is None or b is None:
+            return "", "" if a == b else "known on one side only", Tone.NEUTRAL
+        if a == b:
+            return "", "same", Tone.NEUTRAL
+        if not (isinstance(a, int) and isinstance(b, int)):
+            return "", "differs", Tone.CHANGED
+        change = signed(b - a)
+        if self.field not in WORSE_WHEN_GROWING:
+            return change, "more" if b > a else "fewer", Tone.CHANGED
+        relative = f", {percent_of(a, b)}" if a else ""
+        return (change, f"worse{relative}", Tone.BAD) if b > a else (change, f"better{relative}", Tone.GOOD)
+
+
+class Counts(Fields):
+    """A number on both sides."""
+
+    a: Count
+    b: Count
+
+
+class KnownCounts(Fields):
+    """A number on both sides; null: not known."""
+
+    a: Count | None
+    b: Count | None
+
+
+class Loop(Fields):
+    """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums; static, not time. rescheduled: whether it
+    has the mark of the other scheduler. opcodes: how often each occurs."""
+
+    offset: Count
+    instructions: Count
+    yield_bits: Count
+    stall_cycles: Count
+    rescheduled: bool | None
+    opcodes: dict[str, Count]
+
+    @property
+    def figures(self) -> tuple[int, int, int]:
+        return self.instructions, self.yield_bits, self.stall_cycles
+
+
+class LoopPair(Fields):
+    """A loop on both sides; null: on the other side only."""
+
+    a: Loop | None
+    b: Loop | None
+
+    @property
+    def sides(self) -> tuple[Loop | None, Loop | None]:
+        return self.a, self.b
+
+    @property
+    def differs(self) -> bool:
+        a, b = self.a, self.b
+        return a is None or b is None or (a.figures, a.opcodes) != (b.figures, b.opcodes)
+
+    @property
+    def longest(self) -> int:
+        """Instructions of the longer side. Raises ValueError if there is none."""
+        return max(side.instructions for side in self.sides if side)
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Where it is, each of its figures as "a → b", and whether it has the other scheduler's mark."""
+        if self.a:
+            there = f"{self.a.offset:#x}"
+        elif self.b:
+            there = f"{self.b.offset:#x} in b"
+        else:
+            raise ValueError("a loop that is on no side")
+        texts = [tuple(map(number, side.figures)) if side else ("absent",) * 3 for side in self.sides]
+        marks = ("yes" if side and side.rescheduled else "no" for side in self.sides)
+        return (there, *map(" → ".join, zip(*texts, strict=True)), " → ".join(marks))
+
+
+class SassChanges(Fields):
+    """How the instructions differ.
+
+    in_place: pairs in the same order with registers erased. identical: those of them that are equal in every character.
+    moved: on both sides, in another order. removed, added: only in a; only in b. control_changed: pairs in place whose
+    stall, yield, barrier, wait or reuse field differs. yield_bits, stall_cycles: sums; static, not time. opcodes: by
+    base opcode. loops: innermost loops.
+    """
+
+    instructions: Counts
+    in_place: Count
+    identical: Count
+    moved: Count
+    removed: Count
+    added: Count
+    control_changed: Count
+    yield_bits: Counts
+    stall_cycles: Counts
+    opcodes: dict[str, Counts]
+    loops: tuple[LoopPair, ...]
+
+    @classmethod
+    def of(cls, diff: CubinDiff) -> SassChanges:
+        s = diff.sass
+        return cls(
+            instructions=Counts(s.a_instructions, s.b_instructions),
+            in_place=s.in_place,
+            identical=s.identical,
+            moved=s.moved,
+            removed=s.removed,
+            added=s.added,
+            control_changed=s.control_changed,
+            yield_bits=Counts(s.a_yield_bits, s.b_yield_bits),
+            stall_cycles=Counts(s.a_stall_cycles, s.b_stall_cycles),
+            opcodes={name: Counts(a, b) for name, (a, b) in s.opcodes.items()},
+            loops=tuple(like(pair, LoopPair) for pair in s.loops),
+        )
+
+
+class Flags(Fields):
+    """A property of both sides; null: cannot be told."""
+
+    a: bool | None
+    b: bool | None
+
+
+class Scheduler(Fields):
+    """ptxas's other scheduler: whether it was taken, its records in .nv.capmerc, loops with its mark."""
+
+    other_scheduler: Flags
+    capmerc_records: KnownCounts
+    rescheduled_loops: Counts
+
+    @property
+    def judged_by_marks(self) -> bool:
+        """Whether loops tell, whose yield bits are set throughout: an image has no records of the other scheduler."""
+        return None in (self.capmerc_records.a, self.capmerc_records.b)
+
+
+class CodePair(Fields):
+    """The code of both sides."""
+
+    a: Code
+    b: Code
+
+    @classmethod
+    def of(cls, diff: CubinDiff, a_ptx: str | None = None, b_ptx: str | None = None) -> CodePair:
+        return cls(Code.of(diff.a, diff.a_sass, a_ptx), Code.of(diff.b, diff.b_sass, b_ptx))
+
+
+class Diff(Result, tag="diff"):
+    """What differs between two kernels.
+
+    verdict: in three words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
+    used. code: for a page.
+    """
+
+    verbs: ClassVar = "diff A B"
+
+    verdict: CodeVerdict
+    said: str = field(name="summary")
+    a: Side
+    b: Side
+    sections: tuple[Section, ...]
+    resources: tuple[Resource, ...]
+    sass: SassChanges
+    scheduler: Scheduler
+    notes: tuple[str, ...] | UnsetType = UNSET
+    code: CodePair | UnsetType = UNSET
+    format: Literal[1] = 1  # also where it is a part of another result
+
+    @classmethod
+    def of(
+        cls,
+        diff: CubinDiff,
+        ptxas: tuple[str | None, str | None] = (None, None),
+        ptx: tuple[str | None, str | None] = (None, None),
+        names: tuple[str, str] | None = None,
+        notes: Sequence[str] | None = None,
+        full: bool = False,
+    ) -> Diff:
+        """ptxas: the versions that made each side, for images that do not name theirs. ptx: the PTX of each side; None
+        if it is not at hand. names: the kernels' own names, where one has a control name in its image. full: with the
+        code."""
+        a_name, b_name = names or (diff.a_kernel, diff.b_kernel)
+        return cls(
+            verdict=diff.verdict,
+            said=diff.summary,
+            a=Side.of(diff.a, a_name, diff.a_kernel, ptxas[0], ptx[0]),
+            b=Side.of(diff.b, b_name, diff.b_kernel, ptxas[1], ptx[1]),
+            sections=tuple(like(section, Section) for section in diff.sections),
+            resources=tuple(like(resource, Resource) for resource in diff.resources),
+            sass=SassChanges.of(diff),
+            scheduler=Scheduler(
+                Flags(*diff.other_scheduler),
+                KnownCounts(*diff.scheduler_records),
+                Counts(diff.sass.a_rescheduled_loops, diff.sass.b_rescheduled_loops),
+            ),
+            notes=UNSET if notes is None else tuple(notes),
+            code=CodePair.of(diff, *ptx) if full else UNSET,
+        )
+
+    def summary(self) -> Summary:
+        tables = [Table("Sides", ("", "a", "b"), tuple(self._identity()), 3), self._resources(), *self._sections()]
+        if self.verdict is not CodeVerdict.SAME_CODE:
+            tables += [self._code(), self._opcodes(), self._loops()]
+        subject = f"{short(self.a.name)} → {short(self.b.name)}"
+        tone = Tone.BAD if self._worse else _TONES[self.verdict]
+        notes = tuple(self.notes or ())
+        return Summary("Diff", subject, self.verdict.value, tone, tuple(self._facts()), tuple(tables), notes)
+
+    def page(self) -> Page:
+        from tritonhook.report.pages.diff import diff_page
+
+        return diff_page(self)
+
+    def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
+        """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
+        s, other = self.scheduler, self.scheduler.other_scheduler
+        pairs: list[tuple[str, Counts | KnownCounts]] = [
+            ("loops with its mark", s.rescheduled_loops)
+            if s.judged_by_marks
+            else ("its records in .nv.capmerc", s.capmerc_records),
+            ("yield bits", self.sass.yield_bits),
+            ("stall cycles, static", self.sass.stall_cycles),
+        ]
+        figures = ((label, number(pair.a), number(pair.b)) for label, pair in pairs)
+        return ("ptxas's other scheduler", _TAKEN[other.a], _TAKEN[other.b]), *figures
+
+    def changed_opcodes(self) -> list[tuple[str, int, int]]:
+        """Opcodes whose count differs, with both counts; the largest differences first."""
+        counts = ((name, pair.a, pair.b) for name, pair in self.sass.opcodes.items() if pair.a != pair.b)
+        return sorted(counts, key=lambda c: (-abs(c[2] - c[1]), c[0]))
+
+    @property
+    def _worse(self) -> list[Resource]:
+        return [resource for resource in self.resources if resource.judgement[2] is Tone.BAD]
+
+    def _facts(self) -> Iterator[str]:
+        if worse := self._worse:
+            yield "more in b: " + ", ".join(f"{one.label} {number(one.a)} → {number(one.b)}" for one in worse)
+        # The part about resources is in the table.
+        for fact in self.said.removeprefix(f"{self.verdict.value}: ").split("; "):
+            if " -> " not in fact:
+                yield fact
+
+    def _identity(self) -> Iterator[tuple[str, str, str]]:
+        a, b = self.a, self.b
+        yield "kernel", a.name, b.name
+        if a.control or b.control:
+            yield "control name", a.control, b.control
+        yield "target", a.arch, b.arch
+        yield "ptxas", number(a.ptxas), number(b.ptxas)
+        yield "trigger", trigger(a.trigger), trigger(b.trigger)
+        yield "file", a.size, b.size
+        yield "sha256", a.sha256[:16], b.sha256[:16]
+
+    def _resources(self) -> Table:
+        judged = [(one, *one.judgement) for one in self.resources]
+        return Table(
+            "Resources",
+            ("resource", "a", "b", "change", ""),
+            tuple((one.label, number(one.a), number(one.b), change, words) for one, change, words, _ in judged),
+            tones=tuple(tone for *_, tone in judged),
+            words=(4,),
+        )
+
+    def _sections(self) -> Iterator[Table]:
+        """Sections whose bytes differ. They can overlap, so that they need not add up to the file."""
+        rows = tuple(section.row for section in self.sections if section.changed)
+        if rows:
+            a, b = self.a.file_bytes, self.b.file_bytes
+            whole = ("the whole file", number(a), number(b), ratio(a, b))
+            yield Table("Sections that differ (bytes)", ("section", "a", "b", "b/a"), (*rows, whole))
+
+    def _code(self) -> Table:
+        s = self.sass
+        rows = (
+            ("instructions", number(s.instructions.a), number(s.instructions.b)),
+            ("in the same order", number(s.in_place), number(s.in_place)),
+            ("of these, equal in every letter", number(s.identical), number(s.identical)),
+            ("moved", number(s.moved), number(s.moved)),
+            ("only on this side", number(s.removed), number(s.added)),
+        )
+        title = "Code (compared without register numbers and branch targets)"
+        return Table(title, ("", "a", "b"), rows + self.scheduler_rows())
+
+    def _opcodes(self) -> Table:
+        rows = tuple((name, number(a), number(b), signed(b - a)) for name, a, b in self.changed_opcodes())
+        return Table("Opcodes whose count differs", ("opcode", "a", "b", "change"), rows or (("none", "", "", ""),))
+
+    def _loops(self) -> Table:
+        """The largest innermost loops that differ, each as "a → b"."""
+        pairs = self.sass.loops
+        changed = [pair for pair in pairs if pair.differs]
+        largest = sorted(changed, key=lambda pair: -pair.longest)[:_MOST_LOOPS]
+        title = f"Innermost loops that differ, of 8 instructions or more ({len(changed):,} of {len(pairs):,})"
+        if len(changed) > len(largest):
+            title += f", the {len(largest)} largest"
+        columns: tuple[str, ...] = ("offset", "instructions", "yield bits", "stall cycles")
+        if self.scheduler.judged_by_marks:
+            columns += ("other scheduler's mark",)
+        rows = tuple(pair.row[: len(columns)] for pair in largest)
+        none = ("none", *("" for _ in columns[1:]))
+        return Table(title, columns, rows or (none,), words=(4,) if self.scheduler.judged_by_marks else ())

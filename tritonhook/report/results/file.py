@@ -1,0 +1,180 @@
+"""Files with GPU code: `show FILE`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from tritonhook._util.schema import Count, Fields
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.opcode_classes import CLASSES, class_counts
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Loop, Sass
+from tritonhook.report.format import count, kernel_names, number
+from tritonhook.report.result import Result
+from tritonhook.report.results.code import Code
+from tritonhook.report.results.kernel import Resources
+from tritonhook.report.summary import Page, Summary, Table, Tone
+
+_OPCODES = 4  # of a loop, the most frequent
+_MOST_LOOPS = 12
+_COLUMNS = ("kernel", "target", "ptxas", "regs", "spills", "stack", "shared", "instrs", "barriers", "threads")
+_SHORT = {"global memory": "global", "shared memory": "shared", "floating point": "float", "synchronisation": "sync"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFile:
+    """A file with GPU code. what: "cubin", "PTX", "fat binary" or "shared library".
+
+    ptxas: the version that made the images where they do not say it. code: of each image by kernel; empty if it was not
+    read, and `notes` say why.
+    """
+
+    path: str
+    what: str
+    cubins: Sequence[Cubin]
+    code: Sequence[Mapping[str, Sass]]
+    ptxas: str | None = None
+    notes: Sequence[str] = ()
+
+
+class LoopMix(Fields):
+    """A loop. offset: in bytes. instructions: how many. opcodes: the most frequent ones."""
+
+    offset: Count
+    instructions: Count
+    innermost: bool
+    opcodes: dict[str, Count]
+
+    @classmethod
+    def of(cls, sass: Sass, loop: Loop) -> LoopMix:
+        offset = sass.instructions[sass.blocks[loop.header].first].offset
+        frequent = sass.opcode_counts(loop.instructions).most_common(_OPCODES)
+        return cls(offset, len(loop.instructions), loop.innermost, dict(frequent))
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        frequent = ", ".join(f"{opcode} {n:,}" for opcode, n in self.opcodes.items())
+        return f"{self.offset:#x}", number(self.instructions), number(self.innermost), frequent
+
+
+class FileKernel(Fields):
+    """A kernel of a file.
+
+    ptxas: its version; null: not known. threads: per block, as the kernel limits them. needs: symbols of others. mix:
+    instructions by class; null: the code was not read; so of `loops`. code: its machine code.
+    """
+
+    kernel: str
+    arch: str
+    ptxas: str | None
+    resources: Resources
+    barriers: Count | None
+    threads: Count | tuple[Count, ...] | None
+    needs: tuple[str, ...]
+    mix: dict[str, Count] | None
+    loops: tuple[LoopMix, ...] | None
+    code: Code | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, cubin: Cubin, kernel: str, ptxas: str | None, sass: Sass | None, full: bool) -> FileKernel:
+        resources, code = cubin.resources[kernel], cubin.text(kernel)
+        return cls(
+            kernel=kernel,
+            arch=f"sm_{cubin.arch}",
+            ptxas=cubin.ptxas_version or ptxas,
+            resources=Resources(
+                registers=resources.registers,
+                stack=resources.stack,
+                spill_stores=resources.spill_stores,
+                spill_loads=resources.spill_loads,
+                local_stores=resources.local_stores,
+                local_loads=resources.local_loads,
+                shared=resources.shared,
+                dynamic_shared=None,  # the launch gives it
+                instructions=len(code) // INSTRUCTION_BYTES,
+                code_bytes=len(code),
+            ),
+            barriers=resources.barriers,
+            threads=resources.threads,
+            needs=tuple(resources.externs),
+            mix=None if sass is None else class_counts(sass.opcode_counts()),
+            loops=None if sass is None else tuple(LoopMix.of(sass, loop) for loop in sass.loops),
+            code=Code.of(cubin, sass) if full and sass is not None else UNSET,
+        )
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        r, threads = self.resources, "not fixed" if self.threads is None else number(self.threads)
+        figures = number(r.registers), r.spills, number(r.stack), r.shared_memory, number(r.instructions)
+        return self.arch, number(self.ptxas), *figures, number(self.barriers), threads
+
+
+class File(Result, tag="file"):
+    """A cubin, PTX, fat binary or shared library. what: which of them. notes: what could not be read."""
+
+    verbs: ClassVar = "show FILE"
+
+    path: str
+    what: str
+    kernels: tuple[FileKernel, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, file: GpuFile, full: bool = False) -> File:
+        """full: with the code of its kernels."""
+        kernels = (
+            FileKernel.of(cubin, kernel, file.ptxas, code.get(kernel), full)
+            for cubin, code in zip(file.cubins, file.code, strict=True)
+            for kernel in cubin.kernels
+        )
+        return cls(file.path, file.what, tuple(kernels), tuple(file.notes))
+
+    def summary(self) -> Summary:
+        """The kernels, their instructions by class, and their largest loops."""
+        kernels = count(len(self.kernels), "kernel")
+        what = f"{kernels} in a {self.what}" if self.kernels else f"a {self.what}, no kernel"
+        tone = Tone.NEUTRAL if self.kernels else Tone.UNSURE
+        return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), self.notes)
+
+    def page(self) -> Page:
+        from tritonhook.report.pages.file import file_page
+
+        return file_page(self)
+
+    def names(self) -> dict[str, str]:
+        """The kernels' names as people wrote them."""
+        return kernel_names(kernel.kernel for kernel in self.kernels)
+
+    def _facts(self) -> Iterator[str]:
+        targets = Counter(kernel.arch for kernel in self.kernels)
+        if len(targets) > 1:
+            yield ", ".join(f"{count(n, 'kernel')} for {arch}" for arch, n in targets.items())
+        if needs := dict.fromkeys(name for kernel in self.kernels for name in kernel.needs):
+            yield f"needs {', '.join(needs)}, which the driver or a linker gives"
+
+    def _tables(self) -> Iterator[Table]:
+        names = self.names()
+        if self.kernels:
+            title = "Kernels (stack, spill stores/loads, shared: bytes)"
+            rows = tuple((names[kernel.kernel], *kernel.figures) for kernel in self.kernels)
+            yield Table(title, _COLUMNS, rows, 3, one_line=True)
+        mixes = [(names[k.kernel], k.arch, k.mix) for k in self.kernels if k.mix is not None]
+        if mixes:
+            columns = ("kernel", "target", *(_SHORT.get(name, name) for name in CLASSES))
+            rows = tuple((name, arch, *(number(mix[of]) for of in CLASSES)) for name, arch, mix in mixes)
+            yield Table("Instructions by class", columns, rows, 2, one_line=True)
+        loops = [(names[kernel.kernel], loop) for kernel in self.kernels for loop in kernel.loops or ()]
+        if loops:
+            yield _loops(loops)
+
+
+def _loops(loops: Sequence[tuple[str, LoopMix]]) -> Table:
+    largest = sorted(loops, key=lambda pair: -pair[1].instructions)[:_MOST_LOOPS]
+    title = f"Loops of 8 instructions or more ({len(loops):,})"
+    title += f", the {_MOST_LOOPS} largest" if len(loops) > len(largest) else ""
+    columns = ("kernel", "offset", "instrs", "innermost", "most frequent")
+    return Table(title, columns, tuple((name, *loop.row) for name, loop in largest), 2, words=(3, 4), one_line=True)

@@ -1,0 +1,157 @@
+"""What results say of every captured kernel, and reading it from captures, each module once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tritonhook._util.schema import Count, Fields, like
+from tritonhook.capture.figures import KernelResources, resources_of
+from tritonhook.capture.model import Capture, Stage, front_end_name
+from tritonhook.capture.store import by_module
+from tritonhook.capture.store.schema import Kernel, Ptxas
+from tritonhook.errors import CaptureError, TritonHookError
+from tritonhook.ptx.triggers import Trigger, triggers_of
+from tritonhook.ptxas.levels import level_of
+from tritonhook.report.format import UNKNOWN, flat, number, short, size, spills
+
+
+class Resources(Fields):
+    """What a kernel needs; null: not known.
+
+    registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
+    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them. shared: static
+    bytes per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end.
+    """
+
+    registers: Count | None
+    stack: Count | None
+    spill_stores: Count | None
+    spill_loads: Count | None
+    local_stores: Count | None
+    local_loads: Count | None
+    shared: Count | None
+    dynamic_shared: Count | None
+    instructions: Count | None
+    code_bytes: Count
+
+    @property
+    def spills(self) -> str:
+        return spills(self.spill_stores, self.spill_loads)
+
+    @property
+    def shared_memory(self) -> str:
+        """Bytes of shared memory; "1,024+" where the launch may add some that is not known here."""
+        if self.shared is None:
+            return UNKNOWN
+        if self.dynamic_shared is None:
+            return f"{number(self.shared)}+"
+        return number(self.shared + self.dynamic_shared)
+
+    @property
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """In words, one by one."""
+        yield "registers", number(self.registers)
+        yield "stack", number(self.stack, "bytes")
+        yield "spill stores", number(self.spill_stores, "bytes")
+        yield "spill loads", number(self.spill_loads, "bytes")
+        if self.spill_stores is None and self.local_stores is not None:
+            stores, loads = number(self.local_stores), number(self.local_loads)
+            yield "local memory", f"{stores} bytes stored, {loads} loaded: spills, or variables of the kernel"
+        yield "shared memory", f"{self.shared_memory} bytes"
+        yield "instructions", f"{number(self.instructions)} ({size(self.code_bytes)})"
+
+
+class KernelFields(Kernel, kw_only=True):
+    """What the documents of captures say of a kernel. stages: what was kept. trigger: what makes ptxas take its other
+    scheduler. resources: null without a cubin."""
+
+    stages: tuple[str, ...]
+    trigger: Trigger
+    resources: Resources | None
+
+    @property
+    def front_end(self) -> str:
+        """The compiler's name: Triton, or what called ptxas."""
+        return front_end_name(str(self.metadata.get("front_end") or "Triton"))
+
+    @property
+    def kept(self) -> str:
+        """What was kept of it, from source to machine code."""
+        return "binary only" if self.stages == (Stage.CUBIN.value,) else " ".join(self.stages)
+
+    @property
+    def option_rows(self) -> Iterator[tuple[str, str]]:
+        """What decides the code besides the source."""
+        for name, value in flat(self.options):
+            yield name if "." in name else name.replace("_", " "), short(value, 400)
+
+
+@dataclass
+class Read:
+    """Kernels as documents tell of them, by record; an error, if its PTX cannot be read from disk.
+
+    unread: by the error of a cubin that cannot be read, its records. modules: for each kernel the text of its PTX, and
+    the version of its ptxas and its level.
+    """
+
+    kernels: dict[str, KernelFields | CaptureError] = field(default_factory=dict)
+    unread: dict[str, list[str]] = field(default_factory=dict)
+    modules: list[tuple[str | None, str | None, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, captures: Mapping[str, Capture]) -> Read:
+        read = cls()
+        for module in by_module(captures):
+            read.add(module)
+        return cls({record: read.kernels[record] for record in captures}, read.unread, read.modules)
+
+    def add(self, module: Mapping[str, Capture]) -> None:
+        """Read kernels that share their files."""
+        first = next(iter(module.values()))
+        version = first.assembler.version
+        try:
+            ptx = first.text(Stage.PTX)
+        except CaptureError as error:
+            self.kernels |= dict.fromkeys(module, error)
+            return
+        self.modules += [(ptx, version, level_of(first.assembler.options))] * len(module)
+        triggers = triggers_of([capture.kernel for capture in module.values()], ptx, version)
+        resources = resources_of(module, ptx)
+        for record, capture in module.items():
+            found = resources[record]
+            if isinstance(found, TritonHookError):
+                self.unread.setdefault(str(found), []).append(record)
+            known = like(found, Resources) if isinstance(found, KernelResources) else None
+            self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
+
+
+def _fields(capture: Capture, trigger: Trigger, resources: Resources | None) -> KernelFields:
+    assembler = capture.assembler
+    arguments = None if assembler.arguments is None else list(assembler.arguments)
+    return KernelFields(
+        kernel=capture.kernel,
+        hash=capture.hash,
+        arch=capture.arch,
+        ptxas=Ptxas(assembler.path, assembler.version, arguments),
+        options=dict(capture.options),
+        metadata=dict(capture.metadata),
+        cache_hit=capture.cache_hit,
+        rewritten_from=capture.rewritten_from,
+        note=capture.note,
+        stages=tuple(stage.value for stage in capture.artifacts),
+        trigger=trigger,
+        resources=resources,
+    )
+
+
+def kernel_fields(capture: Capture) -> KernelFields:
+    """What documents say of one kernel. Raises CaptureError if its PTX cannot be read."""
+    return only(Read.of({capture.kernel: capture}))
+
+
+def only(read: Read) -> KernelFields:
+    (found,) = read.kernels.values()
+    if isinstance(found, CaptureError):
+        raise found
+    return found

@@ -1,0 +1,194 @@
+"""One kernel under two names and a control name, `ab FILE`: does the name change its code?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from tritonhook._util.schema import Count, Fields, Whole
+from tritonhook.compare import names
+from tritonhook.compare.diff import CodeVerdict
+from tritonhook.compare.names import NameComparison
+from tritonhook.ptxas import assembler
+from tritonhook.ptxas.tool import Tool
+from tritonhook.report.format import count, number, short
+from tritonhook.report.result import Result
+from tritonhook.report.results.diff import Diff
+from tritonhook.report.summary import Page, Summary, Table, Tone
+
+
+class Assembler(Fields):
+    """The ptxas that assembled. version, path: null if not known."""
+
+    version: str | None
+    path: str | None
+    arguments: tuple[str, ...]
+
+
+class Crash(Fields):
+    """A run of ptxas that made no cubin. summary: in one line. signal: what ended it. command: repeats it."""
+
+    summary: str
+    signal: str | None
+    returncode: Whole
+    timeout: bool
+    command: str
+    stderr: str
+    ptxas: str
+
+    @classmethod
+    def of(cls, crash: assembler.Crash) -> Crash:
+        return cls(
+            summary=crash.summary,
+            signal=crash.signal,
+            returncode=crash.returncode,
+            timeout=crash.timeout,
+            command=crash.command,
+            stderr=crash.stderr,
+            ptxas=crash.tool.version,
+        )
+
+
+class Build(Fields):
+    """A kernel under one name. file_bytes: null if it crashed."""
+
+    kernel: str
+    file_bytes: Count | None
+    crash: Crash | None
+
+    @classmethod
+    def of(cls, build: names.Build) -> Build:
+        size = None if build.cubin is None else len(build.cubin.data)
+        return cls(build.kernel, size, Crash.of(build.result) if isinstance(build.result, assembler.Crash) else None)
+
+
+class CodesSeen(Fields):
+    """How many different codes ptxas gave each name."""
+
+    original: Count
+    renamed: Count
+    control: Count
+
+
+class Names(Result, tag="names"):
+    """One kernel under two names and a control name.
+
+    runs: how often each was assembled. control_is_neutral: whether the control has the code of the original; null:
+    not assembled. control_diff: how it differs. diff: of the pair of equal name length; null if one crashed.
+    """
+
+    verbs: ClassVar = "ab FILE"
+
+    ptxas: Assembler
+    original: Build
+    renamed: Build
+    control: Build
+    runs: Count
+    codes_seen: CodesSeen
+    control_is_neutral: bool | None
+    control_diff: str | None
+    diff: Diff | None
+    format: Literal[1] = 1  # also where it is a part of another result
+
+    @classmethod
+    def of(
+        cls, comparison: NameComparison, ptxas: Tool | None = None, arguments: Sequence[str] = (), full: bool = False
+    ) -> Names:
+        """ptxas, arguments: what assembled them. full: with the code, for a page."""
+        version, path = (None, None) if ptxas is None else (ptxas.version, str(ptxas.path))
+        original, renamed, control = builds = comparison.original, comparison.renamed, comparison.control
+        diff = comparison.diff
+        if diff is not None:
+            texts = {build.kernel: build.ptx.text for build in builds}
+            ptx = texts.get(diff.a_kernel), texts.get(diff.b_kernel)
+            found = Diff.of(diff, (version, version), ptx, (original.kernel, renamed.kernel), full=full)
+        return cls(
+            ptxas=Assembler(version, path, tuple(arguments)),
+            original=Build.of(original),
+            renamed=Build.of(renamed),
+            control=Build.of(control),
+            runs=comparison.runs,
+            codes_seen=CodesSeen(*comparison.codes),
+            control_is_neutral=comparison.control_is_neutral,
+            control_diff=None if comparison.control_diff is None else comparison.control_diff.summary,
+            diff=None if diff is None else found,
+        )
+
+    def summary(self) -> Summary:
+        table, notes, title = self.builds_table(), tuple(self._notes()), self._title
+        crashes = tuple(f"under the name {build.kernel}: {crash.summary}" for _, build, crash in self._crashes)
+        if self.diff is None:
+            under = " and the ".join(name for name, *_ in self._crashes)
+            verdict = f"ptxas crashes under the {under} name" if under else "nothing to compare"
+            return Summary("Names", title, verdict, Tone.BAD, crashes, (table,), notes)
+        inner = self.diff.summary()
+        tables = (table, *inner.tables)
+        if self._is_same and self.control_is_neutral is False:
+            verdict = "other code under another name, with or without the trigger"
+            return Summary("Names", title, verdict, Tone.UNSURE, (self._other(self.diff),), tables, notes)
+        facts = (*crashes, *self._facts(), *inner.facts)
+        return Summary("Names", title, inner.verdict, inner.tone, facts, tables, notes)
+
+    def page(self) -> Page:
+        """The diff of the two names of equal length, with the three builds beside it."""
+        if self.diff is None:
+            return Page(self.summary())
+        inner = self.diff.page()
+        return Page(self.summary(), inner.template, {**inner.parts, "extra": (self.builds_table(),)}, inner.data)
+
+    @property
+    def _title(self) -> str:
+        return f"{short(self.original.kernel)} under the name {short(self.renamed.kernel)}"
+
+    @property
+    def _builds(self) -> tuple[tuple[str, Build, int], ...]:
+        seen = self.codes_seen
+        return (
+            ("original", self.original, seen.original),
+            ("renamed", self.renamed, seen.renamed),
+            ("control", self.control, seen.control),
+        )
+
+    @property
+    def _crashes(self) -> list[tuple[str, Build, Crash]]:
+        return [(name, build, build.crash) for name, build, _ in self._builds if build.crash is not None]
+
+    @property
+    def _is_same(self) -> bool:
+        return self.diff is not None and self.diff.verdict is CodeVerdict.SAME_CODE
+
+    def _other(self, diff: Diff) -> str:
+        """The two names of equal length have one code, and the third name has another."""
+        pair = [diff.a.kernel, diff.b.kernel]
+        (other,) = (build.kernel for _, build, _ in self._builds if build.kernel not in pair)
+        return f"the names {' and '.join(pair)} have one code, and {other} has another: {self.control_diff}"
+
+    def _facts(self) -> Iterator[str]:
+        yield "the name changes nothing in the code" if self._is_same else "the name changes the code"
+        if max(seen for *_, seen in self._builds) > 1:
+            codes = ", ".join(f"{seen} for {build.kernel}" for _, build, seen in self._builds)
+            same = "one of them common to all"
+            found = same if self._is_same else "none of them common to all; the nearest are compared"
+            yield f"ptxas is not deterministic on this kernel: {self.runs} runs gave codes: {codes}; {found}"
+
+    def builds_table(self) -> Table:
+        rows = tuple(
+            (name, build.kernel, number(seen), number(build.file_bytes), build.crash.summary if build.crash else "")
+            for name, build, seen in self._builds
+        )
+        columns = ("", "kernel", "codes in the runs", "file, bytes", "")
+        return Table(f"Three names, ptxas {number(self.ptxas.version)}", columns, rows, 2, words=(4,))
+
+    def _notes(self) -> Iterator[str]:
+        yield f"ptxas {number(self.ptxas.version)}, {' '.join(self.ptxas.arguments)}"
+        if self.runs:
+            yield f"assembled {count(self.runs, 'time')} under each name"
+        control = self.control.kernel
+        if self.control_is_neutral is None:
+            yield f"control {control}: not assembled, so that the effect of the name alone is not known"
+        elif self.control_is_neutral:
+            yield f"control {control}: the code of the name without the trigger, byte for byte"
+        else:
+            yield f"control {control}: ptxas gives this ordinary name other code too: {self.control_diff}"
+        for *_, crash in self._crashes:
+            yield f"repeat the crash with: {crash.command}"

@@ -1,0 +1,336 @@
+"""Locks: `show LOCK`. Kernels before and after: `diff OLD NEW`, `check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from tritonhook._util.demangle import function_name
+from tritonhook._util.schema import Count, Fields, Positive
+from tritonhook.capture.model import front_end_name
+from tritonhook.report.format import both, count, number, spills
+from tritonhook.report.result import Result
+from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.snapshot.changes import Change, Status
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+
+TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
+_LOCKED = {"stack": "stack", "shared": "shared", "instrs": "instructions", "in loops": "loop_instructions"}
+_GROUPS = {
+    Status.NEW: "New kernels",
+    Status.GONE: "Gone kernels",
+    Status.UNKNOWN: "Kernels whose machine code is not known",
+}
+_SHOWN = (Status.CHANGED, Status.FAILED)
+_COUNTED = (Status.FAILED, Status.CHANGED, Status.NEW, Status.GONE, Status.UNKNOWN)
+_WORSE = "worse"  # in counts, beside the statuses
+
+
+class Named(Protocol):
+    """What tells a kernel from others."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def specialisation(self) -> tuple[str, ...]: ...
+    @property
+    def number(self) -> int: ...
+
+
+def namer(kernels: Sequence[Named]) -> Callable[[Named], str]:
+    """How each of these kernels is called: by name, architecture, and what in its specialisation tells it from the
+    others of its name."""
+    common: dict[str, frozenset[str]] = {}
+    for kernel in kernels:
+        own = frozenset(kernel.specialisation)
+        common[kernel.kernel] = common.get(kernel.kernel, own) & own
+
+    def name(kernel: Named) -> str:
+        own = [text for text in kernel.specialisation if text not in common[kernel.kernel]]
+        further = [] if kernel.number == 1 else [f"#{kernel.number}"]
+        return " ".join([function_name(kernel.kernel), kernel.arch, *own, *further])
+
+    return name
+
+
+class KernelFigures(Fields):
+    """One kernel on one side. null: not known; all are, where ptxas made no code of it.
+
+    spill_stores, spill_loads, stack, shared: bytes; of a thread, `shared` of a block. loop_instructions: of innermost
+    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without positions in the source. codes: hashes of
+    its machine code; several where ptxas gives one input several codes. classes: instructions by class of work.
+    launch_bounds: threads and clusters that its launches must have or may not exceed, as PTX names them.
+    """
+
+    spill_stores: Count | None
+    spill_loads: Count | None
+    stack: Count | None
+    registers: Count | None
+    shared: Count | None
+    instructions: Count | None
+    loop_instructions: Count | None
+    ptxas: str | None
+    options: tuple[str, ...] | None
+    ptx: str | None
+    codes: tuple[str, ...]
+    classes: dict[str, Count]
+    launch_bounds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, facts: KernelFacts) -> KernelFigures:
+        return cls(**_figures(facts))
+
+    @property
+    def figures(self) -> dict[str, int | None]:
+        return {name: getattr(self, name) for name in FIGURES}
+
+
+def _figures(facts: KernelFacts) -> dict[str, Any]:
+    return {
+        **{name: facts.figures.get(name) for name in FIGURES},
+        "ptxas": facts.ptxas,
+        "options": facts.options,
+        "ptx": facts.ptx_sha256,
+        "codes": facts.codes,
+        "classes": dict(facts.classes),
+        "launch_bounds": facts.launch_bounds,
+    }
+
+
+# --- a lock --------------------------------------------------------------------------------------
+
+
+class LockedFields(KernelFigures, kw_only=True):
+    """One kernel of a lock. specialisation: constexprs, types of arguments, warps, stages. number: of several kernels
+    that have name, arch and specialisation in common. rewrites: what tritonhook changed in its PTX; null: nothing."""
+
+    kernel: str
+    arch: str
+    front_end: str
+    specialisation: tuple[str, ...]
+    number: Positive
+    rewrites: str | None
+
+    @classmethod
+    def of(cls, facts: KernelFacts) -> LockedFields:
+        identity = facts.identity
+        return cls(
+            kernel=identity.kernel,
+            arch=identity.arch,
+            front_end=identity.front_end,
+            specialisation=identity.specialisation,
+            number=identity.number,
+            rewrites=facts.rewrites,
+            **_figures(facts),
+        )
+
+
+class LockContent(Result, tag="lock"):
+    """The kernels of a lock. path: its file. tests: the files and folders whose tests compile all of its kernels; null:
+    not known."""
+
+    verbs: ClassVar = "show LOCK"
+
+    path: str
+    tests: tuple[str, ...] | None
+    kernels: tuple[LockedFields, ...]
+
+    @classmethod
+    def of(cls, path: str, kernels: Sequence[KernelFacts], tests: Sequence[str] | None) -> LockContent:
+        """kernels: in the lock's order."""
+        return cls(path, None if tests is None else tuple(tests), tuple(map(LockedFields.of, kernels)))
+
+    def summary(self) -> Summary:
+        """A row for each kernel."""
+        kernels, name = self.kernels, namer(self.kernels)
+        texts = {
+            "ptxas": [number(kernel.ptxas) for kernel in kernels],
+            "front end": [front_end_name(kernel.front_end) for kernel in kernels],
+        }
+        same = {heading: found[0] for heading, found in texts.items() if len(set(found)) == 1}
+        columns = {
+            "kernel": [name(kernel) for kernel in kernels],
+            "regs": [number(kernel.registers) for kernel in kernels],
+            "spills": [spills(kernel.spill_stores, kernel.spill_loads) for kernel in kernels],
+            **{heading: [number(k.figures[figure]) for k in kernels] for heading, figure in _LOCKED.items()},
+        }
+        left = len(columns)
+        columns |= {heading: found for heading, found in texts.items() if heading not in same}
+        title, rows = "Kernels (stack, spill stores/loads, shared: bytes)", tuple(zip(*columns.values(), strict=True))
+        table = Table(title, tuple(columns), rows, words=tuple(range(left, len(columns))), one_line=True)
+        return Summary(
+            "Lock",
+            self.path,
+            f"{count(len(kernels), 'kernel')} locked",
+            Tone.NEUTRAL,
+            ("; ".join(f"{heading}: {text}" for heading, text in same.items()),) if same else (),
+            (table,) if kernels else (),
+            (f"`tritonhook check {self.path} CAPTURES` says what has changed since",),
+        )
+
+
+# --- before and after ----------------------------------------------------------------------------
+
+
+class KernelChange(Fields):
+    """One kernel. number: of several kernels that have name, arch and specialisation in common.
+
+    status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
+    stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
+    worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
+    blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
+    there.
+    """
+
+    kernel: str
+    arch: str
+    specialisation: tuple[str, ...]
+    number: Positive
+    status: Status
+    code_changed: bool
+    by: str
+    worse: tuple[str, ...]
+    fails: tuple[str, ...]
+    blocks_by_registers: tuple[Count, Count] | None
+    old: KernelFigures | None
+    new: KernelFigures | None
+
+    @classmethod
+    def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
+        identity = change.identity
+        return cls(
+            kernel=identity.kernel,
+            arch=identity.arch,
+            specialisation=identity.specialisation,
+            number=identity.number,
+            status=change.status,
+            code_changed=change.code_changed,
+            by=change.blame,
+            worse=tuple(change.worse),
+            fails=tuple(fails),
+            blocks_by_registers=change.blocks,
+            old=None if change.old is None else KernelFigures.of(change.old),
+            new=None if change.new is None else KernelFigures.of(change.new),
+        )
+
+    @property
+    def figures(self) -> dict[str, tuple[int | None, int | None]]:
+        """Old and new, by name."""
+        old, new = ({} if side is None else side.figures for side in (self.old, self.new))
+        return {name: (old.get(name), new.get(name)) for name in FIGURES}
+
+    @property
+    def has_equal_figures(self) -> bool:
+        """Whether all figures are known and equal on both sides."""
+        return all(a == b is not None for a, b in self.figures.values())
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds of both sides; "" where they are equal, or a side is not known."""
+        if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
+            return ""
+        a, b = set(self.old.launch_bounds), set(self.new.launch_bounds)
+        return "" if a == b else " → ".join(", ".join(sorted(own)) or "none" for own in (a - b, b - a))
+
+
+class KernelChanges(Result, tag="kernel changes"):
+    """Kernels before and after.
+
+    old, new: what was compared: two capture folders, or a lock and what is there now. counts: kernels by status, and
+    `worse`: those of which a figure grew. kernels: the worst change first. notes: what else was done.
+    """
+
+    verbs: ClassVar = "diff OLD NEW`, `check"
+
+    old: str
+    new: str
+    counts: dict[str, Count]
+    kernels: tuple[KernelChange, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        old: str,
+        new: str,
+        changes: Sequence[Change],
+        failures: Mapping[Identity, Sequence[str]],
+        notes: Sequence[str] = (),
+    ) -> KernelChanges:
+        """old, new: what was compared. failures: by kernel, the rules of --fail-on it breaks."""
+        counts = {status.value: sum(change.status is status for change in changes) for status in Status}
+        return cls(
+            old=old,
+            new=new,
+            counts=counts | {_WORSE: sum(bool(change.worse) for change in changes)},
+            kernels=tuple(KernelChange.of(change, failures.get(change.identity, ())) for change in changes),
+            notes=tuple(notes),
+        )
+
+    def summary(self) -> Summary:
+        name = namer(self.kernels)
+        return Summary(
+            "Kernels before and after",
+            f"{self.old} → {self.new}",
+            *self._verdict(),
+            tuple(self._facts(name)),
+            tuple(self._tables(name)),
+            self.notes,
+        )
+
+    def _verdict(self) -> tuple[str, Tone]:
+        total, worse = count(len(self.kernels), "kernel"), self.counts[_WORSE]
+        further = {Status.CHANGED: f" ({worse:,} worse)"} if worse else {}
+        parts = [
+            f"{found:,} {status.value}{further.get(status, '')}"
+            for status in _COUNTED
+            if (found := self.counts.get(status.value))
+        ]
+        if not parts:
+            return f"{total}, all with the same code", Tone.GOOD
+        bad = worse or self.counts[Status.FAILED.value] or any(kernel.fails for kernel in self.kernels)
+        return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED
+
+    def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
+        """Who changed how many kernels, and what breaks the rules of --fail-on."""
+        by = Counter((kernel.status, kernel.by) for kernel in self.kernels if kernel.by)
+        for (status, who), times in by.most_common():
+            yield f"{count(times, 'kernel')} {'not assembled: ' if status is Status.FAILED else 'changed by '}{who}"
+        if same := sum(kernel.code_changed and kernel.has_equal_figures for kernel in self.kernels):
+            yield f"{count(same, 'kernel')} with other code, but equal figures"
+        for kernel in self.kernels:
+            if kernel.fails:
+                yield f"fails: {name(kernel)}: {', '.join(kernel.fails)}"
+
+    def _tables(self, name: Callable[[Named], str]) -> Iterator[Table]:
+        if shown := [kernel for kernel in self.kernels if kernel.status in _SHOWN]:
+            yield _changed(shown, name)
+        for status, title in _GROUPS.items():
+            if found := [kernel for kernel in self.kernels if kernel.status is status]:
+                yield Table(title, ("kernel",), tuple((name(kernel),) for kernel in found))
+
+
+def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
+    """One row for each changed kernel; a column for each figure that changes in one of them."""
+    figures = [figure for figure in FIGURES if any(_differ(*kernel.figures[figure]) for kernel in kernels)]
+    blocks = any(len(set(kernel.blocks_by_registers or ())) > 1 for kernel in kernels)
+    bounds = any(kernel.bounds for kernel in kernels)
+    columns = ["kernel", *(TITLES[figure] for figure in figures)]
+    columns += ["blocks/SM"] if blocks else []
+    columns += ["launch bounds"] if bounds else []
+    rows = []
+    for kernel in kernels:
+        row = [name(kernel), *(both(*kernel.figures[figure]) for figure in figures)]
+        row += [both(*(kernel.blocks_by_registers or (None, None)))] if blocks else []
+        row += [kernel.bounds] if bounds else []
+        rows.append((*row, kernel.by or "the same code"))
+    tones = tuple(Tone.BAD if k.worse or k.status is not Status.CHANGED else Tone.CHANGED for k in kernels)
+    words = tuple(range(len(columns) - bounds, len(columns) + 1))
+    return Table("Changed kernels, the worst first", (*columns, "changed by"), tuple(rows), tones=tones, words=words)
+
+
+def _differ(a: int | None, b: int | None) -> bool:
+    return a != b and None not in (a, b)

@@ -1,0 +1,156 @@
+"""The published table of the name effect, beside what was assembled here (`table`); and `demo`, which has it too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from tritonhook._util.schema import Count, Fields, Number
+from tritonhook.lab import published_table
+from tritonhook.ptxas.tool import Tool
+from tritonhook.report.format import count, number
+from tritonhook.report.result import Result
+from tritonhook.report.results.kernel import KernelFields
+from tritonhook.report.results.names import Names
+from tritonhook.report.summary import Page, Summary, Table, Tone
+
+_CODE = {True: "changed", False: "same", None: "not known"}
+
+
+class PublishedRatio(Fields):
+    """What was published. size, capmerc: with the trigger, divided by without."""
+
+    size: Number | UnsetType | None = UNSET
+    capmerc: Number | UnsetType | None = UNSET
+
+
+class PublishedRow(Fields):
+    """One condition of the published table; ratios are with the trigger, divided by without.
+
+    size_ratio, size_ratio_equal_length: of the file; with names of equal length. capmerc_ratio, capmerc_bytes: of
+    .nv.capmerc. failure: of ptxas.
+    """
+
+    condition: str
+    published: PublishedRatio | None
+    size_ratio: Number | None
+    size_ratio_equal_length: Number | None
+    capmerc_ratio: Number | None
+    capmerc_bytes: tuple[Count | None, Count | None]
+    scheduler_records: Count | tuple[Count | None, ...] | None
+    code_changed: bool | None
+    failure: str | None
+    note: str | None
+
+    @classmethod
+    def of(cls, row: published_table.Row) -> PublishedRow:
+        return cls(
+            condition=row.title,
+            published=None if row.published is None else PublishedRatio(*row.published),
+            size_ratio=row.size_ratio,
+            size_ratio_equal_length=row.fair_size_ratio,
+            capmerc_ratio=row.capmerc_ratio,
+            capmerc_bytes=row.capmerc_bytes,
+            scheduler_records=row.records,
+            code_changed=row.code_changed,
+            failure=row.failure,
+            note=row.note,
+        )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        published = self.published or PublishedRatio()
+        a, b = self.capmerc_bytes
+        return (
+            self.condition,
+            _ratio(self.size_ratio, published.size),
+            _ratio(self.size_ratio_equal_length),
+            _ratio(self.capmerc_ratio, published.capmerc),
+            "-" if b is None else f"{number(a)} → {number(b)}",
+            "ptxas crash" if self.failure else _CODE[self.code_changed],
+        )
+
+    @property
+    def tone(self) -> Tone:
+        return Tone.BAD if self.failure else Tone.CHANGED if self.code_changed else Tone.NEUTRAL
+
+
+def _ratio(here: float | None, published: float | UnsetType | None = None) -> str:
+    """ "1.55 (1.56)": the ratio here, and the published one if there is one."""
+    beside = "" if published is None or published is UNSET else f" ({published:.2f})"
+    return ("-" if here is None else f"{here:.2f}") + beside
+
+
+class PublishedTable(Result, tag="table"):
+    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it
+    is not the published ptxas."""
+
+    verbs: ClassVar = "table"
+
+    ptxas: str
+    rows: tuple[PublishedRow, ...]
+    targets: tuple[str, ...] | UnsetType = UNSET
+    notes: tuple[str, ...] | UnsetType = UNSET
+    format: Literal[1] = 1  # also where it is a part of another result
+
+    @classmethod
+    def of(cls, rows: Sequence[published_table.Row], ptxas: Tool, notes: Sequence[str] = ()) -> PublishedTable:
+        targets = dict.fromkeys(row.comparison.original.ptx.target for row in rows)
+        return cls(ptxas.version, tuple(map(PublishedRow.of, rows)), tuple(targets), tuple(notes))
+
+    def summary(self) -> Summary:
+        changed = sum(bool(row.code_changed) for row in self.rows)
+        said = (f"{row.condition}: {row.note}" for row in self.rows if row.note)
+        return Summary(
+            "Published table",
+            ", ".join([f"ptxas {self.ptxas}", *(self.targets or ())]),
+            f"the name changes the code in {changed} of {count(len(self.rows), 'condition')}",
+            Tone.CHANGED if changed else Tone.GOOD,
+            tuple(f"{row.condition}: {row.failure}" for row in self.rows if row.failure),
+            (self._table(),),
+            (*(self.notes or ()), *said),
+        )
+
+    def _table(self) -> Table:
+        title = f"With cutlass in the name, divided by without; ptxas {self.ptxas}"
+        columns = (
+            *("condition", "size (published)", "at equal name length"),
+            *("capmerc (published)", "capmerc, bytes", "code"),
+        )
+        rows, tones = tuple(row.row for row in self.rows), tuple(row.tone for row in self.rows)
+        return Table(title, columns, rows, tones=tones, words=(5,))
+
+
+class Demo(Result, tag="demo"):
+    """Every step on a bundled kernel. captures: the kernels. comparisons: by title."""
+
+    verbs: ClassVar = "demo"
+
+    captures: tuple[KernelFields, ...]
+    comparisons: Annotated[dict[str, Names], Meta(min_length=1)]
+    table: PublishedTable
+
+    @property
+    def _first(self) -> tuple[str, Names]:
+        return next(iter(self.comparisons.items()))
+
+    def summary(self) -> Summary:
+        """The attention kernel under two names, with the published table first."""
+        title, first = self._first
+        names, table = first.summary(), self.table.summary()
+        return replace(
+            names,
+            what="Demo",
+            subject=f"{names.subject}, {title}",
+            tables=(*table.tables, *names.tables),
+            notes=(*names.notes, "assembled, not executed or timed", *table.notes),
+        )
+
+    def page(self) -> Page:
+        """The first kernel's page, with the published table above it."""
+        inner = self._first[1].page()
+        parts = {**inner.parts, "extra": (*self.table.summary().tables, *inner.parts.get("extra", ()))}
+        return replace(inner, summary=self.summary(), parts=parts)

@@ -1,0 +1,161 @@
+"""What is installed and at hand, and files that were written: `status`, `ptxas`, `startup`, `rename`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from tritonhook._util.schema import Count, Fields, Version
+from tritonhook.ptxas.tool import Tool
+from tritonhook.report.format import count, number
+from tritonhook.report.result import Result
+from tritonhook.report.summary import Summary, Table, Tone
+
+
+class Status(Result, tag="status"):
+    """What tritonhook finds.
+
+    tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each
+    version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
+    randomisation. environment: variables that are set. project: the settings in pyproject.toml.
+    """
+
+    verbs: ClassVar = "status"
+
+    tritonhook: str
+    triton: str | None
+    cute_dsl: str | None
+    hooks: dict[str, str]
+    ptxas: tuple[str, ...]
+    nvdisasm: str | None
+    ptxas_fixed_layout: bool
+    environment: dict[str, str]
+    project: dict[str, str] | UnsetType = UNSET
+
+    def summary(self) -> Summary:
+        triton = f"Triton {self.triton}" if self.triton else "no Triton"
+        verdict = f"tritonhook {self.tritonhook}, {triton}, {count(len(self.ptxas), 'version')} of ptxas"
+        return Summary("Status", "", verdict, Tone.NEUTRAL, (), (Table("", ("what", "value"), tuple(self._rows()), 2),))
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield "tritonhook", self.tritonhook
+        yield "Triton", self.triton or "not installed"
+        yield "CuTe DSL", self.cute_dsl or "not installed"
+        for hook, holder in self.hooks.items():
+            yield f"Triton's hook {hook}", holder
+        yield "ptxas", number(self.ptxas)
+        yield "nvdisasm", number(self.nvdisasm)
+        yield "ptxas runs at fixed addresses", number(self.ptxas_fixed_layout)
+        for name, value in self.environment.items():
+            yield f"variable {name}", value
+        for name, value in (self.project or {}).items():
+            yield f"pyproject.toml {name}", value
+
+
+class ToolFields(Fields):
+    """A ptxas. source: who brought it."""
+
+    version: Version
+    source: str
+    path: str
+
+    @classmethod
+    def of(cls, tool: Tool) -> ToolFields:
+        return cls(tool.version, tool.source, str(tool.path))
+
+
+class PtxasList(Result, tag="ptxas list"):
+    """The ptxas at hand. folder: where added ones are kept. available: versions that `ptxas add` can fetch; null: not
+    asked."""
+
+    verbs: ClassVar = "ptxas list"
+
+    ptxas: tuple[ToolFields, ...]
+    folder: str
+    available: tuple[str, ...] | UnsetType | None = UNSET
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool], folder: str, available: Sequence[str] | None) -> PtxasList:
+        return cls(tuple(map(ToolFields.of, tools)), folder, None if available is None else tuple(available))
+
+    def summary(self) -> Summary:
+        """A row for each version, with the program that is taken for it."""
+        by_version: dict[str, list[tuple[str, str]]] = {}
+        for tool in self.ptxas:
+            by_version.setdefault(tool.version, []).append((tool.source, tool.path))
+        rows = tuple((version, *places[0]) for version, places in by_version.items())
+        at_hand = f"{count(len(rows), 'version')} of ptxas at hand"
+        verdict = at_hand if rows else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
+        columns = ("version", "source", "path")
+        tables = [Table("", columns, rows, 3)] if rows else []
+        others = tuple((version, *place) for version, places in by_version.items() for place in places[1:])
+        if others:
+            title = "The same versions in other places; `--ptxas PATH` takes one of these"
+            tables.append(Table(title, columns, others, 3))
+        if self.available:
+            tables.append(_available(self.available, by_version))
+        return Summary("ptxas", "", verdict, Tone.NEUTRAL if rows else Tone.UNSURE, (), tuple(tables))
+
+
+def _available(released: Sequence[str], there: Collection[str]) -> Table:
+    """A row for each CUDA version."""
+    by_cuda: dict[str, list[str]] = {}
+    for version in released:
+        shown = f"{version} (at hand)" if version in there else version
+        by_cuda.setdefault(version.rpartition(".")[0], []).append(shown)
+    rows = tuple((cuda, ", ".join(versions)) for cuda, versions in by_cuda.items())
+    return Table("Versions that `tritonhook ptxas add VERSION` can fetch", ("CUDA", "ptxas"), rows, 2)
+
+
+class PtxasTool(Result, ToolFields, tag="ptxas tool"):
+    """A ptxas that was fetched."""
+
+    verbs: ClassVar = "ptxas add"
+
+    def summary(self) -> Summary:
+        return Summary("ptxas", self.path, f"ptxas {self.version} is at hand", Tone.NEUTRAL)
+
+
+class Installed(Result, tag="installed"):
+    """The wrapper of a ptxas, or the .pth file of `startup`.
+
+    what: which of them. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
+    done: what the verb did. troubles, log: what the wrapper could not keep, and the file that says so.
+    """
+
+    verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `startup"
+
+    what: str
+    path: str
+    state: str
+    done: str | UnsetType = UNSET
+    troubles: tuple[str, ...] | UnsetType = UNSET
+    log: str | UnsetType = UNSET
+
+    def summary(self) -> Summary:
+        facts = tuple(f"{text} ({self.log})" for text in self.troubles or ())
+        return Summary(self.what, self.path, self.done or self.state, Tone.BAD if facts else Tone.NEUTRAL, facts)
+
+
+class Renamed(Result, tag="rename"):
+    """A PTX file with new names.
+
+    file: as given. names: old and new. tokens: how many were replaced. output: the file that was written. remarks: of
+    rewrites. ptx: the text, where no file was written.
+    """
+
+    verbs: ClassVar = "rename"
+
+    file: str
+    names: dict[str, str]
+    tokens: Count
+    output: str | None
+    remarks: tuple[str, ...]
+    ptx: str | UnsetType = UNSET
+
+    def summary(self) -> Summary:
+        facts = (f"kernel {old} -> {new}" if old != new else f"kernel {old} stays" for old, new in self.names.items())
+        verdict = f"{count(self.tokens, 'token')} replaced"
+        return Summary("Rename", self.file, verdict, Tone.NEUTRAL, (*facts, *self.remarks))
