@@ -98,15 +98,15 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     from browser import chromium
 
-    from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html
+    from tritonhook.report.result import read_result
 
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for picture in PICTURES:
             if arguments.only not in picture.name:
                 continue
             path = Path(folder) / "page.html"
-            path.write_text(render_html(page_of(picture.document())))
+            path.write_text(render_html(read_result(picture.document()).page()))
             browser.open(path, picture.theme, 1280, picture.height)
             browser.js(picture.script)
             if picture.at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.report.summaries.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
+from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
 
 from benchmarks.lab import name_trigger
 

@@ -12,11 +12,11 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from documents import page_of, summary_of
 from repository import GOLDEN
 
 from tritonhook.cli import GROUPS, VERBS, main, parser
 from tritonhook.cli._parser import Group, Parser
-from tritonhook.report.kinds import page_of, summary_of
 from tritonhook.report.render.html import render_html
 from tritonhook.report.render.markdown import render_markdown
 

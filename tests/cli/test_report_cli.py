@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import triton_kernels
-from documents import GOLDEN, KINDS, diff_with_code, golden, in_terminal
+from documents import GOLDEN, KINDS, diff_with_code, golden, in_terminal, summary_of
 from html_tree import Element, parse
 from repository import ROOT, SUPPORT
 
 import tritonhook
 from tritonhook.cli import main
-from tritonhook.report.kinds import summary_of
 
 CUBINS = [str(GOLDEN / f"sm_90a.exp.{side}.cubin") for side in ("plain", "cutlass")]
 

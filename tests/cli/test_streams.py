@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import KINDS, golden
+from documents import KINDS, golden, summary_of
 
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
@@ -127,7 +127,6 @@ def test_a_hostile_document_prints_no_control_character(
         assert controls(said(capsys, "report", str(path), "--markdown")) == set()
     else:
         from tritonhook.errors import TritonHookError
-        from tritonhook.report.kinds import summary_of
         from tritonhook.report.render.terminal import render_terminal
 
         class Terminal(io.StringIO):

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, chromium, why_none
-from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, large_diff, large_memory, replaced
+from documents import (
+    HOSTILE,
+    KINDS,
+    diff_with_code,
+    golden,
+    large_captures,
+    large_diff,
+    large_memory,
+    page_of,
+    replaced,
+)
 
 from tritonhook._util.schema import as_schema
-from tritonhook.report.kinds import page_of
 from tritonhook.report.render.html import render_html
 from tritonhook.report.results.code import Code
 

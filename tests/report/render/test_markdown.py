@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from documents import HOSTILE, KINDS, golden
+from documents import HOSTILE, KINDS, golden, summary_of
 
-from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.markdown import code_span, escaped, render_markdown
 from tritonhook.report.summary import Summary, Table, Tone
 

@@ -6,10 +6,9 @@ import io
 from dataclasses import replace
 
 import pytest
-from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal
+from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal, summary_of
 from screens import Screens
 
-from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.summary import Summary, Table, Tone
 
