@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
-
 from benchmarks.lab import name_trigger
+from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
 
 
 def test_every_cell_has_a_sign_and_digests() -> None:
