@@ -14,7 +14,7 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
 if TYPE_CHECKING:
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import CapturedKernel, Captures
-    from tritonhook.report.results.file import FileKernel, GpuFile
+    from tritonhook.report.results.file import FileKernel
     from tritonhook.report.results.kernel import Resources
     from tritonhook.report.summary import Summary
 
