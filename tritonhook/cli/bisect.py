@@ -27,7 +27,7 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot.bisection import CODE, ON, On, Search, Tried, bisect
+from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import is_lock, kept_ptx, read_lock
@@ -47,7 +47,7 @@ class Options(Group):
     kernel: str = place(metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
     good: str = option(type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
-    on: On = option(choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
+    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
     entry: str | None = option(metavar="NAME", help="only kernels of this name")
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 SPILLS, CODE = "spills", "code"
-On = Literal["spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code"]
-ON: tuple[On, ...] = get_args(On)
+ON = (SPILLS, "stack", "registers", "shared", "instructions", "loop_instructions", CODE)
 
 Value = str | int | tuple[int, int]  # the hash of a code; a figure; spill stores and loads, in bytes
 
@@ -50,7 +48,7 @@ class Search:
     """The search for one kernel. versions: from the good one to the bad one. tried: by version."""
 
     identity: Identity
-    on: On
+    on: str
     versions: tuple[str, ...]
     tried: Mapping[str, Tried] = field(default_factory=dict)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tritonhook._util.schema import Fields, Positive
 from tritonhook.report.format import count, grouped, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.snapshot.bisection import On, Search, value_of
+from tritonhook.snapshot.bisection import Search, value_of
 
 _BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures that each table of versions has
 
@@ -103,7 +103,7 @@ class Bisect(Result, tag="bisect"):
     subject: str
     good: str
     bad: str
-    on: On
+    on: Literal["spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code"]
     versions: tuple[str, ...]
     all_versions: bool
     kernels: tuple[BisectedKernel, ...]
@@ -117,7 +117,7 @@ class Bisect(Result, tag="bisect"):
             subject=subject,
             good=first.good,
             bad=first.bad,
-            on=first.on,
+            on=first.on,  # type: ignore[arg-type]
             versions=first.versions,
             all_versions=all_versions,
             kernels=tuple(map(BisectedKernel.of, searches)),
