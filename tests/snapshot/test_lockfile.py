@@ -83,14 +83,14 @@ def test_ptx_that_no_kernel_needs_any_more_goes(lock: Path) -> None:
 
 
 def test_an_interrupted_update_leaves_the_old_lock(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, write = lock.read_bytes(), lockfile.write_whole
+    before, write = lock.read_bytes(), lockfile.write_given
 
     def interrupted(path: Path, data: str | bytes) -> None:
         if Path(path) == lock:
             raise KeyboardInterrupt
         write(path, data)
 
-    monkeypatch.setattr(lockfile, "write_whole", interrupted)
+    monkeypatch.setattr(lockfile, "write_given", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_lock(lock, [(replace(kernels()[0][0], ptx_sha256=sha256("new")), "new")])
     assert lock.read_bytes() == before

@@ -38,6 +38,8 @@ Sha256 = Annotated[str, Meta(pattern=_SHA256)]
 Hash = Annotated[str, Meta(pattern=_HASH)]
 Arch = Annotated[str, Meta(pattern=_ARCH)]
 Date = Annotated[str, Meta(pattern=_DATE)]
+_NO_NUL = r"\A[^\x00]*\Z"
+Word = Annotated[str, Meta(pattern=_NO_NUL)]  # of a command line
 _PATTERNS = {
     rf"\A{VERSION}\Z": "a version such as 12.8.93",
     FILE_NAME: "the name of a file in the same folder",
@@ -45,7 +47,12 @@ _PATTERNS = {
     _HASH: "a hash of 16 hex digits",
     _ARCH: "an architecture such as sm_90a",
     _DATE: "a date such as 2026-11-22",
+    _NO_NUL: "text without a NUL",
 }
+MOST_TOML = 1 << 24  # bytes of a file; Python reads about 4 MB of TOML a second
+_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # of a file; of a key such as a.b.c, which is read in quadratic time
+_TEXT = re.compile(rb'"[^"\n]*"?|\'[^\'\n]*\'?')
+_DOTTED = re.compile(rb'(?<![\w"\-.])(?:[\w"-]+\.){%d}' % _MOST_PARTS)
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list"}
 _WORDS |= {"object": "an object", "null": "null"}
 
@@ -84,14 +91,31 @@ def read_json(data: bytes | str, shape: type[T]) -> T:
 def read_toml(data: bytes, shape: type[T], newest: int) -> T:
     """Read TOML as a schema's value; `newest` is the newest format that this version reads. Raises DocumentError, and
     NewerFormat."""
+    check_toml(data)
     try:
         document = msgspec.toml.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise DocumentError(str(error)) from None
+    except ValueError as error:  # of Python's own, for numbers
+        raise DocumentError(str(error).partition(";")[0]) from None
+    except RecursionError:
+        raise DocumentError("nested too deep") from None
     found = document.get("format")
     if isinstance(found, int) and found > newest:
         raise NewerFormat(f"its format is {found}, this version reads {newest}; update tritonhook")
     return as_schema(document, shape)
+
+
+def check_toml(data: bytes) -> None:
+    """Raises DocumentError for what would be read for minutes, or take more memory than there is."""
+    if len(data) > MOST_TOML:
+        raise DocumentError(f"{len(data):,} bytes, more than the {MOST_TOML:,} that are read")
+    signs = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    signs = _TEXT.sub(b'""', signs).translate(None, b" \t")
+    if (values := sum(map(signs.count, (b"=", b",", b".", b"[", b"{")))) > _MOST_VALUES:
+        raise DocumentError(f"about {values:,} values, more than the {_MOST_VALUES:,} that are read")
+    if _DOTTED.search(signs):
+        raise DocumentError(f"a key has more than {_MOST_PARTS} parts")
 
 
 def as_schema(document: Any, shape: type[T]) -> T:

@@ -30,7 +30,7 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
-from tritonhook.snapshot.lockfile import is_lock, kept_ptx, read_lock
+from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_lock
 from tritonhook.snapshot.recheck import Task, all_drawn
 
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
@@ -114,9 +114,8 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
         options = None if one.assembler is None else one.assembler.options
         yield _unknown(one.entry, one.ptx, options), one.ptx.text
     elif is_lock(path):
-        for locked in read_lock(path):
-            if entry in (None, locked.identity.kernel, locked.entry):
-                yield locked, kept_ptx(path, locked)
+        locked = [one for one in read_lock(path) if entry in (None, one.identity.kernel, one.entry)]
+        yield from zip(locked, all_kept_ptx(path, locked), strict=True)
     else:
         yield from _of_file(load_file(place), entry)
 
@@ -221,7 +220,7 @@ class _Assemble:
         ]
         runs = STEADY_RUNS + 1 if draws else 1
         with running(self.sweep, self.sweep.cache()) as (go, expect):
-            expect(runs * len(tasks))
+            expect(runs * len({task.input for task in tasks}))
             made = all_drawn(tasks, go, self.disassemble, runs)
         return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]
 

@@ -31,7 +31,7 @@ from tritonhook.report.format import count
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.changes import RULES, Change, Rule, Status, compare, failures, nothing_compared, rules
 from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
+from tritonhook.snapshot.lockfile import all_kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
 
 
@@ -60,7 +60,7 @@ class Options(Group):
 
 def run(options: Options) -> int:
     path = Path(options.lock)
-    locked = read_lock(path)
+    locked, tests = read_whole_lock(path)
     if options.captures is None:
         if options.update:
             raise UsageError("--update: give the captures to write to the lock")
@@ -88,7 +88,7 @@ def run(options: Options) -> int:
     changes = compare(locked, [kernel for kernel, _ in now])
     if not options.update:
         return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes)
-    write_lock(path, settled(path, locked, now), locked_tests(path))
+    write_lock(path, settled(path, locked, now), tests)
     notes.append(f"{path} now holds what is in {options.captures}")
     give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, gate=False)
     return 0
@@ -129,18 +129,18 @@ def _tasks(options: Options, path: Path, locked: Sequence[KernelFacts]) -> list[
     tools: dict[str | None, Tool] = {}
     given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     tasks = []
-    for kernel in locked:
+    for kernel, text in zip(locked, all_kept_ptx(path, locked), strict=True):
         wanted = options.ptxas or kernel.ptxas
         if wanted not in tools:
             tools[wanted] = find_ptxas(wanted)
         own = DEFAULT_ARGUMENTS if kernel.options is None else kernel.options
-        tasks.append(Task(kernel, kept_ptx(path, kernel), tools[wanted], own if given is None else given))
+        tasks.append(Task(kernel, text, tools[wanted], own if given is None else given))
     return tasks
 
 
 def _rechecked(options: Options, tasks: Sequence[Task]) -> list[KernelFacts]:
     with running(options.sweep, options.sweep.cache()) as (go, expect):
-        expect(len(tasks))
+        expect(len({task.input for task in tasks}))
         return recheck(tasks, go, disassembler())
 
 

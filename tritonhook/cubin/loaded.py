@@ -14,7 +14,8 @@ The kernel's own name is {kernel}. What is left out, and why:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, read_elf, words
@@ -49,7 +50,8 @@ class Image(NamedTuple):
     kernels: frozenset[str]
 
 
-def loaded_of(cubin: bytes, kernel: str) -> dict[str, str]:
+@lru_cache(maxsize=64)
+def loaded_of(cubin: bytes, kernel: str) -> Mapping[str, str]:
     """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
     elf = read_elf(cubin)
     found = loaded_parts(Image(elf, elf.symbols(), frozenset(kernel_names(elf))), kernel)

@@ -9,6 +9,7 @@ branches may take blocks of both, an edit by hand is seen.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import lzma
@@ -30,7 +31,8 @@ _HEADER = """\
 # Do not edit: `tritonhook check {name} CAPTURES --update` writes it again.
 format = 1
 """
-_LARGEST_PTX = 1 << 29  # bytes, unpacked
+_LARGEST_PTX = 1 << 26  # bytes, unpacked
+_UNPACKER_BYTES = 1 << 26  # what xz may take for itself; for what write_lock packs it takes 9 MB
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
 
 
@@ -41,17 +43,24 @@ def write_lock(
 
     tests: the files and folders whose tests compile all of these kernels; None if that is not known.
     """
+    from tritonhook._util import schema
+
     found = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     if path.exists() and not path.is_file():
         raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
+    text = lock_text(path.name, [locked for locked, _ in found], tests)
+    try:
+        schema.check_toml(text.encode())
+    except schema.DocumentError as error:
+        raise SnapshotError(f"{path}: {error}; lock fewer kernels, in several locks") from None
     try:
         folder.mkdir(exist_ok=True)
         kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
         for name, ptx in kept.items():
             if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # a damaged one is mended
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
-        write_given(path, lock_text(path.name, [locked for locked, _ in found], tests))
+        write_given(path, text)
         for old in folder.iterdir():
             if _PACKED.fullmatch(old.name) and old.name not in kept:
                 old.unlink()
@@ -111,31 +120,31 @@ def is_lock(path: Path) -> bool:
 
 def read_lock(path: Path) -> list[KernelFacts]:
     """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
-    found = [_facts(kernel, path) for kernel in _document(path).kernel]
-    identities = [locked.identity for locked in found]
-    if len(set(identities)) < len(identities):
-        twice = next(identity for identity in identities if identities.count(identity) > 1)
-        raise SnapshotError(f"{path}: {twice.text} is in it twice; make it again with `tritonhook lock`")
-    return found
+    return read_whole_lock(path)[0]
 
 
-def locked_tests(path: Path) -> tuple[str, ...] | None:
-    """The files and folders whose tests compile all kernels of a lock; None if that is not known. Raises
-    SnapshotError."""
-    tests = _document(path).tests
-    return None if tests is None else tuple(tests)
+def read_whole_lock(path: Path) -> tuple[list[KernelFacts], tuple[str, ...] | None]:
+    """The kernels, and the files and folders whose tests compile all of them; None if that is not known. Raises as
+    read_lock."""
+    document = _document(path)
+    found: dict[Identity, KernelFacts] = {}
+    for facts in (_facts(kernel, path) for kernel in document.kernel):
+        if found.setdefault(facts.identity, facts) is not facts:
+            raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
+    return list(found.values()), None if document.tests is None else tuple(document.tests)
 
 
 def _document(path: Path) -> Lock:
-    from tritonhook.snapshot import schema
+    from tritonhook._util import schema
+    from tritonhook.snapshot import schema as locks
 
     try:
-        data = read_regular(path)
+        data = read_regular(path, schema.MOST_TOML)
     except IsADirectoryError:
         raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
-    return schema.read_lock(data, str(path))
+    return locks.read_lock(data, str(path))
 
 
 def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
@@ -164,6 +173,13 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     return facts
 
 
+def all_kept_ptx(path: Path, kernels: Sequence[KernelFacts]) -> list[str]:
+    """The PTX of each kernel, each text read once. Raises as kept_ptx."""
+    one_of_each = {facts.ptx_sha256: facts for facts in reversed(kernels)}
+    texts = {name: kept_ptx(path, facts) for name, facts in one_of_each.items()}
+    return [texts[facts.ptx_sha256] for facts in kernels]
+
+
 def kept_ptx(path: Path, facts: KernelFacts) -> str:
     """The PTX kept beside a lock. Raises SnapshotError if it is missing, or is not what was locked."""
     identity, name = facts.identity, facts.ptx_sha256
@@ -183,8 +199,12 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
 
 def _unpacked(place: Path) -> str | None:
     """The text of packed PTX; None if it is damaged. Raises OSError."""
+    unpacker = lzma.LZMADecompressor(memlimit=_UNPACKER_BYTES)
     try:
-        return lzma.LZMADecompressor().decompress(read_regular(place), _LARGEST_PTX).decode()
+        text = unpacker.decompress(read_regular(place, _LARGEST_PTX), _LARGEST_PTX)
+        if len(text) == _LARGEST_PTX:
+            raise OSError(errno.EFBIG, f"{_LARGEST_PTX:,} bytes or more when unpacked", place)
+        return text.decode()
     except (lzma.LZMAError, UnicodeError):
         return None
 

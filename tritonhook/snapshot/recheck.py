@@ -39,6 +39,11 @@ class Task:
     ptxas: Tool
     options: tuple[str, ...]
 
+    @property
+    def input(self) -> tuple[str, Tool, tuple[str, ...]]:
+        """What ptxas gets. Tasks with equal inputs are one run."""
+        return self.ptx, self.ptxas, self.options
+
     def job(self, draw: int) -> Job:
         # -v prints the spills. The code does not depend on it.
         options = self.options if "-v" in self.options else (*self.options, "-v")
@@ -87,10 +92,11 @@ def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:
 
 
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
-    """One run of ptxas for each task: the facts, without instructions, and the cubin."""
-    jobs = [task.job(draw) for task in tasks]
-    outcomes: Mapping[str, Outcome] = {job.key: outcome for job, outcome in run(jobs)}
-    return [_facts(task, outcomes[job.key]) for task, job in zip(tasks, jobs, strict=True)]
+    """One run of ptxas for each input: the facts of each task, without instructions, and the cubin."""
+    jobs = {given: task.job(draw) for given, task in {task.input: task for task in tasks}.items()}
+    outcomes: Mapping[str, Outcome] = {job.key: outcome for job, outcome in run(jobs.values())}
+    of_input = {given: outcomes[job.key] for given, job in jobs.items()}
+    return [_facts(task, of_input[task.input]) for task in tasks]
 
 
 def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
@@ -106,16 +112,18 @@ def _counted(
 ) -> list[KernelFacts]:
     """The facts with the instructions counted: of the lock where the code is the same, else of the cubin."""
     counted = [facts for facts, _ in found]
-    images: dict[int, tuple[Cubin, str]] = {}
+    moved: dict[tuple[bytes, str], list[int]] = {}  # equal cubins are read once
     for n, (task, (facts, cubin)) in enumerate(zip(tasks, found, strict=True)):
         locked = task.locked
         if set(facts.codes) & set(locked.codes):
             known = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
             counted[n] = replace(facts, figures={**facts.figures, **known}, classes=locked.classes)
         elif cubin is not None:
-            images[n] = Cubin.from_bytes(cubin, task.locked.entry), task.locked.entry
-    for (n, (image, kernel)), sass in zip(images.items(), disassemble(list(images.values())), strict=True):
-        counted[n] = with_code(counted[n], image, kernel, sass)
+            moved.setdefault((cubin, locked.entry), []).append(n)
+    images = [(Cubin.from_bytes(cubin, kernel), kernel) for cubin, kernel in moved]
+    for numbers, (image, kernel), sass in zip(moved.values(), images, disassemble(images), strict=True):
+        for n in numbers:
+            counted[n] = with_code(counted[n], image, kernel, sass)
     return counted
 
 

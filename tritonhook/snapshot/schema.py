@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from tritonhook._util import schema
-from tritonhook._util.schema import Count, DocumentError, Fields, Hash, Positive, Sha256, Version
+from tritonhook._util.schema import Count, DocumentError, Fields, Hash, Positive, Sha256, Version, Word
 from tritonhook.errors import SnapshotError
 
 FORMAT = 1
@@ -38,7 +38,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     number: Positive = 1
     ptx: Sha256 | None = None
     ptxas: Version | None = None
-    options: list[str] | None = None
+    options: list[Word] | None = None
     stages: dict[str, Hash] = msgspec.field(default_factory=dict)
     spill_stores: Count | None = None
     spill_loads: Count | None = None

@@ -23,7 +23,7 @@ from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
 from tritonhook.snapshot.facts import Identity, KernelFacts
-from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
+from tritonhook.snapshot.lockfile import kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, Scope
@@ -75,8 +75,7 @@ class LockRun:
         exists = self.path.exists()
         if not exists and not self.update:
             raise UsageError(f"--kernel-lock={self.name}: no such file; --kernel-update writes it")
-        self.old = read_lock(self.path) if exists else []
-        self.tests = locked_tests(self.path) if exists else None
+        self.old, self.tests = read_whole_lock(self.path) if exists else ([], None)
         self.said, self.failed = "", False
         self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
         self.out = self._temporary or config.invocation_params.dir / option("kernel_captures")

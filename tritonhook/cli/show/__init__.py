@@ -26,7 +26,7 @@ from tritonhook.cli._inputs import place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_out
 from tritonhook.errors import CaptureError, UsageError
-from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
+from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
     from tritonhook.report.results.capture import CapturedOne
@@ -141,7 +141,7 @@ def _give_file(options: Options, path: Path) -> None:
 def _give_lock(options: Options, path: Path) -> None:
     from tritonhook.report.results.snapshot import LockContent
 
-    lock = LockContent.of(str(path), read_lock(path), locked_tests(path))
+    lock = LockContent.of(str(path), *read_whole_lock(path))
     give(options.results, lock, show=lambda summary: show_summary(summary, options.wide))
 
 

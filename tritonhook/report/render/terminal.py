@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Literal, TextIO
 
 from rich.cells import cell_len
@@ -29,6 +30,7 @@ _GAP = 2  # blanks between columns
 _WIDTH_OF_A_FILE = 1_000_000  # no text is as wide: nothing is folded, and no path is broken
 _NARROWEST = 12  # of a column of texts
 _SHORTEST = 16  # that a text in a table of one line a row is shortened to
+_LONGEST = 20_000  # characters of a text; of a longer one, which no compiler makes, the middle is left out
 
 
 def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str:
@@ -82,7 +84,12 @@ def _width(terminal: bool) -> int | None:
 
 
 def _text(text: str, style: str = "") -> Words:
-    return Words(visible(text), style)
+    return Words(_shown(text), style)
+
+
+def _shown(text: str) -> str:
+    text = visible(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
 def _item(text: str, style: str = "") -> RenderableType:
@@ -99,13 +106,25 @@ class TextTable:
         self.table = table
         self.is_figure = [table.is_figure(i) for i in filled]
         self.columns = [visible(table.columns[i]) for i in filled]
-        self.rows = [[visible(row[i]) for i in filled] for row in table.rows]
+        self.rows = [[_shown(row[i]) for i in filled] for row in table.rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.table.title:
             yield _text(self.table.title, "bold")
         widths = self._widths(options.max_width)
-        yield self._lists() if widths is None else self._grid(widths)
+        if widths is None:
+            yield self._lists()
+        elif all(map(_fits, self.rows, repeat(widths))) and _fits(self.columns, widths):
+            yield from self._lines(widths)
+        else:
+            yield self._grid(widths)
+
+    def _lines(self, widths: Sequence[int]) -> Iterator[RenderableType]:
+        """A line for each row: rich takes ten times as long for a grid, and much memory."""
+        heading = [(self.columns, "bold")] if any(self.columns) else []
+        for row, style in chain(heading, ((row, self._style(n)) for n, row in enumerate(self.rows))):
+            cells = map(_aligned, row, widths, self.is_figure)
+            yield Text((" " * _GAP).join(cells), style, no_wrap=True, overflow="ignore")
 
     def _widths(self, available: int) -> list[int] | None:
         """The width of each column; None if not even figures and the longest words of headings fit."""
@@ -184,6 +203,10 @@ class OneLineTable(TextTable):
         widths = [least[i] for i in shown]
         _widen(widths, [full[i] for i in shown], available - sum(widths) - _GAP * (len(shown) - 1))
         return dict(zip(shown, widths, strict=True)), [self.columns[i] for i in columns if i not in shown]
+
+
+def _fits(row: Sequence[str], widths: Sequence[int]) -> bool:
+    return all(cell_len(text) <= width for text, width in zip(row, widths, strict=True))
 
 
 def _aligned(text: str, width: int, is_figure: bool) -> str:

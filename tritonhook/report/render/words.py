@@ -31,17 +31,20 @@ class Words:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    lines = [""]
-    for word in re.findall(r"\s*\S+", text):
-        if cell_len(lines[-1] + word) <= width:
+    lines, left = [""], width
+    for word in re.findall(r"\s*\S+", text.rstrip()):
+        left -= cell_len(word)
+        if left >= 0:
             lines[-1] += word
             continue
         word = word.lstrip()
-        if cell_len(word) <= width:
+        left = width - cell_len(word)
+        if left >= 0:
             lines.append(word)
             continue
         start = f"{lines.pop()} " if cell_len(lines[-1]) < width // 2 and lines[-1] else ""
         lines += _pieces(start, word, width)
+        left = width - cell_len(lines[-1])
     return [line.rstrip() for line in lines if line] or [""]
 
 
