@@ -3,7 +3,7 @@ made its machine code. Values only; `store` keeps them on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from tritonhook.ptx.module import Ptx
 
 # In a capture's metadata: the lever of the policy's entry that was applied; the rewrites that changed its PTX.
 META_LEVER, META_REWRITES = "tritonhook_lever", "tritonhook_rewrites"
+META_DRY_RUN = "tritonhook_dry_run"  # true: compiled in a dry run, and not launched
 _FRONT_ENDS = {"cute": "CuTe DSL"}  # as people write it
 
 
@@ -42,6 +43,13 @@ class Stage(str, Enum):
 def is_binary_only(stages: Collection[Stage]) -> bool:
     """Whether there is nothing but machine code, as in a cache written with TRITON_STORE_BINARY_ONLY."""
     return bool(stages) and all(stage.is_binary for stage in stages)
+
+
+def dry_run_note(captures: Iterable[Capture]) -> list[str]:
+    """A note where kernels come from a dry run."""
+    dry = [capture.dry_run for capture in captures]
+    some = "" if all(dry) else f"{sum(dry)} of {len(dry)} kernels: "
+    return [f"{some}dry run: compiled, not launched"] if any(dry) else []
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,6 +106,11 @@ class Capture(Notebook):
     def front_end(self) -> str:
         """The compiler whose kernel it is: "Triton", "cute", or the program that called ptxas, such as "nvcc"."""
         return str(self.metadata.get("front_end") or "Triton")
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether its launches were not made: buffers hold no values of a GPU."""
+        return bool(self.metadata.get(META_DRY_RUN))
 
     @property
     def lever(self) -> str | None:

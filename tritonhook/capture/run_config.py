@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tritonhook._util.variables import RUN
+from tritonhook._util.variables import DRY_RUN, RUN
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
 
@@ -22,6 +23,7 @@ class RunConfig:
     out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of
     rewrites in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas.
     options: further options for ptxas. policy: file of the entries that can be applied, by policy.file.kept_policy.
+    dry_run: what to compile for without launching; in a variable of its own, which every process asks for.
     """
 
     out: Path
@@ -32,9 +34,10 @@ class RunConfig:
     ptxas: str | None = None
     options: tuple[str, ...] = ()
     policy: Path | None = None
+    dry_run: DryRun | None = None
 
     def to_environment(self) -> dict[str, str]:
-        """The variable to add to the environment of a child process."""
+        """The variables to add to the environment of a child process."""
         config = {
             "out": str(self.out),
             "only": self.only,
@@ -45,7 +48,8 @@ class RunConfig:
             "options": list(self.options),
             "policy": None if self.policy is None else str(self.policy),
         }
-        return {RUN: json.dumps(config)}
+        dry_run = {} if self.dry_run is None else {DRY_RUN: json.dumps(asdict(self.dry_run))}
+        return {RUN: json.dumps(config), **dry_run}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:
@@ -61,6 +65,7 @@ class RunConfig:
                 config.get("ptxas"),
                 tuple(config.get("options") or ()),
                 Path(policy) if (policy := config.get("policy")) else None,
+                DryRun.from_environment(environment),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{RUN}: not set by `tritonhook run`: {type(error).__name__}: {error}") from None

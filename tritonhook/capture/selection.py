@@ -11,11 +11,12 @@ from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import stem
-from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_launch, read_launches
+from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_capture, read_launch, read_launches
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptx.normal_form import normal_sha256
 
 _OTHERS = 2  # launches of a kernel besides the longest one, at which a gain must not be a loss
+DRY_LAUNCH = "its launches are of a dry run, which has no values; record them on a GPU with `tritonhook run --launches`"
 _MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
 
 
@@ -90,10 +91,13 @@ class Kernel:
         return tuple(one for one in self.launches[1:] if one.total / whole >= _MATTERS)[:_OTHERS]
 
 
-def selected(captures: CaptureFolder, entry: str | None = None, key: str | None = None) -> Iterator[Selected | Skipped]:
+def selected(
+    captures: CaptureFolder, entry: str | None = None, key: str | None = None, dry: bool = False
+) -> Iterator[Selected | Skipped]:
     """The kernels that run, in the order in which they were met; damaged ones with the reason.
 
-    entry: only kernels of this name. key: only launches whose key begins so.
+    entry: only kernels of this name. key: only launches whose key begins so. dry: also launches of dry runs, which
+    were not made.
     """
     for record in captures.running:
         kernel = record
@@ -106,7 +110,10 @@ def selected(captures: CaptureFolder, entry: str | None = None, key: str | None 
         except CaptureError as error:
             yield Skipped(kernel, record, str(error))
             continue
-        yield Selected(record, capture, tuple(map(Launched.of, launches)), captures.unrecorded.get(record))
+        unrecorded = captures.unrecorded.get(record)
+        if capture.dry_run and launches and not dry:
+            launches, unrecorded = [], f"{kernel}: {DRY_LAUNCH}"
+        yield Selected(record, capture, tuple(map(Launched.of, launches)), unrecorded)
 
 
 def launches_of(captures: CaptureFolder) -> list[Launched]:
@@ -125,21 +132,28 @@ def has_launches(place: Path) -> bool:
 def launch_of(args: str | None, key: str | None, targets: Sequence[str]) -> Path:
     """The record's file: `args` if it is one; else the most frequent launch of the capture `args`, or of a target.
 
-    key: the beginning of the key of the launch that is meant. Raises UsageError.
+    key: the beginning of the key of the launch that is meant. Raises UsageError, also for a launch of a dry run.
     """
     if args is not None and Path(args).is_file():
         read_launch(Path(args))
+        _refuse_dry(Path(args).absolute().parent.parent)
         return Path(args)
     if args is not None and not Path(args).exists():
         raise UsageError(f"--args {args}: no such file or folder")
     for place in (args,) if args is not None else targets:
         if found := _most_frequent(Path(place), key):
+            _refuse_dry(Path(place))
             return found.path
     code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
     raise UsageError(
         f"{args or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE"
         f"{code_only}"
     )
+
+
+def _refuse_dry(place: Path) -> None:
+    if (place / "capture.json").exists() and (capture := read_capture(place)).dry_run:
+        raise UsageError(f"{capture.kernel}: {DRY_LAUNCH}")
 
 
 def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
@@ -160,11 +174,11 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
 # --- kernels that can be tuned, and their shares of the time -------------------------------------
 
 
-def kernels_in(captures: CaptureFolder, entry: str | None = None) -> list[Kernel | Skipped]:
-    """The kernels that can be tuned, and the others with the reason. entry: only kernels of this name."""
+def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = False) -> list[Kernel | Skipped]:
+    """The kernels that can be tuned, and the others with the reason. entry, dry: as in `selected`."""
     found: dict[tuple[str, ...], Kernel] = {}
     skipped: list[Skipped] = []
-    for one in selected(captures, entry):
+    for one in selected(captures, entry, dry=dry):
         kernel = one if isinstance(one, Skipped) else _kernel(one)
         if isinstance(kernel, Skipped):
             skipped.append(kernel)

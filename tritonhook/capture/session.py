@@ -18,10 +18,11 @@ from tritonhook._display import Notebook
 from tritonhook._util.locks import Lock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
-from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.model import META_DRY_RUN, Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents, Rewritten
 from tritonhook.capture.policy.model import Entry, Policy, stem
 from tritonhook.capture.run_config import RunConfig
@@ -48,9 +49,11 @@ _MOST_NAMED = 5  # kernels in one note
 _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
-def summary_line(kernels: int, from_cache: int, out: Path) -> str:
+def summary_line(kernels: int, from_cache: int, out: Path, dry_run: DryRun | None = None) -> str:
     """The first line of the summary of a session or a run."""
-    return f"tritonhook: {kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
+    dry = "" if dry_run is None else f"dry run for {dry_run.arch}, nothing was launched: "
+    seen = f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache"
+    return f"tritonhook: {dry}{seen}; captures in {out}"
 
 
 class Session(Notebook):
@@ -209,7 +212,8 @@ class Session(Notebook):
         paths = {name.rpartition(".")[2]: path for name, path in group.items()}
         files = {stage: paths[ending] for ending, stage in _STAGES if ending in paths}
         if (record := self._writer.known(kernel, str(metadata["hash"]), files)) is None:
-            capture = capture_of(kernel, metadata, files, cache_hit, origin, constants)
+            dry_run = {META_DRY_RUN: True} if self.settings.dry_run else {}
+            capture = capture_of(kernel, {**metadata, **dry_run}, files, cache_hit, origin, constants)
             record = self._writer.add_files(capture, files)
             if capture.binary_only:
                 self.binary_only.add(record)
@@ -224,7 +228,7 @@ class Session(Notebook):
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Keep an autotuner's choice, kernels by Triton's hash. tuning: names the choice in this process."""
-        if winner in self._records:
+        if winner in self._records and self.settings.dry_run is None:  # in a dry run nothing is measured
             tried = [self._records[hash] for hash in among if hash in self._records]
             self._won.add(self._records[winner])
             self._tried.update(tried)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.chosen_ptxas import Assembling
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.policy.file import USUAL_NAME, from_json, kept_policy, read_policy
 from tritonhook.capture.policy.model import Policy
 from tritonhook.capture.run_config import RunConfig
@@ -35,6 +36,7 @@ class Settings:
     not match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches.
     assembling: another ptxas than the compiler's, or further options; None leaves that to the compiler.
     policy: says for each kernel how it is rewritten and assembled; then rewrites and assembling are not used.
+    dry_run: kernels are compiled for this, and not launched.
     """
 
     out: Path
@@ -43,6 +45,7 @@ class Settings:
     launches: str | None = None
     assembling: Assembling | None = None
     policy: Policy | None = None
+    dry_run: DryRun | None = None
 
     @property
     def key(self) -> str:
@@ -81,6 +84,7 @@ class Settings:
             ptxas=config.ptxas,
             options=config.options,
             policy=None if config.policy is None else from_json(config.policy.read_text()),
+            dry_run=config.dry_run,
         )
 
     def to_run_config(self) -> RunConfig:
@@ -93,7 +97,9 @@ class Settings:
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
         policy = None if self.policy is None else kept_policy(self.policy, self.out)
-        return RunConfig(self.out, self.only, rename, tuple(named), self.launches, own.path, own.options, policy)
+        return RunConfig(
+            self.out, self.only, rename, tuple(named), self.launches, own.path, own.options, policy, self.dry_run
+        )
 
 
 def make_settings(
@@ -106,6 +112,7 @@ def make_settings(
     ptxas: str | os.PathLike[str] | None = None,
     options: str | Sequence[str] | None = None,
     policy: str | os.PathLike[str] | Policy | None = None,
+    dry_run: DryRun | None = None,
 ) -> Settings:
     """Settings from the arguments of `enable`. Raises TritonHookError where they do not fit together."""
     if policy is not None and (rename or strip or rewrites or ptxas or options):
@@ -124,7 +131,7 @@ def make_settings(
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
     found = policy if policy is None or isinstance(policy, Policy) else read_policy(_policy_path(policy))
-    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, found)
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, found, dry_run)
 
 
 def _policy_path(policy: object) -> Path:

@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.import_hook import AfterImport
 from tritonhook._util.text import say
-from tritonhook._util.variables import RUN, WATCH
+from tritonhook._util.variables import DRY_RUN, RUN, WATCH
 from tritonhook.capture.inductor import inductor
 from tritonhook.children import SITE
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from tritonhook.capture.session import Session
 
 _begun = _watch_begun = False
 _waiting: list[AfterImport] = []
 _ours = {SITE.resolve()}  # folders with a sitecustomize of tritonhook
 sessions: list[Session] = []  # those that `begin` began in this process
+dry_runs: list[ExitStack] = []  # what it replaced for a dry run
 
 
 def begin(then_users: bool = True) -> None:
@@ -59,6 +62,8 @@ def end() -> None:
     for session in sessions:
         atexit.unregister(session.uninstall)
         session.uninstall()
+    while dry_runs:
+        dry_runs.pop().close()
     _waiting.clear()
     sessions.clear()
     _begun = False
@@ -74,6 +79,8 @@ def _when_imported(name: str, callback: Callable[[], None]) -> None:
 
 def _capture(front_end: str = "triton") -> None:
     """Begin a session. An error never breaks the program: it is printed in one line."""
+    if front_end == "triton" and DRY_RUN in os.environ:
+        _begin_dry_run()
     try:
         from tritonhook.capture.run_config import RunConfig
         from tritonhook.capture.session import begin_run
@@ -81,6 +88,15 @@ def _capture(front_end: str = "triton") -> None:
         sessions.append(begin_run(RunConfig.from_environment(os.environ), front_end))
     except Exception as error:
         say(f"tritonhook: not enabled in process {os.getpid()}: {error}")
+
+
+def _begin_dry_run() -> None:
+    """Replace Triton's driver. Where that fails the program ends: it must not launch anything."""
+    from tritonhook.capture.dry_run.gpu import DryRun
+    from tritonhook.capture.dry_run.process import begin_triton
+
+    if (dry := DryRun.from_environment(os.environ)) is not None:
+        dry_runs.append(begin_triton(dry))
 
 
 def _capture_tile() -> None:

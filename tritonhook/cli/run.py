@@ -7,6 +7,7 @@ prints to standard error.
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
   tritonhook run --rewrite tma-cta script.py
+  tritonhook run --arch sm_90a train.py    # without a GPU
   tritonhook run -- torchrun --nproc-per-node 2 train.py
 """
 
@@ -18,9 +19,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun
 from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
@@ -33,6 +36,7 @@ from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli.rename import RenameOptions, rewrite_option
+from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
 
 if TYPE_CHECKING:
@@ -58,6 +62,13 @@ class Options(Group):
     policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
     launches: bool = flag(one_of="launches", help="record how kernels are launched, for `tritonhook ab`")
     launch_values: bool = flag(one_of="launches", help="the same, with the contents of all buffers")
+    arch: str | None = option(
+        metavar="sm_XX", help="dry run, without a GPU: compile all kernels for this architecture, and launch none"
+    )
+    autotune: str | None = option(
+        choices=(FIRST, ALL),
+        help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), or all",
+    )
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -69,20 +80,24 @@ def run(options: Options) -> int:
     options = _with_project(options, read_project(Path.cwd()))
     command = script_command(options.command, options.module)
     rename = options.rename.wanted()
+    dry_run = _dry_run(options)
     settings = make_settings(
         options.out,
         rename,
         only=options.only,
         rewrites=options.rewrite,
-        launches=VALUES if options.launch_values else SHAPES if options.launches else None,
+        launches=VALUES if options.launch_values else SHAPES if options.launches or dry_run else None,
         ptxas=options.ptxas,
         options=options.ptxas_options,
         policy=options.policy,
+        dry_run=dry_run,
     )
     CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
+    if dry_run is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # what is not Triton's cannot launch either
     code = run_to_end(command, environment, options.results.is_printed)
     try:
         from tritonhook.report.results.captures import Captures
@@ -97,10 +112,29 @@ def run(options: Options) -> int:
         notes += _passed_by(command, folder)
         if not (code or folder.records or notes):
             notes.append(_NOT_REACHED)
-        give(options.results, Captures.of(folder).with_notes(notes), show=lambda summary: _report(summary, folder))
+        found = Captures.of(folder).with_notes(notes)
+        give(options.results, found, show=lambda summary: _report(summary, folder, dry_run))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return code
+
+
+def _dry_run(options: Options) -> DryRun | None:
+    """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
+    Triton knows the architecture."""
+    if options.arch is None:
+        if options.autotune is not None:
+            raise UsageError("--autotune is for dry runs; give --arch too")
+        return None
+    if options.launch_values:
+        raise UsageError("--launch-values: a dry run has no values, as nothing is launched; use --launches")
+    dry = DryRun.of(options.arch, options.autotune or FIRST)
+    if find_spec("triton") is not None:
+        from tritonhook.capture.triton.metadata import assembler_of
+        from tritonhook.ptxas.tool import check_targets, tool_at
+
+        check_targets([dry.arch], [tool_at(Path(assembler_of(dry.capability, {}).path or ""), "Triton")])
+    return dry
 
 
 def _with_project(options: Options, project: Project) -> Options:
@@ -133,7 +167,7 @@ def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
 
 
-def _report(summary: Summary, folder: CaptureFolder) -> None:
+def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> None:
     """Print the kernels on standard error: standard output is the script's."""
     from tritonhook.report.render.terminal import render_terminal
 
@@ -147,4 +181,4 @@ def _report(summary: Summary, folder: CaptureFolder) -> None:
             print(f"  {note}", file=sys.stderr)
     if len(records) > _LISTED:
         print(f"... {len(records) - _LISTED} more; to list them all: tritonhook show {folder.path}", file=sys.stderr)
-    print(summary_line(len(records), hits, folder.path), file=sys.stderr)
+    print(summary_line(len(records), hits, folder.path, dry_run), file=sys.stderr)

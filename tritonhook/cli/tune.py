@@ -183,7 +183,7 @@ def _checked(options: Options) -> CaptureFolder | None:
 
 def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
     """The kernels that can be tuned, and the others. Raises UsageError where there is nothing to tune."""
-    met = kernels_in(captures, options.entry)
+    met = kernels_in(captures, options.entry, dry=options.assemble_only)
     kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
     skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
     if not kernels:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.model import Capture, Stage, dry_run_note
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.schema import REPAIR
 from tritonhook.cubin.image import Cubin
@@ -60,7 +60,8 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     together = list(chain.from_iterable(own.items() for own in captures))
     facts = iter(facts_of([capture for _, capture in together], [place for place, _ in together]))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
-    return [ReadFolder(own, old, folder.notes) for own, old, folder in zip(kernels, left_out, folders, strict=True)]
+    notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
+    return [ReadFolder(own, old, noted) for own, old, noted in zip(kernels, left_out, notes, strict=True)]
 
 
 def outdated(folder: CaptureFolder) -> dict[str, Identity]:

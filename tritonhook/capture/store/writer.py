@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tritonhook._util.files import staged_beside, write_whole
 from tritonhook._util.text import to_json
 from tritonhook._util.variables import RUN_ID
-from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.model import META_DRY_RUN, Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES, describe
 from tritonhook.errors import CaptureError
 
@@ -109,17 +109,18 @@ class CaptureWriter:
             folder = self.out / "kernels" / record
             if not folder.exists() and self._write(folder, capture, files, key, linked):
                 return record
-            if self._is_same(folder, files, key):
+            if self._is_same(folder, capture, files, key):
                 return record
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
-    def _is_same(self, folder: Path, files: Mapping[Stage, str], key: _Key) -> bool:
+    def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
         """Whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged record
-        is not."""
+        is not, nor is one of a dry run where this is none."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
-            if document["kernel"] != key[0] or not files.keys() <= stored.keys():
+            dry_run = bool(document["metadata"].get(META_DRY_RUN))
+            if document["kernel"] != key[0] or dry_run != capture.dry_run or not files.keys() <= stored.keys():
                 return False
             if document.get("source_stat") == list(key[2:]):
                 return True

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tritonhook.capture.selection import Launched, Selected, Skipped, has_launches, launch_of, selected, with_times
+from tritonhook.capture.selection import (
+    DRY_LAUNCH,
+    Launched,
+    Selected,
+    Skipped,
+    has_launches,
+    launch_of,
+    selected,
+    with_times,
+)
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._parser import given_options
@@ -252,6 +261,8 @@ class CapturedRun:
         foreign = sorted({captures.capture(record).front_end for record in captures.records} - {"Triton"})
         if foreign:
             why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
+        elif any(captures.capture(record).dry_run for record in captures.records):
+            why += f"; {DRY_LAUNCH}"
         elif captures.records:
             why += "; its kernels were compiled and not launched: is there a GPU?"
         return f"no launch{what} was recorded{why}"

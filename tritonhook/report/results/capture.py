@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from tritonhook._util.demangle import function_name
-from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage
+from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import warnings_of
@@ -42,7 +42,8 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     def of(cls, capture: Capture, path: str | UnsetType = UNSET, full: bool = False) -> CapturedOne:
         """full: with the texts of its stages and its machine code. Raises CaptureError if its PTX cannot be read."""
         read = Read.of({capture.kernel: capture})
-        given = asdict(only(read)) | {"warnings": _warnings(capture), "notes": tuple(read.unread), "path": path}
+        notes = (*dry_run_note([capture]), *read.unread)
+        given = asdict(only(read)) | {"warnings": _warnings(capture), "notes": notes, "path": path}
         if not full:
             return cls(**given)
         given["artifacts"] = {

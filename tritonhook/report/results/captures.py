@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.model import Capture, Stage, dry_run_note
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
@@ -116,7 +116,8 @@ class Captures(Result, tag="captures"):
     @classmethod
     def of(cls, folder: CaptureFolder) -> Captures:
         found, ids = folder.captures(), folder.ids
-        read = Read.of({record: capture for record, capture in found.items() if isinstance(capture, Capture)})
+        captures = {record: capture for record, capture in found.items() if isinstance(capture, Capture)}
+        read = Read.of(captures)
         damaged = {record: read.kernels.get(record, error) for record, error in found.items()}
         kernels = (
             CapturedKernel(
@@ -137,7 +138,7 @@ class Captures(Result, tag="captures"):
             damaged=tuple(Damaged(r, str(error)) for r, error in damaged.items() if isinstance(error, CaptureError)),
             tunings=tuple(like(tuning, TuningFields) for tuning in folder.tunings),
             crashes=tuple(str(path.parent) for path in folder.crashes),
-            notes=(*folder.notes, *note_of(read.modules), *unread),
+            notes=(*dry_run_note(captures.values()), *folder.notes, *note_of(read.modules), *unread),
         )
 
     def only(self, records: Collection[str]) -> Captures:

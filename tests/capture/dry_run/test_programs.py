@@ -1,0 +1,237 @@
+"""`tritonhook run --arch`: whole programs without a GPU and without torch. What they compile, capture and are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from repository import ROOT, SUPPORT
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli import main
+
+pytest.importorskip("triton", minversion="3.6")
+
+Go = Callable[..., "subprocess.CompletedProcess[str]"]
+PRELUDE = f"""
+import sys
+sys.path.insert(0, {str(SUPPORT)!r})
+import triton, triton_kernels as kernels
+from fake_tensors import Storage, Tensor
+x = Tensor(Storage(1 << 20, 4000))
+"""
+LAUNCH = "kernels.add_kernel[(8,)](x, x, x, 1000, BLOCK=128, num_warps=2)\n"
+CONFIGS = "[triton.Config(dict(BLOCK=block), num_warps=warps) for block in (64, 128) for warps in (2, 4)]"
+GEMM = """
+def gemm(kernel, **options):
+    h = Tensor(Storage(1 << 20, 1 << 20), "float16")
+    kernel[(1, 1)](h, h, h, 512, 512, 512, 512, 512, 512, **options)
+"""
+LARGE = "dict(BLOCK_M=256, BLOCK_N=256, BLOCK_K=128)"  # 512 KiB of shared memory with 3 stages
+SMALL = "dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)"
+
+
+@pytest.fixture
+def go(tmp_path: Path, triton_cache: Path) -> Go:
+    """`tritonhook run --arch` of a script, or of a command; the captures go to tmp_path/out."""
+
+    def go(script: str, *options: str, arch: str = "sm_90a", status: int = 0, command: tuple[str, ...] = ()) -> object:
+        (tmp_path / "script.py").write_text(PRELUDE + script)
+        words = ["run", "--arch", arch, "--out", str(tmp_path / "out"), *options, *(command or ("script.py",))]
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))}
+        done = subprocess.run(
+            [sys.executable, "-m", "tritonhook", *words],
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return go  # type: ignore[return-value]
+
+
+def captured(tmp_path: Path) -> list[Capture]:
+    folder = CaptureFolder.open(tmp_path / "out")
+    return [folder.capture(record) for record in folder.records]
+
+
+def test_a_kernel_is_compiled_and_captured_with_its_launch(go, tmp_path) -> None:
+    done = go(LAUNCH)
+    assert "dry run for sm_90a, nothing was launched: 1 kernel seen" in done.stderr
+    folder = CaptureFolder.open(tmp_path / "out")
+    (record,) = folder.records
+    (one,) = folder.launches(record)
+    assert (one.launch.grid, one.launch.block, one.count) == ((8, 1, 1), (64, 1, 1), 1)
+    capture = folder.capture(record)
+    assert capture.dry_run
+    assert (capture.arch, "cubin" in {stage.value for stage in capture.artifacts}) == ("sm_90a", True)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_the_ptx_is_what_triton_compiles_for_that_target(go, tmp_path, arch) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton_kernels import fused_kernel
+
+    # The launch's script is the source of the kernel's lines in both, as the module is the same.
+    go("kernels.fused_kernel[(8,)](x, x, x, 1000, BLOCK=128)\n", arch=f"sm_{arch}")
+    source = ASTSource(
+        fn=fused_kernel,
+        signature={"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+        constexprs={"BLOCK": 128},
+        attrs={(i,): [["tt.divisibility", 16]] for i in range(3)},
+    )
+    own = triton.compile(source, target=GPUTarget("cuda", arch, 32))
+    (capture,) = captured(tmp_path)
+    assert capture.text(Stage.PTX) == own.asm["ptx"]
+    assert capture.cubin == own.asm["cubin"]
+
+
+# --- autotuning ----------------------------------------------------------------------------------
+
+
+def test_of_an_autotuned_kernel_the_first_configuration_is_compiled(go, tmp_path) -> None:
+    script = f"kernel = triton.autotune({CONFIGS}, key=['n'])(kernels.add_kernel)\n"
+    go(script + "for n in (1000, 1024):\n    kernel[(8,)](x, x, x, n)\n")
+    found = {(c.options["constants"]["BLOCK"], c.options["num_warps"]) for c in captured(tmp_path)}
+    assert found == {(64, 2)}
+    assert len(captured(tmp_path)) == 2, "n is part of the key, and gives other code as a multiple of 16"
+
+
+def test_all_configurations_are_compiled_and_none_is_called_the_winner(go, tmp_path) -> None:
+    script = f"kernel = triton.autotune({CONFIGS}, key=['n'])(kernels.add_kernel)\nkernel[(8,)](x, x, x, 1000)\n"
+    go(script, "--autotune", "all")
+    assert len(captured(tmp_path)) == 4
+    assert CaptureFolder.open(tmp_path / "out").tunings == ()
+
+
+def test_a_program_s_own_clock_and_the_cache_of_measurements_are_not_used(go, tmp_path, triton_cache) -> None:
+    script = (
+        "def clock(call, quantiles):\n"
+        "    raise SystemExit('measured')\n"
+        f"kernel = triton.autotune({CONFIGS}, key=['n'], do_bench=clock, cache_results=True)(kernels.add_kernel)\n"
+        "kernel[(8,)](x, x, x, 1000)\n"
+        "assert kernel.cache_results and kernel.do_bench is clock\n"
+        "print(triton.testing.do_bench(lambda: None), triton.testing.do_bench(lambda: None, quantiles=[0.5, 0.2]))\n"
+    )
+    assert go(script).stdout == "nan [nan, nan]\n"
+    assert not list(triton_cache.rglob("*.autotune.json"))
+
+
+def test_a_configuration_without_room_is_passed_over(go, tmp_path) -> None:
+    configs = f"[triton.Config({LARGE}), triton.Config({SMALL})]"
+    done = go(GEMM + f"gemm(triton.autotune({configs}, key=['m'])(kernels.gemm_kernel))\n")
+    assert "shared memory, the GPU has" not in done.stderr
+    folder = CaptureFolder.open(tmp_path / "out")
+    launched = [one.launch.shared for record in folder.records for one in folder.launches(record)]
+    assert launched
+    assert max(launched) <= 227 << 10
+
+
+# --- what a GPU has no room for ------------------------------------------------------------------
+
+
+def test_a_kernel_without_room_is_named_and_the_rest_goes_on(go, tmp_path) -> None:
+    done = go(GEMM + f"for _ in range(2):\n    gemm(kernels.gemm_kernel, **{LARGE})\n" + LAUNCH)
+    assert done.stderr.count("gemm_kernel: needs ") == 1
+    assert "of shared memory, the GPU has 232448" in done.stderr
+    assert {capture.kernel for capture in captured(tmp_path)} == {"gemm_kernel", "add_kernel"}
+
+
+# --- other processes -----------------------------------------------------------------------------
+
+
+def test_child_processes_modules_and_pytest(go, tmp_path) -> None:
+    (tmp_path / "test_it.py").write_text(f"{PRELUDE}\ndef test_it():\n    {LAUNCH}")
+    child = "import subprocess\nsubprocess.run([sys.executable, 'script.py', 'child'], check=True)\n"
+    go(f"if len(sys.argv) > 1:\n    {LAUNCH}else:\n    " + child.replace("\n", "\n    ") + "\n")
+    assert [capture.dry_run for capture in captured(tmp_path)] == [True]
+    go(LAUNCH, command=("-m", "script"))
+    go("", command=("--", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"))
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert len(folder.records) == 1
+    assert len({sighting.process for sighting in folder.sightings}) == 3
+
+
+def test_nothing_else_can_launch(go) -> None:
+    assert go("import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))\n").stdout == "''\n"
+
+
+# --- what is said of it --------------------------------------------------------------------------
+
+
+def test_show_and_lock_say_so(go, tmp_path, capsys) -> None:
+    go(LAUNCH)
+    out = str(tmp_path / "out")
+    assert main(["show", out]) == 0
+    assert "- dry run: compiled, not launched" in capsys.readouterr().out
+    assert main(["show", f"{out}/kernels/{CaptureFolder.open(out).records[0]}"]) == 0
+    assert "dry run: compiled, not launched" in capsys.readouterr().out
+    assert main(["lock", out, "-o", str(tmp_path / "kernels.lock")]) == 0
+    assert "dry run: compiled, not launched" in capsys.readouterr().out
+
+
+def test_its_launches_are_not_made_again(go, tmp_path, capsys) -> None:
+    go(LAUNCH)
+    out = str(tmp_path / "out")
+    kernel = f"{out}/kernels/{CaptureFolder.open(out).records[0]}"
+    launch = str(next(Path(kernel).glob("launches/*.json")))
+    for words in (["ab", out], ["ab", kernel, kernel], ["ab", kernel, kernel, "--args", launch]):
+        assert main(words) == 2
+        assert "launches are of a dry run" in capsys.readouterr().err, words
+
+
+def test_kernels_of_a_dry_run_and_of_a_gpu_are_kept_apart(go, tmp_path, triton_cache) -> None:
+    """In one folder: the launches of one are made again, those of the other not."""
+    launch = f"import fake_driver\nwith fake_driver.active():\n    {LAUNCH}"
+    (tmp_path / "script.py").write_text(PRELUDE + launch)
+    assert main(["run", "--launches", "--out", str(tmp_path / "out"), str(tmp_path / "script.py")]) == 0
+    assert main(["run", "--launches", "--out", str(tmp_path / "out"), str(tmp_path / "script.py")]) == 0
+    assert [capture.dry_run for capture in captured(tmp_path)] == [False]
+    go(LAUNCH)
+    assert sorted(capture.dry_run for capture in captured(tmp_path)) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--arch", "sm_91"], "--arch sm_91: not known to dry runs; known: sm_75"),
+        (["--arch", "sm_80a"], "not known"),
+        (["--arch", "hopper"], "not known"),
+        (["--autotune", "all"], "give --arch too"),
+        (["--arch", "sm_90a", "--launch-values"], "a dry run has no values"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_line(words, why, tmp_path, capsys) -> None:
+    (tmp_path / "script.py").write_text("")
+    assert main(["run", *words, str(tmp_path / "script.py")]) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert error.count("\n") == 1
+
+
+def test_an_architecture_that_triton_s_ptxas_does_not_know(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tritonhook.ptxas.tool.targets", lambda tool: ("sm_80", "sm_90a"))
+    (tmp_path / "script.py").write_text("")
+    assert main(["run", "--arch", "sm_120a", str(tmp_path / "script.py")]) == 2
+    assert "sm_120a: no target of ptxas" in capsys.readouterr().err
+
+
+def test_without_the_flag_no_process_is_told_of_dry_runs(tmp_path, triton_cache) -> None:
+    script = tmp_path / "script.py"
+    names = "[name for name in sys.modules if name.startswith('tritonhook.capture.dry_run.')]"
+    script.write_text(f"import json, os, sys, triton\nprint(json.dumps([{names}, 'TRITONHOOK_DRY_RUN' in os.environ]))")
+    words = [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert json.loads(done.stdout) == [["tritonhook.capture.dry_run.gpu"], False]

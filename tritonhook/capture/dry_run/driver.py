@@ -1,0 +1,211 @@
+"""A driver for Triton 3.6 to 3.9 with no GPU behind it: a launch runs all of Triton's own code, and launches nothing.
+
+It answers what Triton and programs ask of `triton.runtime.driver.active`, and in `triton.testing` what measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.patching import Patch
+from tritonhook.cubin.image import Cubin
+
+if TYPE_CHECKING:
+    from tritonhook.cubin.resources import Resources
+
+_REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a block
+
+
+class DryDriver:
+    """Takes the place of Triton's CudaDriver."""
+
+    def __init__(self, dry: DryRun) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self.target = GPUTarget("cuda", dry.capability, _WARP)
+        self.utils = DryUtils(dry)
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        if device != 0:
+            raise RuntimeError(f"a dry run has one GPU: there is no device {device}")
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return self.utils.get_device_capability(device)
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        from triton.backends.nvidia.driver import ty_to_cpp
+
+        return str(ty_to_cpp(name))
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return not_measured
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        import torch
+
+        return torch.empty(1, dtype=torch.int)
+
+    def clear_cache(self, cache: Any) -> None:
+        pass
+
+    def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
+        """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
+
+        def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
+            enter, leave, *_ = rest
+            if enter is not None:
+                enter(lazy)
+            self.launch(function)
+            if leave is not None:
+                leave(lazy)
+
+        return launch
+
+    def launch(self, function: str) -> None:
+        """Where a kernel would be launched."""
+
+
+class DryUtils:
+    """Takes the place of Triton's CudaUtils."""
+
+    def __init__(self, dry: DryRun) -> None:
+        self._dry = dry
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        gpu = self._dry.gpu
+        return {
+            "max_shared_mem": gpu.shared_bytes,
+            "max_num_regs": _REGISTERS,
+            "multiprocessor_count": gpu.multiprocessors,
+            "warpSize": _WARP,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 5120,
+        }
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return divmod(self._dry.capability, 10)
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
+        """(module, function, registers, spills, most threads) as CUDA tells them, read from the cubin; the function is
+        its name. Raises RuntimeError if the cubin has no such kernel."""
+        cubin = Cubin.from_bytes(binary)
+        if name not in cubin.kernels:
+            raise RuntimeError(f"CUDA would not find {name!r}: the cubin's entries are {cubin.kernels}")
+        found = cubin.resources[name]
+        return 1, name, found.registers or 0, (found.stack or 0) // 4, _most_threads(found)
+
+    def unload_module(self, module: int) -> None:
+        pass
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        pass
+
+    def is_stream_capturing(self, stream: int) -> bool:
+        return False
+
+
+def _most_threads(found: Resources) -> int:
+    """The most threads of a block whose registers a multiprocessor has; a warp takes registers in steps of 256."""
+    of_warp = -(-(found.registers or 1) * _WARP // 256) * 256
+    return min(_MOST_THREADS, _REGISTERS // of_warp * _WARP)
+
+
+def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
+    """In the place of `triton.testing.do_bench`: call once. The times are not known."""
+    call()
+    if quantiles is not None:
+        return [float("nan")] * len(quantiles)
+    return [float("nan")] if options.get("return_mode") == "all" else float("nan")
+
+
+@contextmanager
+def active(driver: Any) -> Iterator[None]:
+    """Make a driver Triton's active one, and give back what was there.
+
+    Where nothing was there it stays: kernels unload through the active driver, whenever they are collected.
+    """
+    from triton.runtime import driver as config
+
+    before = config._active, config._default
+    config._active = config._default = driver
+    try:
+        yield
+    finally:
+        config._active, config._default = before[0] or driver, before[1]
+
+
+@contextmanager
+def without_measuring() -> Iterator[None]:
+    """Let nothing be measured by `triton.testing`."""
+    import triton.testing
+
+    names = ("do_bench", "do_bench_cudagraph")
+    patches = [Patch(triton.testing, name, lambda _: _not_measured()) for name in names]
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.undo()
+
+
+def _not_measured() -> Callable[..., Any]:
+    return lambda *arguments, **options: not_measured(*arguments, **options)
+
+
+@contextmanager
+def room_for_all(note: Callable[[str], None], trying: Callable[[], bool]) -> Iterator[None]:
+    """Note kernels that need more than the GPU has, and go on as if they had been launched.
+
+    note: takes a line for each. trying: whether an autotuner tries a configuration now: then it gets Triton's error.
+    """
+    from triton.compiler import CompiledKernel
+    from triton.runtime import driver as config
+    from triton.runtime.errors import OutOfResources
+
+    def wrap(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def init_handles(kernel: Any) -> None:
+            try:
+                original(kernel)
+            except OutOfResources as error:
+                kernel._run = None  # else it raises this error at each later launch
+                if trying():
+                    raise
+                note(f"{kernel.name}: needs {error.required} of {error.name}, the GPU has {error.limit}")
+                kernel._run = config.active.launcher_cls(kernel.src, kernel.metadata)
+                found = config.active.utils.load_binary(kernel.name, kernel.kernel, kernel.metadata.shared, 0)
+                kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = found
+
+        return init_handles
+
+    patch = Patch(CompiledKernel, "_init_handles", wrap)
+    try:
+        yield
+    finally:
+        patch.undo()
