@@ -3,9 +3,8 @@
     pip install torch liger-kernel fla-core; pip install --no-deps --target SITE triton==3.9.0
     python -m benchmarks lock_libraries SITE [--work DIR] [--out FILE]
 
-Needs no GPU; torch's CPU build is enough. The programs are those of verify/programs.py, with tensors on the CPU and a
-driver without a GPU behind it: a launch runs all of Triton's own code for an H100, and computes nothing. Of a
-kernel's autotuned configurations the first one that an H100 has room for is compiled, as nothing can be timed.
+Needs no GPU; torch's CPU build is enough. The programs are those of verify/programs.py, in a dry run for an H100: of a
+kernel's autotuned configurations the first one that it has room for is compiled.
 """
 
 from __future__ import annotations
@@ -16,56 +15,37 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import nullcontext
 from importlib.metadata import distributions
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.common import REPOSITORY, environment
 from benchmarks.lock import STORY, STORY_PTXAS, lock, story_rows, verb
 
 GROUPS = ("liger", "fla-1", "fla-2", "fla-3", "fla-4")
-ARCH = 90
-_H100 = SimpleNamespace(name="NVIDIA H100", multi_processor_count=132, major=9, minor=0, total_memory=80 << 30)
-_ANSWERS: dict[str, Any] = {  # of torch.cuda, to libraries that ask for the GPU
-    "is_available": True,
-    "device_count": 1,
-    "current_device": 0,
-    "get_device_name": _H100.name,
-    "get_device_capability": (_H100.major, _H100.minor),
-    "get_device_properties": _H100,
-    "device": nullcontext(),
-    "synchronize": None,
-}
+ARCH = "sm_90a"
 
 
 def compile_libraries() -> None:
     """Run the programs in this process."""
-    import fake_driver
     import torch
 
     from benchmarks.verify import programs
 
-    for name, answer in _ANSWERS.items():
-        setattr(torch.cuda, name, lambda *_, answer=answer: answer)
-    programs.GPU = "cpu"
-    programs.take_first_configurations()
     torch.manual_seed(0)
-    with fake_driver.active(ARCH):
-        for group in GROUPS:
-            for name, launch in programs.GROUPS[group]().items():
-                try:
-                    launch()
-                except Exception as error:  # as where a library refuses this Triton
-                    traceback.print_exc(limit=-3)
-                    print(f"{group} {name}: failed: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+    for group in GROUPS:
+        for name, launch in programs.GROUPS[group]().items():
+            try:
+                launch()
+            except Exception as error:  # as where a library refuses this Triton
+                traceback.print_exc(limit=-3)
+                print(f"{group} {name}: failed: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
 
 
 def captured(out: Path, site: str | None = None) -> Path:
     """Captures of all kernels, made in a child process. site: where another Triton is."""
     if not out.is_dir():
-        command = [sys.executable, "-m", "tritonhook", "run", "--out", str(out)]
+        command = [sys.executable, "-m", "tritonhook", "run", "--arch", ARCH, "--out", str(out)]
         command += ["-m", "benchmarks", "lock_libraries", "--compile"]
         path = ":".join([*([site] if site else []), str(REPOSITORY)])
         own = {"PYTHONPATH": path, "TRITON_CACHE_DIR": f"{out}.cache"}

@@ -8,6 +8,7 @@ user's own sitecustomize still runs.
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib.util
 import os
 import sys
@@ -43,6 +44,8 @@ def begin(then_users: bool = True) -> None:
     global _begun, _watch_begun
     if RUN in os.environ and not _begun:
         _begun = True
+        if DRY_RUN in os.environ:
+            _when_imported("torch", functools.partial(_begin_dry_run, "begin_torch"))
         _when_imported("triton", _capture)
         _when_imported("cutlass", lambda: _capture("cute"))
         _when_imported("cuda.tile", _capture_tile)
@@ -80,7 +83,7 @@ def _when_imported(name: str, callback: Callable[[], None]) -> None:
 def _capture(front_end: str = "triton") -> None:
     """Begin a session. An error never breaks the program: it is printed in one line."""
     if front_end == "triton" and DRY_RUN in os.environ:
-        _begin_dry_run()
+        _begin_dry_run("begin_triton")
     try:
         from tritonhook.capture.run_config import RunConfig
         from tritonhook.capture.session import begin_run
@@ -90,13 +93,13 @@ def _capture(front_end: str = "triton") -> None:
         say(f"tritonhook: not enabled in process {os.getpid()}: {error}")
 
 
-def _begin_dry_run() -> None:
-    """Replace Triton's driver. Where that fails the program ends: it must not launch anything."""
+def _begin_dry_run(begin: str) -> None:
+    """Replace Triton's driver, or what torch says of the GPU. Where that fails the program ends: it must not launch."""
+    from tritonhook.capture.dry_run import process
     from tritonhook.capture.dry_run.gpu import DryRun
-    from tritonhook.capture.dry_run.process import begin_triton
 
     if (dry := DryRun.from_environment(os.environ)) is not None:
-        dry_runs.append(begin_triton(dry))
+        dry_runs.append(getattr(process, begin)(dry))
 
 
 def _capture_tile() -> None:

@@ -19,26 +19,28 @@ FIRST, ALL = "first", "all"  # configurations of an autotuned kernel: the first 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU of an architecture. multiprocessors: how many. shared_bytes: the most shared memory of a block.
-    memory_bytes: of the whole GPU. Source: NVIDIA's data sheets, and the CUDA programming guide's table of compute
-    capabilities."""
+    memory_bytes: of the whole GPU. threads: the most of a multiprocessor. l2_bytes: of the L2 cache. Source: NVIDIA's
+    data sheets, and the CUDA programming guide's table of compute capabilities."""
 
     name: str
     multiprocessors: int
     shared_bytes: int
     memory_bytes: int
+    threads: int
+    l2_bytes: int
 
 
 GPUS: Mapping[int, Gpu] = {
-    75: Gpu("Tesla T4", 40, 64 << 10, 16 << 30),
-    80: Gpu("NVIDIA A100-SXM4-80GB", 108, 163 << 10, 80 << 30),
-    86: Gpu("NVIDIA A40", 84, 99 << 10, 48 << 30),
-    87: Gpu("Orin", 16, 163 << 10, 32 << 30),
-    89: Gpu("NVIDIA L40S", 142, 99 << 10, 48 << 30),
-    90: Gpu("NVIDIA H100 80GB HBM3", 132, 227 << 10, 80 << 30),
-    100: Gpu("NVIDIA B200", 148, 227 << 10, 180 << 30),
-    103: Gpu("NVIDIA B300", 148, 227 << 10, 270 << 30),
-    120: Gpu("NVIDIA GeForce RTX 5090", 170, 99 << 10, 32 << 30),
-    121: Gpu("NVIDIA GB10", 48, 99 << 10, 120 << 30),
+    75: Gpu("Tesla T4", 40, 64 << 10, 16 << 30, 1024, 4 << 20),
+    80: Gpu("NVIDIA A100-SXM4-80GB", 108, 163 << 10, 80 << 30, 2048, 40 << 20),
+    86: Gpu("NVIDIA A40", 84, 99 << 10, 48 << 30, 1536, 6 << 20),
+    87: Gpu("Orin", 16, 163 << 10, 32 << 30, 1536, 4 << 20),
+    89: Gpu("NVIDIA L40S", 142, 99 << 10, 48 << 30, 1536, 96 << 20),
+    90: Gpu("NVIDIA H100 80GB HBM3", 132, 227 << 10, 80 << 30, 2048, 50 << 20),
+    100: Gpu("NVIDIA B200", 148, 227 << 10, 180 << 30, 2048, 126 << 20),
+    103: Gpu("NVIDIA B300", 148, 227 << 10, 270 << 30, 2048, 126 << 20),
+    120: Gpu("NVIDIA GeForce RTX 5090", 170, 99 << 10, 32 << 30, 1536, 96 << 20),
+    121: Gpu("NVIDIA GB10", 48, 99 << 10, 120 << 30, 1536, 24 << 20),
 }
 
 

@@ -1,4 +1,5 @@
-"""A process of a dry run, from its beginning to its end: what is replaced in Triton once it is imported."""
+"""A process of a dry run, from its beginning to its end: what is replaced in Triton and torch once they are
+imported."""
 
 from __future__ import annotations
 
@@ -18,6 +19,17 @@ def begin_triton(dry: DryRun) -> ExitStack:
         stack.enter_context(without_measuring())
         stack.enter_context(room_for_all(_note, lambda: tuners.trying))
         stack.enter_context(choosing(dry.autotune))
+        return stack.pop_all()
+
+
+def begin_torch(dry: DryRun) -> ExitStack:
+    """Let torch say that there is that GPU, and keep tensors in the CPU's memory, until the stack is closed."""
+    from tritonhook.capture.dry_run.torch_cuda import cuda_answers
+    from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
+
+    with ExitStack() as stack:
+        stack.enter_context(cuda_answers(dry))
+        stack.enter_context(tensors_on_the_gpu())
         return stack.pop_all()
 
 

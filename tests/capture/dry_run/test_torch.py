@@ -1,0 +1,183 @@
+"""`tritonhook run --arch` of programs that use torch: what they are told, tensors, autograd, autotuning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from tritonhook.capture.store import CaptureFolder
+
+pytest.importorskip("torch")
+pytest.importorskip("triton", minversion="3.6")
+
+KERNELS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scale(x, out, n, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
+
+@triton.autotune([triton.Config(dict(BLOCK=block)) for block in (64, 128)], key=["n"])
+@triton.jit
+def square(x, grad, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(out + at, 2 * tl.load(x + at, mask=inside) * tl.load(grad + at, mask=inside), mask=inside)
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        assert x.is_cuda and x.device == torch.device("cuda", 0)
+        ctx.save_for_backward(x)
+        out = torch.empty_like(x)
+        with torch.cuda.device(x.device):
+            scale[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), 2.0, BLOCK=64)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        assert x.is_cuda and grad.is_cuda and grad.device.type == "cuda"
+        out = torch.empty(x.shape, device="cuda", dtype=x.dtype)
+        square[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, grad.contiguous(), out, x.numel())
+        return out
+"""
+
+
+@pytest.fixture
+def go(tmp_path: Path, triton_cache: Path) -> Callable[..., str]:
+    """`tritonhook run --arch` of a script, to tmp_path/out; returns what it printed."""
+
+    def go(script: str, *options: str, arch: str = "sm_90a") -> str:
+        (tmp_path / "script.py").write_text(script)
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))}
+        words = ["run", "--arch", arch, "--out", str(tmp_path / "out"), *options, "script.py"]
+        done = subprocess.run(
+            [sys.executable, "-m", "tritonhook", *words],
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return go
+
+
+def test_kernels_forward_and_backward_with_a_linear_layer(go, tmp_path) -> None:
+    go(
+        KERNELS
+        + """
+layer = torch.nn.Linear(32, 64).cuda()
+x = torch.randn(16, 32, device="cuda", requires_grad=True)
+out = Squared.apply(layer(x.to("cuda:0")))
+out.sum().backward()
+assert x.grad.is_cuda and x.grad.shape == x.shape and layer.weight.grad is not None
+torch.autograd.backward(Squared.apply(layer(x)).sum())
+(grad,) = torch.autograd.grad(Squared.apply(layer(x)).sum(), x)
+assert grad.is_cuda
+"""
+    )
+    folder = CaptureFolder.open(tmp_path / "out")
+    launches = {
+        folder.capture(record).kernel: [(one.launch.grid[0], one.count) for one in folder.launches(record)]
+        for record in folder.records
+    }
+    # An autotuned kernel's first launch comes after the one of its configuration's trial.
+    assert launches == {"scale": [(16, 3)], "square": [(16, 4)]}
+    (recorded,) = folder.launches(folder.records[0])
+    assert [(p.dtype, p.shape) for p in recorded.launch.parameters[:2]] == [("float32", (16, 64))] * 2
+    assert folder.notes == ()
+
+
+def test_what_torch_says_of_the_gpu(go) -> None:
+    printed = go(
+        """
+import torch
+p = torch.cuda.get_device_properties(0)
+print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.current_device())
+print(p.name, p.multi_processor_count)
+print(torch.cuda.get_device_capability(), torch.cuda.memory_allocated(), torch.cuda.memory_stats()["any"])
+stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record()
+with torch.cuda.stream(stream):
+    stream.wait_stream(torch.cuda.current_stream())
+end.record()
+torch.cuda.synchronize()
+print(start.elapsed_time(end), torch.cuda.is_current_stream_capturing())
+torch.manual_seed(1); torch.cuda.manual_seed(1)
+a = torch.rand(4, device="cuda"); state = torch.cuda.get_rng_state(); b = torch.rand(4, device="cuda")
+torch.cuda.set_rng_state(state)
+assert torch.equal(torch.rand(4, device="cuda"), b) and not torch.equal(a, b)
+""",
+        arch="sm_120a",
+    )
+    assert printed == "True 1 0\nNVIDIA GeForce RTX 5090 170\n(12, 0) 0 0\nnan False\n"
+
+
+def test_tensors_seem_to_be_on_the_gpu_however_they_get_there(go) -> None:
+    assert (
+        go(
+            """
+import threading, torch
+made = [torch.zeros(2, device="cuda"), torch.zeros(2, device=torch.device("cuda:0")), torch.zeros(2).cuda()]
+made += [torch.zeros(2).to("cuda", torch.float16), torch.zeros(2).to(device="cuda"), torch.zeros(2).to(0)]
+made += [made[0].new_empty(3, device="cuda"), torch.tensor([1], device=0), torch.zeros(2).pin_memory().cuda()]
+made += [torch.randn(3, device="cuda", generator=torch.Generator(device="cuda").manual_seed(3))]
+with torch.device("cuda"):
+    made.append(torch.ones(2))
+torch.set_default_device("cuda")
+made.append(torch.ones(2))
+thread = threading.Thread(target=lambda: made.append(torch.ones(2, device="cuda")))
+thread.start(); thread.join()
+assert all(one.is_cuda and one.device.type == "cuda" and one.get_device() == 0 for one in made)
+assert torch.zeros(2, device="meta").device.type == "meta"
+assert isinstance(torch.default_generator, torch.Generator)
+assert all((torch.empty(1000, device="cuda") == 0).all() for _ in range(20))
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    assert torch.is_autocast_enabled("cuda")
+    print((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+assert not torch.is_autocast_enabled("cuda")
+"""
+        )
+        == "torch.bfloat16\n"
+    )
+
+
+def test_without_the_flag_torch_says_what_it_knows(tmp_path, triton_cache) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch, triton\nprint(torch.cuda.is_available(), torch.zeros(2).is_cuda)")
+    words = [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), str(script)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    assert subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout == "False False\n"
+
+
+def test_all_is_given_back(triton_cache) -> None:
+    import torch
+    from triton.runtime import driver
+    from triton.runtime.autotuner import Autotuner
+
+    from tritonhook.capture.dry_run import process
+    from tritonhook.capture.dry_run.gpu import DryRun
+
+    def now() -> list[object]:
+        owners = torch.cuda, torch.cuda.nvtx, torch, torch.autograd, torch.amp.autocast_mode.autocast, Autotuner
+        return [dict(vars(owner)) for owner in owners] + [driver._default]
+
+    import torch.cuda.nvtx
+
+    before = now()
+    with process.begin_triton(DryRun(90)), process.begin_torch(DryRun(90)):
+        assert torch.zeros(1, device="cuda").is_cuda
+    assert now() == before
+    assert not torch.zeros(1).is_cuda

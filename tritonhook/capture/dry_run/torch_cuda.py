@@ -1,0 +1,203 @@
+"""What torch.cuda answers in a dry run: the GPU's figures; streams, events and graphs that do nothing; 0 bytes used."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.torch_tensors import without_gpu
+
+_NOTHING = (
+    *("synchronize", "set_device", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
+    *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+    *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
+)
+_NO_MEMORY = (
+    *("memory_allocated", "memory_reserved", "memory_cached", "device_memory_used", "utilization"),
+    *("max_memory_allocated", "max_memory_reserved", "max_memory_cached"),
+)
+_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph", "use_mem_pool")
+_missing = object()
+
+
+class DryStream:
+    """A stream. All that is asked of it has happened already."""
+
+    cuda_stream = device_index = priority = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    @property
+    def device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or DryEvent()
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> DryStream:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class DryEvent:
+    """An event. The time between two is not known."""
+
+    cuda_event = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return float("nan")
+
+
+class DryGraph:
+    """A graph. What would be captured runs at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def capture_begin(self, *_: Any, **__: Any) -> None: ...
+
+    def capture_end(self) -> None: ...
+
+    def replay(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def pool(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@contextmanager
+def cuda_answers(dry: DryRun) -> Iterator[None]:
+    """Let torch.cuda answer for the GPU of the dry run."""
+    import torch
+    import torch.cuda.nvtx
+
+    replaced: list[tuple[Any, str, Any]] = []
+    told: dict[Any, Mapping[str, Any]] = {
+        torch.cuda: _answers(dry),
+        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "mark"), _always(None)),
+        torch: {"Generator": _generator(torch.Generator)},
+    }
+    try:
+        for owner, answers in told.items():
+            for name, answer in answers.items():
+                replaced.append((owner, name, vars(owner).get(name, _missing)))
+                setattr(owner, name, answer)
+        yield
+    finally:
+        for owner, name, before in reversed(replaced):
+            if before is _missing:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+def _answers(dry: DryRun) -> Mapping[str, Any]:
+    import torch
+
+    properties, stream, memory = _properties(dry), DryStream(), dry.gpu.memory_bytes
+    generator = torch.default_generator
+    values: dict[str, Any] = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "current_stream": stream,
+        "default_stream": stream,
+        "get_device_name": dry.gpu.name,
+        "get_device_capability": (properties.major, properties.minor),
+        "get_device_properties": properties,
+        "get_arch_list": [dry.arch],
+        "is_bf16_supported": dry.capability >= 80,
+        "is_tf32_supported": dry.capability >= 80,
+        "is_current_stream_capturing": False,
+        "can_device_access_peer": False,
+        "graph_pool_handle": (0, 0),
+        "mem_get_info": (memory, memory),
+        "memory_summary": "",
+        "memory_snapshot": [],
+        **dict.fromkeys(_NOTHING, None),
+        **dict.fromkeys(_NO_MEMORY, 0),
+    }
+    return {
+        **{name: _always(value) for name, value in values.items()},
+        **dict.fromkeys(_CONTEXTS, lambda *_, **__: nullcontext()),
+        "memory_stats": lambda *_: defaultdict(int),
+        "Stream": DryStream,
+        "ExternalStream": DryStream,
+        "Event": DryEvent,
+        "CUDAGraph": DryGraph,
+        "manual_seed": generator.manual_seed,
+        "manual_seed_all": generator.manual_seed,
+        "initial_seed": generator.initial_seed,
+        "get_rng_state": lambda *_: generator.get_state(),
+        "get_rng_state_all": lambda: [generator.get_state()],
+        "set_rng_state": lambda state, *_: generator.set_state(state),
+        "set_rng_state_all": lambda states: generator.set_state(states[0]),
+    }
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _generator(original: Any) -> Any:
+    """torch.Generator, on the CPU: a type for isinstance."""
+
+    class Meta(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, original)
+
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return original(device=without_gpu(device, True))
+
+    return Meta("Generator", (), {})
+
+
+def _properties(dry: DryRun) -> Any:
+    """As of torch.cuda.get_device_properties."""
+    gpu = dry.gpu
+    major, minor = divmod(dry.capability, 10)
+    return SimpleNamespace(
+        name=gpu.name,
+        major=major,
+        minor=minor,
+        total_memory=gpu.memory_bytes,
+        multi_processor_count=gpu.multiprocessors,
+        warp_size=32,
+        max_threads_per_block=1024,
+        max_threads_per_multi_processor=gpu.threads,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=gpu.shared_bytes,
+        shared_memory_per_multiprocessor=gpu.shared_bytes + 1024,
+        L2_cache_size=gpu.l2_bytes,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
