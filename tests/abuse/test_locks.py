@@ -137,3 +137,23 @@ def test_kernels_of_one_name_and_ptx_are_one_run(lock: Callable[..., Path], monk
     code, shown = outcome("check", str(path))
     assert code == 1 and f"{many:,} kernels: {many:,} changed" in shown
     assert len(jobs) == len(set(jobs)) < 20 and len(read) == 1 and not grids
+
+
+BROKEN = {
+    "an instruction": (facts(), PTX.replace("ret;", "nonsense;")),
+    "no text": (facts(), ""),
+    "brackets": (facts(), "{" * DEEP),
+    "an option": (replace(facts(), options=("--nope",)), PTX),
+    "a number": (replace(facts(), options=("-maxrregcount=" + "9" * 5_000,)), PTX),
+    "an entry": (replace(facts(), entry="nope"), PTX),
+    "a target": (facts(), PTX.replace("sm_90", "sm_999")),
+}
+
+
+@pytest.mark.parametrize("kernel, text", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("verb", ["check {}", "bisect {} --good 12.8.93 --bad 12.9.86 --at-hand"])
+def test_what_no_ptxas_takes(verb: str, kernel: KernelFacts, text: str, tmp_path: Path) -> None:
+    """Whatever ends with 2 says why on standard error: `outcome` holds that."""
+    write_lock(tmp_path / "k.lock", [(replace(kernel, ptx_sha256=sha256(text)), text)])
+    code, shown = outcome(*verb.format(tmp_path / "k.lock").split())
+    assert code > 0 or "maxrreg" in str(kernel.options), shown

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
@@ -75,7 +76,11 @@ def run(options: Options) -> int:
     give(options.results, Bisect.of(options.kernel, ended, options.all, notes))
     if any(search.first for search in ended):
         return 1
-    return 2 if any(search.problem for search in ended) else 0
+    problems = [f"{search.identity.text}: {search.problem}" for search in ended if search.problem]
+    if problems:
+        more = f" (and so for {len(problems) - 1:,} more)" if problems[1:] else ""
+        say(f"tritonhook bisect: {problems[0]}{more}")
+    return 2 if problems else 0
 
 
 # --- the kernels ---------------------------------------------------------------------------------
