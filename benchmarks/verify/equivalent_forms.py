@@ -25,6 +25,8 @@ from benchmarks.lab.sass_machine import NotUnderstood
 from benchmarks.lab.sass_machine import run as stored_by
 
 VERSIONS = ("12.4.131", "12.8.93", "12.9.86", "13.5.37")
+NEEDS = tuple(f"ptxas {version}" for version in VERSIONS)
+OFFLINE = ("--add",)
 TARGET = "sm_90a"
 _MORE = ".reg .b32 %x<9>; .reg .b64 %y<9>; .reg .b16 %z<9>; .reg .pred %q<9>;\n"
 _TAKES = {"r": "%x", "d": "%y", "h": "%z"}  # by the letter of a register, others of its size
