@@ -68,6 +68,9 @@ class NormalChain(Chain):
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
         statement, sources = operation.statement, operation.sources
         name, type_ = _named(operation)
+        if is_pure(name) and len(sources) < _fewest(name):
+            operation.name = f"?{name}"  # ptxas refuses it: no rule and no pattern means it
+            return list(super().values(operation, targets))
         if len(targets) == 2 and name in (*_NOT, *_COMPARISONS):
             made = [self.make(statement, name, type_, *sources)]
             made.append(self.make(statement, "not", "pred", made[0]))
@@ -133,6 +136,11 @@ def _bits(type_: str) -> int:
 def is_pure(name: str) -> bool:
     """Whether equal operands give equal results, and nothing else happens."""
     return name.partition(".")[0] in _PURE
+
+
+def _fewest(name: str) -> int:
+    """How many operands an operation has at least."""
+    return _OPERANDS.get(name) or (2 if name.partition(".")[0] in ("add", "mul", "mad", "set", "setp", "slct") else 1)
 
 
 def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
