@@ -8,6 +8,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
+LARGE = bool(_EXAMPLES)
 
 ABUSE = settings(
     max_examples=_EXAMPLES or 30,

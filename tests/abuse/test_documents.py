@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import damaged_json, no_hang, outcome
-from documents import KINDS, diff_with_code, golden, summary_of
+from damage import damaged_json, no_hang, outcome, places
+from documents import KINDS, diff_with_code, golden, page_of, summary_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tritonhook.cli._streams import to_json
+from tritonhook.errors import UsageError
+from tritonhook.report.render.terminal import render_terminal
 
-from .conftest import ABUSE
+from .conftest import ABUSE, LARGE
 
 
 def whole(kind: str) -> dict[str, Any]:
@@ -41,6 +46,37 @@ def test_a_damaged_document_is_shown_or_refused(kind: str, file: Path) -> None:
         outcome("report", str(file), "--markdown", "--html", str(file.with_suffix(".html")), "--force")
 
     holds()
+
+
+ODD = [None, "text", [[]], 10**400]
+ODD += [True, 0, -1, 1.5, "", [], {}, {"x": [[]]}, [{}], [None], math.nan, "\ud800"] if LARGE else []
+
+
+def _with(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with another value at a place."""
+    if not path:
+        return value
+    changed = copy.copy(document)
+    changed[path[0]] = _with(document[path[0]], path[1:], value)
+    return changed
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_each_field_may_have_a_wrong_type(kind: str) -> None:
+    """One place of each name, or with FUZZ_EXAMPLES every place, gets a value of every type."""
+    named: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for path in places(SEEDS[kind]):
+        named.setdefault(tuple("*" if isinstance(key, int) and not LARGE else key for key in path), path)
+    refused = 0
+    for path in filter(None, named.values()):
+        for value in ODD:
+            document = _with(SEEDS[kind], path, value)
+            try:
+                render_terminal(summary_of(document), io.StringIO())
+                page_of(document)
+            except UsageError:
+                refused += 1
+    assert refused > len(named)
 
 
 # What was found in earlier versions: raw JSON that stands for one field.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import lock_text, write_lock
 from tritonhook.snapshot.recheck import Task
 
-LARGE = bool(os.environ.get("FUZZ_EXAMPLES"))
+from .conftest import LARGE
+
 PTX = (GOLDEN / "triton.sm_90.ptx").read_text()
 BIG = 3_000_000 if LARGE else 100_000  # characters of one text
 

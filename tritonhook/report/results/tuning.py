@@ -156,7 +156,8 @@ class TunedKernel(Fields):
     def row(self) -> tuple[str, ...]:
         share = "" if self.share is None else f"{self.share:.1%}"
         if self.verdict is Verdict.WIN:
-            assert self.interval_percent is not None, "a win has an interval"
+            if self.interval_percent is None or self.gain_percent is None:
+                raise ValueError(f"{self.kernel}: a win without a gain or its interval")
             low, high = self.interval_percent
             gain, what = f"{self.gain_percent:.1f}% ({low:.1f}% to {high:.1f}%)", str(self.lever)
         else:
