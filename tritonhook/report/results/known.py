@@ -107,7 +107,7 @@ class Known(Result, tag="known miscompilations"):
         read = count(self.modules - len(self.unread), "module") + (f" of {self.modules:,}" if self.unread else "")
         if not self.places:
             return f"no pattern of a known bug of ptxas in {read}"
-        said = {Verdict.WRONG: "ptxas is wrong at", Verdict.NOT_KNOWN: "not known at"}
+        said = {Verdict.WRONG: "the ptxas in use has the bug at", Verdict.NOT_KNOWN: "not known at"}
         counts = {verdict: sum(place.verdict is verdict for place in self.places) for verdict in said}
         parts = [f"{said[verdict]} {times:,}" for verdict, times in counts.items() if times]
         found = f"{count(len(self.places), 'place')} in {read} with the pattern of a known bug"
