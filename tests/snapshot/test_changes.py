@@ -243,13 +243,14 @@ def test_a_rule_that_is_none_is_named(text: str) -> None:
 
 def test_other_parameters_of_the_same_code_are_a_change_that_says_so() -> None:
     old = replace(facts(), loaded={"parameters": "1" * 16, "data": "2" * 16})
-    (change,) = compare(
-        [old], [replace(old, loaded={"parameters": "3" * 16, "data": "2" * 16, "relocations": "4" * 16})]
-    )
+    new = replace(old, loaded={"parameters": "3" * 16, "data": "2" * 16, "relocations": "4" * 16})
+    (change,) = compare([old], [new])
     assert change.loaded_changed == ("parameters", "relocations")
     assert (change.status, change.code_changed) == (Status.CHANGED, False)
     assert change.blame.endswith("and code other parameters and relocations")
     assert failures([change], rules("code")) and not failures([change], rules("spills,stack,registers"))
+    (both,) = compare([old], [replace(new, codes=("2",))])
+    assert both.loaded_changed == ("parameters",) and "another code" in both.blame
     (unknown,) = compare([replace(old, loaded={})], [old])
     assert (unknown.status, unknown.loaded_changed) == (Status.SAME, ())
 

@@ -76,11 +76,12 @@ class Change:
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """The parts of what the driver loads besides the code that differ. Empty where a side does not know them, as
-        an old lock."""
+        """The parts of what the driver loads besides the code that differ; of other code only its parameters, as the
+        rest follows from it. Empty where a side does not know them, as an old lock."""
         if self.old is None or self.new is None or not (self.old.loaded and self.new.loaded):
             return ()
-        return tuple(part for part in PARTS if self.old.loaded.get(part) != self.new.loaded.get(part))
+        parts = PARTS[:1] if self.code_changed else PARTS
+        return tuple(part for part in parts if self.old.loaded.get(part) != self.new.loaded.get(part))
 
     @property
     def is_different(self) -> bool:

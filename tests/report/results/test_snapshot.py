@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.snapshot.test_changes import facts
+from tritonhook.report.result import read_result
 from tritonhook.report.results.snapshot import KernelChanges
 from tritonhook.snapshot.changes import compare
 
@@ -39,3 +40,15 @@ def test_launch_bounds_are_shown_where_they_differ() -> None:
     }
     without = KernelChanges.of("a", "b", compare([same, gone], [replace(same, codes=("2",))]), {}).summary()
     assert "launch bounds" not in without.tables[0].columns
+
+
+def test_other_parameters_of_the_same_code_have_a_column() -> None:
+    old = replace(facts(), loaded={"parameters": "1" * 16, "data": "2" * 16})
+    new = replace(old, loaded={"parameters": "3" * 16, "data": "4" * 16})
+    result = KernelChanges.of("a", "b", compare([old], [new]), {})
+    (table,) = result.summary().tables
+    assert dict(zip(table.columns, table.rows[0], strict=True))["also other"] == "parameters, data"
+    assert read_result(result.document()) == result
+    (same,) = KernelChanges.of("a", "b", compare([old], [replace(new, codes=("2",))]), {}).summary().tables
+    assert "parameters" in same.rows[0]
+    assert "loaded_changed" not in KernelChanges.of("a", "b", compare([old], [old]), {}).document()["kernels"][0]

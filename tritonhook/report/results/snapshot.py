@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+from msgspec import UNSET, UnsetType
+
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
@@ -182,7 +184,7 @@ class KernelChange(Fields):
     stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
     worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
     blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
-    there.
+    there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations.
     """
 
     kernel: str
@@ -197,6 +199,7 @@ class KernelChange(Fields):
     blocks_by_registers: tuple[Count, Count] | None
     old: KernelFigures | None
     new: KernelFigures | None
+    loaded_changed: tuple[str, ...] | UnsetType = UNSET
 
     @classmethod
     def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
@@ -214,6 +217,7 @@ class KernelChange(Fields):
             blocks_by_registers=change.blocks,
             old=None if change.old is None else KernelFigures.of(change.old),
             new=None if change.new is None else KernelFigures.of(change.new),
+            loaded_changed=change.loaded_changed or UNSET,
         )
 
     @property
@@ -318,17 +322,20 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
     figures = [figure for figure in FIGURES if any(_differ(*kernel.figures[figure]) for kernel in kernels)]
     blocks = any(len(set(kernel.blocks_by_registers or ())) > 1 for kernel in kernels)
     bounds = any(kernel.bounds for kernel in kernels)
+    loaded = any(kernel.loaded_changed for kernel in kernels)
     columns = ["kernel", *(TITLES[figure] for figure in figures)]
     columns += ["blocks/SM"] if blocks else []
     columns += ["launch bounds"] if bounds else []
+    columns += ["also other"] if loaded else []
     rows = []
     for kernel in kernels:
         row = [name(kernel), *(both(*kernel.figures[figure]) for figure in figures)]
         row += [both(*(kernel.blocks_by_registers or (None, None)))] if blocks else []
         row += [kernel.bounds] if bounds else []
+        row += [", ".join(kernel.loaded_changed or ())] if loaded else []
         rows.append((*row, kernel.by or "the same code"))
     tones = tuple(Tone.BAD if k.worse or k.status is not Status.CHANGED else Tone.CHANGED for k in kernels)
-    words = tuple(range(len(columns) - bounds, len(columns) + 1))
+    words = tuple(range(len(columns) - bounds - loaded, len(columns) + 1))
     return Table("Changed kernels, the worst first", (*columns, "changed by"), tuple(rows), tones=tones, words=words)
 
 
