@@ -144,3 +144,14 @@ def test_without_machine_code_nothing_is_said() -> None:
     (one,) = facts_of([Capture("k", "", "sm_90a", {Stage.PTX: ptx})])
     assert (one.codes, one.ptx_sha256) == ((), sha256(ptx))
     assert [change.status for change in compare([one], [one])] == [Status.UNKNOWN]
+
+
+def test_a_table_whose_entries_change_places_is_a_change_that_is_not_code(tools: Toolchain) -> None:
+    table = ".global .u32 first;\n.global .u32 second;\n.global .align 8 .u64 table[2] = {{generic({}), generic({})}};"
+    texts = [
+        STACK.replace(".visible", f"{table.format(*names)}\n.visible")
+        for names in (("first", "second"), ("second", "first"))
+    ]
+    old, new = (facts_of([captured(tools, "k", text)])[0] for text in texts)
+    (change,) = compare([old], [new])
+    assert (change.status, change.code_changed, change.loaded_changed) == (Status.CHANGED, False, ("relocations",))
