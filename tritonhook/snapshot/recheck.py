@@ -28,6 +28,8 @@ from tritonhook.snapshot.changes import renumbered
 from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, with_code, with_image
 from tritonhook.snapshot.lockfile import kept_ptx
 
+_Input = tuple[str, Tool, tuple[str, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -40,7 +42,7 @@ class Task:
     options: tuple[str, ...]
 
     @property
-    def input(self) -> tuple[str, Tool, tuple[str, ...]]:
+    def input(self) -> _Input:
         """What ptxas gets. Tasks with equal inputs are one run."""
         return self.ptx, self.ptxas, self.options
 
@@ -55,10 +57,14 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
     found = _assembled(tasks, run, draw=0)
     for draw in range(1, STEADY_RUNS + 1):
         moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, found[n])]
-        again = _assembled([tasks[n] for n in moved], run, draw)
-        for n, facts in zip(moved, again, strict=True):
-            if set(facts[0].codes) & set(tasks[n].locked.codes):
-                found[n] = facts
+        outcomes = _outcomes([tasks[n] for n in moved], run, draw)
+        codes: dict[tuple[_Input, str], tuple[str, ...]] = {}
+        for task, n in ((tasks[n], n) for n in moved):
+            key = task.input, task.locked.entry
+            if key not in codes:
+                codes[key] = _facts(task, outcomes[task.input])[0].codes
+            if set(codes[key]) & set(task.locked.codes):
+                found[n] = _facts(task, outcomes[task.input])
     return _counted(tasks, found, disassemble)
 
 
@@ -93,10 +99,14 @@ def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:
 
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
     """One run of ptxas for each input: the facts of each task, without instructions, and the cubin."""
+    outcomes = _outcomes(tasks, run, draw)
+    return [_facts(task, outcomes[task.input]) for task in tasks]
+
+
+def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Outcome]:
     jobs = {given: task.job(draw) for given, task in {task.input: task for task in tasks}.items()}
     outcomes: Mapping[str, Outcome] = {job.key: outcome for job, outcome in run(jobs.values())}
-    of_input = {given: outcomes[job.key] for given, job in jobs.items()}
-    return [_facts(task, of_input[task.input]) for task in tasks]
+    return {given: outcomes[job.key] for given, job in jobs.items()}
 
 
 def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:

@@ -93,9 +93,7 @@ def _shown(text: str) -> str:
 
 
 def _item(text: str, style: str = "") -> RenderableType:
-    grid = Grid.grid()
-    grid.add_row(Text("- ", style), _text(text, style))
-    return grid
+    return Words(_shown(text), style, "- ")
 
 
 class TextTable:

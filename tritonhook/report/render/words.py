@@ -14,15 +14,19 @@ _BETWEEN = re.compile(r"[^/\\_,.;:=-]*[/\\_,.;:=-]+|[^/\\_,.;:=-]+")  # a long w
 
 
 class Words:
-    """A text in lines that end between words. A word longer than a line is broken behind a sign such as "/"."""
+    """A text in lines that end between words. A word longer than a line is broken behind a sign such as "/".
 
-    def __init__(self, text: str, style: str = "") -> None:
+    mark: stands before the first line; the others are indented as much."""
+
+    def __init__(self, text: str, style: str = "", mark: str = "") -> None:
         self._text = text
         self._style = style
+        self._mark = mark
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = _lines(self._text, options.max_width)
-        yield Text("\n".join(lines), self._style, justify=options.justify, no_wrap=True)
+        lines = _lines(self._text, options.max_width - len(self._mark))
+        indent = " " * len(self._mark)
+        yield Text(self._mark + f"\n{indent}".join(lines), self._style, justify=options.justify, no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         longest = max(map(cell_len, self._text.split()), default=0)
