@@ -149,6 +149,13 @@ def test_a_kernel_without_room_is_named_and_the_rest_goes_on(go, tmp_path) -> No
     assert {capture.kernel for capture in captured(tmp_path)} == {"gemm_kernel", "add_kernel"}
 
 
+def test_an_autotuned_kernel_without_room_at_all_is_named_too(go, tmp_path) -> None:
+    configs = f"[triton.Config({LARGE}), triton.Config({LARGE}, num_warps=8)]"
+    done = go(GEMM + f"gemm(triton.autotune({configs}, key=['m'])(kernels.gemm_kernel))\n" + LAUNCH)
+    assert done.stderr.count("gemm_kernel: needs ") == 1
+    assert "add_kernel" in {capture.kernel for capture in captured(tmp_path)}
+
+
 # --- other processes -----------------------------------------------------------------------------
 
 

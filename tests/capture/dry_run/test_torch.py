@@ -100,6 +100,39 @@ assert grad.is_cuda
     assert folder.notes == ()
 
 
+def test_what_training_does_besides(go) -> None:
+    """Recomputed activations, graphs, saved and loaded weights, a scaled loss, an optimiser."""
+    go(
+        """
+import copy, io, torch
+from torch.utils.checkpoint import checkpoint
+layer = torch.nn.Linear(4, 4).to("cuda")
+x = torch.randn(3, 4, device="cuda", requires_grad=True)
+seen = []
+def forward(x):
+    seen.append(x.is_cuda)
+    return layer(layer(x).relu())
+for reentrant in (True, False):
+    checkpoint(forward, x, use_reentrant=reentrant).sum().backward()
+assert seen == [True] * 4
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    layer(x)
+graph.replay()
+file = io.BytesIO()
+torch.save(layer.state_dict(), file)
+for place in (None, "cuda", torch.device("cuda:0")):
+    file.seek(0)
+    layer.load_state_dict(torch.load(file, map_location=place))
+layer = copy.deepcopy(layer)
+optimizer, scaler = torch.optim.AdamW(layer.parameters()), torch.amp.GradScaler("cuda")
+scaler.scale(layer(x).sum()).backward()
+scaler.step(optimizer)
+scaler.update()
+"""
+    )
+
+
 def test_what_torch_says_of_the_gpu(go) -> None:
     printed = go(
         """

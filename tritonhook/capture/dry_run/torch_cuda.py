@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,16 @@ _NO_MEMORY = (
 )
 _CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph", "use_mem_pool")
 _missing = object()
+
+
+class DryContext:
+    """A device or a stream that is the current one for a while."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class DryStream:
@@ -147,7 +157,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     }
     return {
         **{name: _always(value) for name, value in values.items()},
-        **dict.fromkeys(_CONTEXTS, lambda *_, **__: nullcontext()),
+        **dict.fromkeys(_CONTEXTS, DryContext),
         "memory_stats": lambda *_: defaultdict(int),
         "Stream": DryStream,
         "ExternalStream": DryStream,

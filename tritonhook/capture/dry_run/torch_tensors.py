@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from tritonhook.capture.patching import Patch
@@ -22,21 +22,27 @@ _GPU = re.compile(r"cuda(:\d+)?")
 def tensors_on_the_gpu() -> Iterator[None]:
     """Let tensors be on the GPU, as it seems: in this thread, in threads that it starts, and in backward passes."""
     import torch.utils._device
+    from torch.overrides import _get_current_function_mode
 
     mode = _mode()
 
     def within(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
-            with mode:
+            with nullcontext() if _get_current_function_mode() is mode else mode:
                 return original(*arguments, **named)
 
         return run
 
+    def hooking(original: Callable[..., None]) -> Callable[..., None]:
+        return lambda hooks, pack, unpack: original(hooks, within(pack), within(unpack))
+
     with ExitStack() as stack:
-        # `loss.backward()` is a function of torch, so that the mode is off in it: but not in backward passes in Python.
+        # In torch's functions, such as `loss.backward()`, the mode is off: but not in Python that they call back.
         for owner, name, wrap in (
             (torch.autograd, "_engine_run_backward", within),
+            (torch.autograd.graph.saved_tensors_hooks, "__init__", hooking),
             (threading.Thread, "_bootstrap_inner", within),
+            (torch, "load", _load),
             (torch.utils._device.DeviceContext, "__init__", _on_cpu),
             (torch.amp.autocast_mode.autocast, "__init__", _autocast),
             (torch, "is_autocast_enabled", _of_cpu),
@@ -54,6 +60,16 @@ def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
         original(context, without_gpu(device, True))
 
     return init
+
+
+def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Into the CPU's memory, also what was saved on a GPU."""
+
+    def load(file: Any, map_location: Any = None, *rest: Any, **named: Any) -> Any:
+        place = "cpu" if map_location is None else without_gpu(map_location, True)
+        return original(file, place, *rest, **named)
+
+    return load
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
