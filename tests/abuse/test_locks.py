@@ -1,4 +1,4 @@
-"""Hostile locks: each is read or refused in one line, and what has the same in it many times is worked on once."""
+"""Hostile locks and policies: each is read, or refused in one line; what is the same many times is worked on once."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ def test_a_nul_is_no_option(tmp_path: Path) -> None:
     assert "kernel[0].options[1]: expected text without a NUL" in outcome("check", str(path))[1]
 
 
+@pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("megabytes", [2_000 if LARGE else 100])
 def test_an_xz_bomb_is_unpacked_up_to_the_limit(megabytes: int, lock: Callable[..., Path]) -> None:
     path = lock(facts())
@@ -93,6 +94,7 @@ def test_an_xz_bomb_is_unpacked_up_to_the_limit(megabytes: int, lock: Callable[.
     assert "67,108,864 bytes or more when unpacked" in outcome("check", str(path))[1]
 
 
+@pytest.mark.usefixtures("tools")
 def test_an_xz_file_that_wants_much_memory_is_refused(lock: Callable[..., Path]) -> None:
     path = lock(facts())
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 28}]
@@ -110,6 +112,7 @@ SPECIALISATIONS = {
 }
 
 
+@pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("text", SPECIALISATIONS.values(), ids=SPECIALISATIONS)
 @pytest.mark.parametrize("verb", ["show", "check"])
 def test_a_text_without_end_is_shortened(verb: str, text: str, lock: Callable[..., Path]) -> None:
@@ -117,12 +120,14 @@ def test_a_text_without_end_is_shortened(verb: str, text: str, lock: Callable[..
     assert code in (0, 1) and len(shown) < 10 * terminal._LONGEST and "…" in shown
 
 
+@pytest.mark.usefixtures("tools")
 def test_many_specialisations(lock: Callable[..., Path]) -> None:
     many = 100_000 if LARGE else 5_000
     sides = [facts(1, *(f"{letter}{n}={n}" for n in range(many))) for letter in "ab"]
     assert outcome("check", str(lock(*sides)))[0] == 1
 
 
+@pytest.mark.usefixtures("tools")
 def test_kernels_of_one_name_and_ptx_are_one_run(lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither ptxas, nor the reader of PTX, nor rich's grids work on each."""
     jobs, read, grids = [], [], []
@@ -150,6 +155,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("kernel, text", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("verb", ["check {}", "bisect {} --good 12.8.93 --bad 12.9.86 --at-hand"])
 def test_what_no_ptxas_takes(verb: str, kernel: KernelFacts, text: str, tmp_path: Path) -> None:

@@ -66,10 +66,11 @@ def _values(entry: Entry) -> dict[str, Any]:
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a policy. Raises PolicyError if there is no file, it is no policy, or has a kernel twice."""
+    from tritonhook._util.schema import MOST_TOML
     from tritonhook.capture.policy.schema import read_toml
 
     try:
-        data = read_given(path)
+        data = read_given(path, MOST_TOML)
     except OSError as error:
         raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
     entries = tuple(_entry(kernel, path) for kernel in read_toml(data, str(path)).kernel)
