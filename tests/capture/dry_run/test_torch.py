@@ -173,6 +173,7 @@ torch.set_default_device("cuda")
 made.append(torch.ones(2))
 thread = threading.Thread(target=lambda: made.append(torch.ones(2, device="cuda")))
 thread.start(); thread.join()
+assert len(made) == 13, 'the thread had an error'
 assert all(one.is_cuda and one.device.type == "cuda" and one.get_device() == 0 for one in made)
 assert torch.zeros(2, device="meta").device.type == "meta"
 assert isinstance(torch.default_generator, torch.Generator)
