@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from damage import outcome
+from damage import no_hang, outcome
 from repository import GOLDEN
 
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.errors import SnapshotError
 from tritonhook.report.render import terminal
 from tritonhook.snapshot import lockfile
-from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, identity_of, sha256
 from tritonhook.snapshot.lockfile import lock_text, write_lock
 from tritonhook.snapshot.recheck import Task
 
@@ -163,3 +164,18 @@ def test_what_no_ptxas_takes(verb: str, kernel: KernelFacts, text: str, tmp_path
     write_lock(tmp_path / "k.lock", [(replace(kernel, ptx_sha256=sha256(text)), text)])
     code, shown = outcome(*verb.format(tmp_path / "k.lock").split())
     assert code > 0 or "maxrreg" in str(kernel.options), shown
+
+
+SIGNATURES = {
+    "functions": "tt.func public @add(" * BIG,
+    "open types": "tt.func public @add(" + "%a: x<" * BIG + ") attributes",
+    "open attributes": "tt.func public @add(" + "%a: x {" * BIG + ") attributes",
+    "descriptors": "tt.func public @add(%a: x<" + "!tt.tensordesc<tensor<" * BIG + "> ) attributes",
+}
+
+
+@pytest.mark.parametrize("text", SIGNATURES.values(), ids=SIGNATURES)
+def test_signatures_are_read_in_linear_time(text: str) -> None:
+    capture = Capture("add", "0" * 8, "sm_90", {Stage.TTIR: text})
+    with no_hang():
+        identity_of(capture)

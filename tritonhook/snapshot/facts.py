@@ -22,7 +22,7 @@ from tritonhook.ptx.normal_form import without_positions
 FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
-_ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>]*>+)?(?: \{[^}]*\})?)")
+_ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>%]*>+)?(?: \{[^}%]*\})?)")
 _HASH_DIGITS = 16  # as of the other codes
 
 Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # of many kernels at a time
@@ -101,14 +101,15 @@ def _shown(value: Any) -> str:
 def _argument_types(capture: Capture) -> tuple[str, ...]:
     """The types of a Triton kernel's arguments, with what is known of their values, such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
-    match = _SIGNATURE.search(re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text))
+    text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
+    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # each place would be quadratic time
     return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
 
 
 def _short_type(text: str) -> str:
     """ "!tt.ptr<f16> {tt.divisibility = 16 : i32}" is "*f16:16"."""
     text = re.sub(r"!tt\.ptr<([\w.]+)>", r"*\1", text)
-    text = re.sub(r"!tt\.tensordesc<tensor<(.*)>>", r"!tt.tensordesc<\1>", text)  # as Triton before 3.8 wrote it
+    text = re.sub(r"\A!tt\.tensordesc<tensor<(.*)>>", r"!tt.tensordesc<\1>", text)  # as Triton before 3.8 wrote it
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
