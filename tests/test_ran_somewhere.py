@@ -40,7 +40,8 @@ def test_what_ran_nowhere_is_named(workers: tuple[str, ...], tmp_path: Path, cap
         paths = os.pathsep.join([str(SUPPORT), str(ROOT)])
         own = {"TESTS_RAN": str(tmp_path / "ran"), "WHERE": where, "PYTHONPATH": paths}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers]
-        subprocess.run(command, cwd=tmp_path, env=os.environ | own, check=True, capture_output=True, timeout=120)
+        outer = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=120)
     assert sorted(nowhere(tmp_path / "ran")) == ["test_skipped.py", "test_some.py::test_never"]
     environment = Path(sys.prefix).name
     assert main(tmp_path / "ran", [environment]) == 1

@@ -293,10 +293,10 @@ def test_the_verbs(ptxas: Path) -> None:
         return subprocess.run(line, capture_output=True, text=True, check=False)
 
     assert "Not installed" in run("status", str(ptxas)).stdout
-    assert "the wrapper is installed" in run("install", str(ptxas)).stdout
+    assert "the wrapper is installed" in run("install", str(ptxas), "--system", "--yes").stdout
     document = json.loads(run("status", str(ptxas), "--json").stdout)
     assert (document["state"], document["path"], document["troubles"]) == ("installed", str(ptxas), [])
     assert "the original is back" in run("uninstall", str(ptxas)).stdout
-    wrong = run("install", str(ptxas.parent / "none"))
+    wrong = run("install", str(ptxas.parent / "none"), "--system", "--yes")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "no such file" in wrong.stderr
