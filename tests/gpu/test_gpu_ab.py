@@ -133,8 +133,8 @@ def test_each_side_can_tune_itself_and_the_report_says_so(tmp_path: Path) -> Non
             processes=1,
             seconds=2,
         )
-        assert timed.tuning["mode"] == ("each" if each else "fixed")
-        assert set(timed.tuning["sides"]) == {"reference", "candidate", "control"}
+        assert timed.tuning is not None and timed.tuning.mode == ("each" if each else "fixed")
+        assert set(timed.tuning.sides) == {"reference", "candidate", "control"}
         assert [len(entries) for entries in timed.kernels["candidate"].values()] == [1]
         assert timed.comparison.control_of == "reference"
 
