@@ -93,6 +93,8 @@ def _timed(own: Path, other: Path, launch: Path) -> dict[str, Any]:
         return {"error": done.stderr.strip()[-500:]}
     blocks = [{name: statistics.median(us) for name, us in block["times_us"].items()} for block in found["blocks"]]
     ratios = [block["candidate"] / block["reference"] for block in blocks]
-    kept = ("device", "verdict", "reason", "wrong", "stopped", "blocks")
+    kept = ("device", "verdict", "reason", "wrong", "stopped")
     told = {name: statistics.median(block[name] for block in blocks) for name in blocks[0]} if blocks else {}
-    return {name: found[name] for name in kept} | {"ratio": statistics.median(ratios) if ratios else None, "us": told}
+    times = [{"process": block["process"]} | block["times_us"] for block in found["blocks"]]
+    ratio = statistics.median(ratios) if ratios else None
+    return {name: found[name] for name in kept} | {"ratio": ratio, "us": told, "times_us": times}
