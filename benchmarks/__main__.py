@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def names() -> list[str]:
-    """Of all benchmarks."""
+    """List the names of all benchmarks."""
     return sorted(path.stem for path in HERE.rglob("*.py") if "\ndef run(arguments: " in path.read_text())
 
 

@@ -88,7 +88,7 @@ def _seeded_ratio(document: dict[str, Any]) -> float:
 
 
 def _loop_instructions(head_dim: int, document: dict[str, Any]) -> float:
-    """Of the steady loop of sm120_attn's fp8 kernel, the shortest of its loops, as the tests pin it."""
+    """Count the instructions in the shortest loop of sm120_attn's fp8 kernel, its steady loop, as the tests pin it."""
     kernel = f"sm120_attn_tma_e4m3_d{head_dim}_128x128_to_bf16"
     return min(loop["instructions"] for loop in document["loops"] if loop["kernel"] == kernel)
 

@@ -157,7 +157,7 @@ def _refuse_dry(place: Path) -> None:
 
 
 def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
-    """Of one capture, whether its kernel runs or lost an autotuning."""
+    """Find the most frequent launch of one capture, also if its kernel lost an autotuning."""
     found = list(read_launches(place))
     with suppress(CaptureError):  # a capture outside a capture folder has no counts
         counted = CaptureFolder.open(place.absolute().parent.parent).launches(place.absolute().name)

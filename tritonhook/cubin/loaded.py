@@ -40,6 +40,7 @@ _OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
 # FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE; and launch bounds (image.Resources).
 _TOLD_ELSEWHERE = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
 _ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas leave out
+_LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
 
 
 class Image(NamedTuple):
@@ -62,10 +63,7 @@ def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
     """The hash of each part of PARTS; "" for one that is empty. Raises CubinError where the image is damaged."""
     read = (_parameters, _attributes, _data, _relocations)
     lines = {part: sorted(lines_of(image, kernel)) for part, lines_of in zip(PARTS, read, strict=True)}
-    return {
-        part: hashlib.sha256("\n".join(found).encode()).hexdigest()[:_HASH] if found else ""
-        for part, found in lines.items()
-    }
+    return {part: _hash("\n".join(found).encode()) if found else "" for part, found in lines.items()}
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
@@ -80,8 +78,7 @@ def _parameters(image: Image, kernel: str) -> Iterator[str]:
 def _attributes(image: Image, kernel: str) -> Iterator[str]:
     """What the driver keeps to when it launches, and whether others may replace the kernel."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
-        is_left_out = attribute.kind in _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
-        if not is_left_out and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
+        if attribute.kind not in _LEFT_OUT and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
             yield _line(image, kernel, attribute)
     for symbol in image.symbols:
         if symbol.name == kernel and symbol.kind != STT_SECTION:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dry_runs import run_dry
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.model import Capture, Stage
@@ -41,23 +42,7 @@ SMALL = "dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)"
 def go(tmp_path: Path, triton_cache: Path) -> Go:
     """`tritonhook run --arch` of a script, or of a command; the captures go to tmp_path/out."""
 
-    def go(script: str, *options: str, arch: str = "sm_90a", status: int = 0, command: tuple[str, ...] = ()) -> object:
-        (tmp_path / "script.py").write_text(PRELUDE + script)
-        words = ["run", "--arch", arch, "--out", str(tmp_path / "out"), *options, *(command or ("script.py",))]
-        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))}
-        done = subprocess.run(
-            [sys.executable, "-m", "tritonhook", *words],
-            cwd=tmp_path,
-            env=environment | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        return done
-
-    return go  # type: ignore[return-value]
+    return lambda script, *options, **how: run_dry(tmp_path, PRELUDE + script, *options, **how)
 
 
 def captured(tmp_path: Path) -> list[Capture]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dry_runs import run_dry
 from repository import ROOT
 
 from tritonhook.capture.store import CaptureFolder
@@ -55,23 +56,7 @@ class Squared(torch.autograd.Function):
 def go(tmp_path: Path, triton_cache: Path) -> Callable[..., str]:
     """`tritonhook run --arch` of a script, to tmp_path/out; returns what it printed."""
 
-    def go(script: str, *options: str, arch: str = "sm_90a") -> str:
-        (tmp_path / "script.py").write_text(script)
-        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))}
-        words = ["run", "--arch", arch, "--out", str(tmp_path / "out"), *options, "script.py"]
-        done = subprocess.run(
-            [sys.executable, "-m", "tritonhook", *words],
-            cwd=tmp_path,
-            env=environment | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return go
+    return lambda script, *options, **how: run_dry(tmp_path, script, *options, **how).stdout
 
 
 def test_kernels_forward_and_backward_with_a_linear_layer(go, tmp_path) -> None:

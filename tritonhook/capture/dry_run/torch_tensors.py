@@ -54,7 +54,7 @@ def tensors_on_the_gpu() -> Iterator[None]:
 
 
 def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
-    """Of torch.set_default_device, and `with torch.device("cuda")`."""
+    """Make torch.set_default_device and `with torch.device("cuda")` take the CPU."""
 
     def init(context: Any, device: Any) -> None:
         original(context, without_gpu(device, True))
@@ -63,7 +63,7 @@ def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Into the CPU's memory, also what was saved on a GPU."""
+    """Load into the CPU's memory, also what was saved on a GPU."""
 
     def load(file: Any, map_location: Any = None, *rest: Any, **named: Any) -> Any:
         place = "cpu" if map_location is None else without_gpu(map_location, True)
@@ -73,7 +73,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
-    """To the type that the GPU's autocast has, where it is left out."""
+    """Start the CPU's autocast; where the type is left out, with that of the GPU's."""
     import torch
 
     def init(context: Any, device_type: str, dtype: Any = None, *rest: Any, **named: Any) -> None:
@@ -85,7 +85,7 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Of autocast: the CPU's is the GPU's."""
+    """Answer what is asked of the GPU's autocast with the CPU's."""
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 

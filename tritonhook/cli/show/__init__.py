@@ -59,7 +59,7 @@ _ORDERS: dict[str, Callable[[CapturedKernel], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(Group):
-    """Of a capture folder."""
+    """Options for a capture folder."""
 
     sort: str | None = option(
         choices=_ORDERS,
@@ -72,7 +72,7 @@ class Listed(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class OfFile(Group):
-    """Of a file."""
+    """Options for a file."""
 
     entry: str | None = option(metavar="NAME", help="show only this kernel of a file")
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
