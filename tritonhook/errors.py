@@ -25,6 +25,10 @@ class CubinError(TritonHookError):
     """The bytes are not a CUDA ELF image that can be read."""
 
 
+class NotUnderstood(TritonHookError):
+    """An opcode, modifier or operand that the emulator does not know. Nothing is guessed."""
+
+
 class CaptureError(TritonHookError):
     """A capture folder or a hook cannot be used."""
 
