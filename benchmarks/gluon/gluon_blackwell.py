@@ -52,11 +52,11 @@ def configs(arch: int) -> Iterator[tuple[str, Any]]:
 
 def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
     """One kernel under the three names with one ptxas; None if that one does not take the PTX."""
-    from tritonhook.compare.names import Build
+    from tritonhook.compare.names import RenamedBuild
     from tritonhook.ptxas.assembler import Crash
 
     texts = [ptx if name == NAMES[0] else ptx.rename_entries({NAMES[0]: name}) for name in NAMES]
-    builds = [Build(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
+    builds = [RenamedBuild(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
     if any(isinstance(build.result, Crash) and build.result.signal is None for build in builds):
         return None
     plain = builds[0]

@@ -138,10 +138,10 @@ class Lab:
 def bare_kernel() -> Any:
     """The published kernel that some ptxas crash on; no family has an MMA without a warp's predicate."""
     from tritonhook.lab.kernels.published import condition
-    from tritonhook.lab.name_probe import Kernel
+    from tritonhook.lab.name_probe import ProbedKernel
 
     module = condition("bare").ptx("kernel")
-    kernel = Kernel.of(BARE, module, "kernel", ("-v",))
+    kernel = ProbedKernel.of(BARE, module, "kernel", ("-v",))
     return replace(kernel, ptx=lambda arch: kernel.ptx(arch) if arch in ("sm_100a", "sm_103a") else None)
 
 

@@ -13,7 +13,7 @@ from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import assemble_frame, frame_arguments
-from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import MIB, predict, stack_needs
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled, assemble
@@ -48,7 +48,7 @@ class Bench:
             self.driver.multiprocessors(self.device),
             self.driver.threads_per_multiprocessor(self.device),
         )
-        self.gpu = Gpu(self.driver.name(self.device), sms, threads, self.arch, "the driver")
+        self.gpu = GpuSpecs(self.driver.name(self.device), sms, threads, self.arch, "the driver")
         self.uuid = None
         try:
             if self.nvml is not None:

@@ -30,7 +30,7 @@ from tritonhook.timing.messages import Prepared
 from tritonhook.timing.order import balanced_order
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Compiled, KernelCode
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 
 SIDES = (REFERENCE, CANDIDATE, CONTROL)
 ROUNDS = 9  # of a block, as for kernels of about 1 ms
@@ -109,7 +109,7 @@ class SimulatedProcess:
         kernels = {side: {"kernel": (KernelCode(code, None, None),)} for side, code in codes.items()}
         return Prepared(kernels, {side: Compiled(("kernel",), ()) for side in SIDES}, 1, device="simulated")
 
-    def blocks(self, count: int, process: int) -> tuple[Block, ...]:
+    def blocks(self, count: int, process: int) -> tuple[SampleBlock, ...]:
         return tuple(self._block(process) for _ in range(count))
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class SimulatedProcess:
 
     kill = end
 
-    def _block(self, process: int) -> Block:
+    def _block(self, process: int) -> SampleBlock:
         scenario, draw = self.scenario, self.draw
         of_block = {side: draw.gauss(0, scenario.blocks) for side in SIDES}
         order = balanced_order(SIDES, ROUNDS, draw)
@@ -138,7 +138,9 @@ class SimulatedProcess:
             clocks[side].append(BASE_MHZ * self.clock)
             before = side
         mhz = {side: sum(values) / len(values) for side, values in clocks.items()}
-        return Block(process, {side: tuple(found) for side, found in times.items()}, Conditions(), mhz, tuple(order))
+        return SampleBlock(
+            process, {side: tuple(found) for side, found in times.items()}, Conditions(), mhz, tuple(order)
+        )
 
 
 def one(scenario: Scenario, seed: int) -> dict[str, Any]:

@@ -44,14 +44,14 @@ from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of, subject_of
-from tritonhook.tuning.engine import Settings, Step, tune
+from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.prepared import keep_choice, kept_choice
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 BATCH = 32  # kernels whose candidates are assembled together
 OF_A_NAME = 2  # kernels of one name, from other arguments or another program
 COPIES = ("maxnreg=32", "maxnreg=40", "maxnreg=48", "maxnreg=56")  # levers that stand for copies of the own code
-START = Settings().start  # what has the GPU
+START = TuneSettings().start  # what has the GPU
 LEVERS = tuple(
     map(
         lever,
@@ -282,7 +282,7 @@ def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Ke
     rows = Rows(options)
     by_record = {id(kernel): plan for plan, kernel, _ in wanted}
 
-    def step(now: Step) -> None:
+    def step(now: TuneProgress) -> None:
         if now.finished is not None:
             plan = by_record[id(now.finished.kernel)]
             rows.add(plan | row_of(now.finished))
@@ -292,7 +292,7 @@ def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Ke
                 raise KeyboardInterrupt
 
     seed = 1 + options.part + (100 if options.step == "null" else 0)
-    run = tune([(kernel, choice) for _, kernel, choice in wanted], Settings(seed=seed, start=START), step)
+    run = tune([(kernel, choice) for _, kernel, choice in wanted], TuneSettings(seed=seed, start=START), step)
     told = {"device": run.device, "start_s": run.start_s, "stopped": run.stopped, "planned": len(wanted)}
     rows.add({"kind": "end", **told, "environment": environment("triton", "torch")})
     print(f"{options.step}: {len(run.rows)} of {len(wanted)}, {len(run.wins)} wins in this part", flush=True)

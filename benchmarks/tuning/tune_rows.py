@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.common import RESULTS
 from tritonhook._util.schema import as_schema
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison, Effect, TimingVerdict
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, SampleBlock, TimingVerdict
 from tritonhook.tuning.certify import Certificate, certify
-from tritonhook.tuning.result import Tried
+from tritonhook.tuning.result import TriedKernel
 
 _UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # how a kernel multiplies matrices, by what is in its PTX
 OURS, OUR_KERNEL = "ours", "cutlass_gate"  # a source, and a kernel of the transformer block
@@ -23,7 +23,7 @@ OURS, OUR_KERNEL = "ours", "cutlass_gate"  # a source, and a kernel of the trans
 Row = dict[str, Any]
 
 
-def row_of(one: Tried) -> Row:
+def row_of(one: TriedKernel) -> Row:
     """What the GPU said of a kernel, with every sample."""
     choice, launched = one.choice, one.kernel.launches[0]
     text = choice.subject.ptx.text
@@ -57,7 +57,7 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
 
 
 def comparison_of(document: dict[str, Any]) -> Comparison:
-    return Comparison(as_schema(document["blocks"], tuple[Block, ...]), document["band"])
+    return Comparison(as_schema(document["blocks"], tuple[SampleBlock, ...]), document["band"])
 
 
 def certificates(rows: Sequence[Row]) -> list[tuple[Row, Certificate]]:
@@ -191,7 +191,7 @@ def _cute(row: Row) -> Row:
     return _compact_again(row) | {"time_percent": None if found is None else 100 * (found.ratio - 1)}
 
 
-def _blocks(blocks: Iterable[Block]) -> list[list[Any]]:
+def _blocks(blocks: Iterable[SampleBlock]) -> list[list[Any]]:
     """Write each block as a list: process; medians of reference, candidate and control in microseconds; their clocks;
     log of what the candidate leaves to the next sample; why the block was not used."""
     sides = (REFERENCE, CANDIDATE, CONTROL)
@@ -209,7 +209,7 @@ def _blocks(blocks: Iterable[Block]) -> list[list[Any]]:
 
 def _whole(row: Row) -> Row:
     """A whole program with the policy over the same without."""
-    blocks = as_schema(row["blocks"], tuple[Block, ...])
+    blocks = as_schema(row["blocks"], tuple[SampleBlock, ...])
     comparison = Comparison(blocks)
     found: Effect | None = comparison.effect()
     gain = None if found is None else 100 * (1 - found.ratio)

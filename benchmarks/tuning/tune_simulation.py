@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, environment
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify, is_futile
 from tritonhook.tuning.race import Race
 
@@ -65,8 +65,8 @@ class Kernel:
             yield self.truth.get(name, 0.0) + sign * self.draw.choice(blocks)
 
 
-def _block(process: int, log_ratios: dict[str, float]) -> Block:
-    return Block(process, {REFERENCE: (100.0,), **{name: (100 * math.exp(x),) for name, x in log_ratios.items()}})
+def _block(process: int, log_ratios: dict[str, float]) -> SampleBlock:
+    return SampleBlock(process, {REFERENCE: (100.0,), **{name: (100 * math.exp(x),) for name, x in log_ratios.items()}})
 
 
 def real_noise(path: Path = RESULTS / "ab_calibration.json") -> list[Noise]:

@@ -26,9 +26,9 @@ from tritonhook.timing import coordinator
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate
-from tritonhook.tuning.engine import Settings
+from tritonhook.tuning.engine import TuneSettings
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.messages import Code
+from tritonhook.tuning.messages import LeverCode
 from tritonhook.tuning.policy_check import State, against_captures
 from tritonhook.tuning.prepared import kept_choice
 
@@ -39,7 +39,7 @@ CUTE_LEVERS: dict[str, dict[str, Any]] = {
     "strip": {"rename": Rename(strip="cutlass")},
     "pragma": {"rewrites": ("mma-throughput",)},
 }
-START = Settings().start  # what has the GPU
+START = TuneSettings().start  # what has the GPU
 SIDES = (REFERENCE, CANDIDATE, CONTROL)
 
 
@@ -79,15 +79,15 @@ def _end(processes: list[GpuProcess]) -> None:
         processes.pop().end()
 
 
-def _written(out: Path, codes: Mapping[str, Candidate]) -> list[Code]:
+def _written(out: Path, codes: Mapping[str, Candidate]) -> list[LeverCode]:
     out.mkdir(exist_ok=True)
     for name, one in codes.items():
         (out / f"{name}.cubin").write_bytes(one.cubin)
-    return [Code(name, out / f"{name}.cubin", one.kernel) for name, one in codes.items()]
+    return [LeverCode(name, out / f"{name}.cubin", one.kernel) for name, one in codes.items()]
 
 
 def _timed_again(
-    processes: list[GpuProcess], codes: Sequence[Code], kernel: Kernel, seed: int
+    processes: list[GpuProcess], codes: Sequence[LeverCode], kernel: Kernel, seed: int
 ) -> tuple[Comparison, str]:
     """Blocks of several processes, and why there are no more. processes: more are added where they are needed. Raises
     Lost, DeviceError, and TritonHookError for codes that do not store the same."""

@@ -407,7 +407,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
-    from tritonhook.ptx.miscompiles.record import Verdict
+    from tritonhook.ptx.miscompiles.record import PtxasVerdict
     from tritonhook.ptxas.discovery import find_ptxas
     from tritonhook.ptxas.install import add_ptxas
 
@@ -417,7 +417,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for bug in MISCOMPILATIONS:
         by_verdict = {bug.verdict(version, TARGET): version for version in VERSIONS}
-        bad, good = (find_ptxas(by_verdict[verdict]) for verdict in (Verdict.WRONG, Verdict.RIGHT))
+        bad, good = (find_ptxas(by_verdict[verdict]) for verdict in (PtxasVerdict.WRONG, PtxasVerdict.RIGHT))
         rows += judged(bug, bad, good)
         print(bug.name, summary([row for row in rows if row["bug"] == bug.name]), flush=True)
     return {

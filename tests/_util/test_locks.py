@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tritonhook._util.locks import Lock, lock_that_forks_wait_for
+from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
@@ -29,13 +29,13 @@ def exit_status_of_child(runs: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def take_and_give_back(lock: Lock | threading.RLock) -> None:
+def take_and_give_back(lock: ForkLock | threading.RLock) -> None:
     with lock:
         pass
 
 
 def test_a_lock_that_another_thread_holds_is_free_in_a_child():
-    lock, held, over = Lock(), threading.Event(), threading.Event()
+    lock, held, over = ForkLock(), threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock, lock:

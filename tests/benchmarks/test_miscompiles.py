@@ -11,7 +11,7 @@ from repository import ROOT
 from benchmarks.lab.miscompiles import about, assembled, verdict
 from benchmarks.lab.sass_machine import NotUnderstood, run
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
-from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, Verdict
+from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict
 from tritonhook.ptxas.discovery import available_ptxas
 
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "miscompiles.json").read_text())
@@ -25,7 +25,7 @@ def test_ranges_are_what_was_assembled() -> None:
         assert one["example"] in ("right", "wrong", "refused") and one["near miss"] in ("right", "refused"), one
         if one["example"] != "refused":
             verdict = bugs[one["bug"]].verdict(one["ptxas"], one["target"])
-            assert verdict is Verdict(one["example"]), one
+            assert verdict is PtxasVerdict(one["example"]), one
 
 
 def test_results_describe_the_bugs_as_they_are() -> None:

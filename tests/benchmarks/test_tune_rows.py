@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.tuning import tune_rows
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 
 
 def blocks(gain: float, processes: int = 7) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def blocks(gain: float, processes: int = 7) -> list[dict[str, Any]]:
     draw = random.Random(0)
     times = {REFERENCE: 50.0, CANDIDATE: 50.0 * (1 - gain), CONTROL: 50.0}
     return [
-        asdict(Block(process, {side: (us * (1 + draw.gauss(0, 0.0005)),) for side, us in times.items()}))
+        asdict(SampleBlock(process, {side: (us * (1 + draw.gauss(0, 0.0005)),) for side, us in times.items()}))
         for process in range(processes)
         for _ in range(4)
     ]

@@ -23,7 +23,7 @@ from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator, rough
 from tritonhook.timing.coordinator import Process
-from tritonhook.timing.images import Change, sides_of_ptx
+from tritonhook.timing.images import CandidateChange, sides_of_ptx
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
@@ -286,9 +286,9 @@ def test_rough_times_without_a_gpu_say_so(captures) -> None:
 
 def test_a_rename_and_options_are_combined(captures, tools) -> None:
     capture = CaptureFolder.open(captures).capture(record(captures, "add_kernel").name)
-    change = Change(Rename(prefix="cutlass_"), options=("-O0",))
+    change = CandidateChange(Rename(prefix="cutlass_"), options=("-O0",))
     sides = sides_of_ptx(capture.ptx, "add_kernel", change, tools, ("-lineinfo",))
     assert (sides.reference.entry, sides.candidate.entry) == ("add_kernel", "cutlass_add_kernel")
     assert len(sides.control.entry) == len(sides.candidate.entry)
     with pytest.raises(UsageError, match="changes nothing"):
-        sides_of_ptx(capture.ptx, "add_kernel", Change(rewrites=("tma-cta",)), tools, ())
+        sides_of_ptx(capture.ptx, "add_kernel", CandidateChange(rewrites=("tma-cta",)), tools, ())

@@ -19,7 +19,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
 from tritonhook.errors import DeviceError, ToolError
-from tritonhook.memory.calibration import Measured, Point, calibration_file, measure_here, store, stored
+from tritonhook.memory.calibration import MeasuredPool, Point, calibration_file, measure_here, store, stored
 from tritonhook.memory.gpu_specs import find_gpu
 from tritonhook.memory.prediction import MIB, Bracket, Calibration, StackNeed, predict
 from tritonhook.ptx.cta_loads import ClusterToCta
@@ -301,11 +301,11 @@ def test_calibration_on_the_model_of_a_gpu(tools) -> None:
 
 def test_a_fit_has_its_residual() -> None:
     points = (Point(2048, 1024, 2048, 1024 * 100), Point(4096, 2048, 4096, 2048 * 100 + 50_000))
-    fit = Measured("g", "13.0", 100, points).calibration
+    fit = MeasuredPool("g", "13.0", 100, points).calibration
     assert fit.bytes_per_stack_byte == pytest.approx(100 + 50_000 * 2048 / (1024**2 + 2048**2))
     assert fit.worst_residual_bytes == 20_000  # of the first point; the second lies 10,000 off
     with pytest.raises(DeviceError, match="no launch changed the stack limit"):
-        _ = Measured("g", "13.0", 100, (Point(2048, 4096, 4096, 0),)).calibration
+        _ = MeasuredPool("g", "13.0", 100, (Point(2048, 4096, 4096, 0),)).calibration
 
 
 def test_a_calibration_is_kept_and_used_by_predict(ask) -> None:

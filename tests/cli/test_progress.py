@@ -19,7 +19,7 @@ from tuned import tuned
 from tritonhook.cli import _streams, main
 from tritonhook.cli.tune import tune_progress
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.tuning.engine import Step
+from tritonhook.tuning.engine import TuneProgress
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +96,9 @@ def _steps() -> None:
     """Two kernels of a tuning come to their end."""
     won, lost, _ = (row.tried for row in tuned().rows)
     with tune_progress(2) as progress:
-        progress(Step(0, "layer_norm: racing 3 codes"))
-        progress(Step(1, "", won))
-        progress(Step(2, "", replace(lost, reason="none of 3 other codes is faster by 0.5%")))
+        progress(TuneProgress(0, "layer_norm: racing 3 codes"))
+        progress(TuneProgress(1, "", won))
+        progress(TuneProgress(2, "", replace(lost, reason="none of 3 other codes is faster by 0.5%")))
 
 
 def test_a_tuning_tells_each_kernel(capsys: pytest.CaptureFixture) -> None:

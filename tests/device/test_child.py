@@ -14,7 +14,7 @@ from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.timing.messages import Prepare, Taken
 from tritonhook.timing.plan import Plan, SideImage
-from tritonhook.timing.statistics import REFERENCE, Block
+from tritonhook.timing.statistics import REFERENCE, SampleBlock
 
 SERVE = """
 import os, sys, time
@@ -121,7 +121,7 @@ def test_values_survive_the_way(tmp_path: Path) -> None:
     ):
         assert through(Prepare(plan), Prepare, Taken) == Prepare(plan)
     conditions = Conditions(1980, 1980.5, 54, 210.584, ("heat",), False, 2)
-    taken = Taken((Block(1, {"a": (1.0, 2.5)}, conditions, {"a": None}, ("a", "a", "a")),))
+    taken = Taken((SampleBlock(1, {"a": (1.0, 2.5)}, conditions, {"a": None}, ("a", "a", "a")),))
     assert through(taken, Prepare, Taken) == taken
     assert _line(through(taken, Prepare, Taken)) == _line(taken), "1980 is not 1980.0 in a document"
     assert issubclass(ContextLost, Exception) and not issubclass(ContextLost, TritonHookError)

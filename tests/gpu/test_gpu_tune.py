@@ -18,8 +18,8 @@ from tritonhook.capture.policy.file import read_entries
 from tritonhook.capture.selection import Launched
 from tritonhook.cli import main
 from tritonhook.tuning.candidates import Candidate
-from tritonhook.tuning.engine import Settings, tune
-from tritonhook.tuning.result import Verdict
+from tritonhook.tuning.engine import TuneSettings, tune
+from tritonhook.tuning.result import TuneVerdict
 
 torch = pytest.importorskip("torch", reason="needs torch")
 pytestmark = NEEDS_GPU
@@ -66,15 +66,15 @@ def test_a_faster_code_wins_and_bad_ones_are_dropped(launched: Launched) -> None
     )
     copies = tuple(made(f"maxnreg={n}") for n in (64, 96, 128))
     wanted = [kernel_with(*faster, plain=made(None)), kernel_with(*copies, plain=made(None))]
-    run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], Settings(limit_s=3))
+    run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], TuneSettings(limit_s=3))
     win, none = run.rows
     print(f"start {run.start_s:.1f} s, kernels {win.tried.seconds:.1f} s and {none.tried.seconds:.1f} s")
     reasons = {one.lever.text: one.reason for one in win.tried.failed}
     assert reasons.keys() == {"name", "strip", "regalloc=1"}
     assert "differs in its bits" in reasons["name"] and "no end within 3 s" in reasons["regalloc=1"]
-    assert win.verdict is Verdict.WIN and win.tried.winner is not None and win.tried.winner.text == "O1", win.reason
+    assert win.verdict is TuneVerdict.WIN and win.tried.winner is not None and win.tried.winner.text == "O1", win.reason
     assert win.certificate is not None and 5 < (win.certificate.gain_percent or 0) < 12
-    assert none.verdict is Verdict.LEAVE and none.tried.is_judged and not none.tried.failed
+    assert none.verdict is TuneVerdict.LEAVE and none.tried.is_judged and not none.tried.failed
 
 
 def test_stripping_cutlass_from_a_layer_norm_is_judged_and_goes_to_the_policy(tmp_path: Path, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
-from tritonhook.lab.capabilities import Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
+from tritonhook.lab.capabilities import Cell, InstructionProbe, Matrix, PtxasVersion, Status, judge_code, judge_failure
 from tritonhook.lab.capability_survey import survey
 from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -53,8 +53,8 @@ def look(versions: list[str], archs: list[str], keys: list[str], folder: Path) -
 # --- judging ---------------------------------------------------------------------------------------
 
 
-def probe(expected: str = "QMMA.16832") -> Probe:
-    return Probe("mma.sync", "e4m3", "8.4", "", expected)
+def probe(expected: str = "QMMA.16832") -> InstructionProbe:
+    return InstructionProbe("mma.sync", "e4m3", "8.4", "", expected)
 
 
 AROUND = ["LDC", "S2R", "LDG.E.128", "STG.E", "EXIT", "BRA", "NOP"]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tritonhook.lab.minimise import Trigger, minimise
+from tritonhook.lab.minimise import NamePart, minimise
 
 
-def find(name: str, rule: Callable[[str], object]) -> Trigger | None:
+def find(name: str, rule: Callable[[str], object]) -> NamePart | None:
     def changes(names: list[str]) -> list[bool]:
         assert all(re.fullmatch(r"[A-Za-z_$][\w$]*", n) for n in names), names
         assert len(set(names)) == len(names)

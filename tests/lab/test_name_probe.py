@@ -15,9 +15,9 @@ from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.kernels.published import condition
 from tritonhook.lab.name_probe import (
-    Cell,
-    Kernel,
+    NameCell,
     NameVerdict,
+    ProbedKernel,
     Run,
     Setup,
     newest_versions,
@@ -61,11 +61,11 @@ def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
 
 
 def setup_of(tool: Tool, ptx: Ptx = PTX, **options: object) -> Setup:
-    (found,) = setups([Kernel.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
+    (found,) = setups([ProbedKernel.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
     return found
 
 
-def judge(setup: Setup, names: list[str], go: Run, nvdisasm: Tool | None = None) -> dict[str, Cell]:
+def judge(setup: Setup, names: list[str], go: Run, nvdisasm: Tool | None = None) -> dict[str, NameCell]:
     return {cell.template: cell for cell in probe([setup], names, go, nvdisasm)}
 
 
@@ -210,7 +210,7 @@ def test_a_ptxas_that_does_not_know_the_pragma_is_not_asked(tools: Toolchain) ->
 
 
 def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
-    kernel = Kernel.of("k", PTX, "work", ("-v", "-O2"))
+    kernel = ProbedKernel.of("k", PTX, "work", ("-v", "-O2"))
     assert [s.key.options for s in setups([kernel], [tools.ptxas], levels=("0", "3"))] == [
         ("-v", "-O0"),
         ("-v", "-O3"),
@@ -222,7 +222,7 @@ def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
     # Given a module with a second kernel, which keeps its name
     other = condition("none").ptx("other", target="sm_90a", version="8.0").text
     module = Ptx(PTX.text + other[other.index(".visible .entry") :])
-    (setup,) = setups([Kernel.of("k", module, "work", ("-v",))], [tools.ptxas])
+    (setup,) = setups([ProbedKernel.of("k", module, "work", ("-v",))], [tools.ptxas])
     found = judge(setup, ["cutlass_*", "gemm_*"], go)
     assert [found[name].verdict for name in ("cutlass_*", "gemm_*")] == [NameVerdict.CHANGED, NameVerdict.SAME]
 

@@ -8,7 +8,7 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import GPUS, Gpu, find_gpu, make_gpu
+from tritonhook.memory.gpu_specs import GPUS, GpuSpecs, find_gpu, make_gpu
 from tritonhook.memory.prediction import (
     MIB,
     UNBOUNDED,
@@ -202,7 +202,7 @@ def test_gpus_by_number() -> None:
     with pytest.raises(UsageError, match="above 0"):
         make_gpu(0, 1536)
     with pytest.raises(UsageError, match="not a multiple of 32"):
-        Gpu("odd", 1, 100, None, "")
+        GpuSpecs("odd", 1, 100, None, "")
 
 
 @pytest.mark.parametrize(

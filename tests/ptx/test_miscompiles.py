@@ -13,7 +13,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, places, warnings_of
-from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, Range, Verdict
+from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict, Range
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.report.results.capture import CapturedOne
@@ -132,7 +132,7 @@ def test_a_range_says_what_was_not_tried() -> None:
     said = {
         version: one.verdict(version) for version in ("12.5.82", "12.6.20", "12.6.85", "12.8.61", "13.0.48", "13.0.88")
     }
-    wrong, right, unknown = Verdict.WRONG, Verdict.RIGHT, Verdict.NOT_KNOWN
+    wrong, right, unknown = PtxasVerdict.WRONG, PtxasVerdict.RIGHT, PtxasVerdict.NOT_KNOWN
     assert list(said.values()) == [right, unknown, wrong, wrong, unknown, right]
     always = Range(("sm_90a",), TRIED[0], TRIED[-1])
     assert [always.verdict(version) for version in ("11.0.1", TRIED[0], TRIED[-1], "14.0.1")] == [
@@ -148,8 +148,8 @@ def test_a_target_that_was_not_tried_is_like_its_generation() -> None:
         ROTATION, ranges=(Range(("sm_90a",), "12.0.140", "13.2.86"), Range(("sm_80", "sm_86"), "12.8.93", "12.8.93"))
     )
     said = {target: bug.verdict("12.9.86", target) for target in ("sm_90", "sm_90a", "sm_87", "sm_80", "sm_100a")}
-    assert [verdict is Verdict.WRONG for verdict in said.values()] == [True, True, False, False, False]
-    assert bug.verdict("12.8.93", "sm_87") is Verdict.WRONG
+    assert [verdict is PtxasVerdict.WRONG for verdict in said.values()] == [True, True, False, False, False]
+    assert bug.verdict("12.8.93", "sm_87") is PtxasVerdict.WRONG
 
 
 def test_ranges_name_versions_and_targets_that_were_tried() -> None:
@@ -175,8 +175,8 @@ def test_only_versions_that_go_wrong_are_warned_of() -> None:
 def test_code_without_optimisation_is_not_warned_of() -> None:
     ptx = BUGS["fp8-pair-twice"].example.ptx("sm_90a", "8.7")
     assert warnings_of(ptx, "12.9.86", "-O1") and not warnings_of(ptx, "12.9.86", "-O0")
-    assert [one.verdict for one in findings(ptx, "12.9.86", "-O0")] == [Verdict.RIGHT]
-    assert [one.verdict for one in findings(ptx, None, "-O0")] == [Verdict.NOT_KNOWN]
+    assert [one.verdict for one in findings(ptx, "12.9.86", "-O0")] == [PtxasVerdict.RIGHT]
+    assert [one.verdict for one in findings(ptx, None, "-O0")] == [PtxasVerdict.NOT_KNOWN]
     assert note_of([(ptx, "12.9.86", "-O0")]) == []
     assert warnings_of(BUGS["fp8-mma-in-place"].example.ptx("sm_90a", "8.4"), "12.4.131", "-O0"), "wrong at -O0, too"
     (note,) = note_of([(ptx, "12.9.86", "-O0"), (ptx, "12.9.86", "-O3")])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshot.test_changes import facts
-from tritonhook.snapshot.bisection import ON, Search, Tried, bisect, value_of
+from tritonhook.snapshot.bisection import ON, Search, TriedVersion, bisect, value_of
 from tritonhook.snapshot.facts import KernelFacts
 
 VERSIONS = tuple(f"13.{minor}.0" for minor in range(32))
@@ -29,13 +29,13 @@ def run(
     that were tried as well."""
     asked: list[str] = []
 
-    def tried(wanted: Sequence[tuple[int, str]]) -> list[Tried]:
+    def tried(wanted: Sequence[tuple[int, str]]) -> list[TriedVersion]:
         asked.extend(version for _, version in wanted)
         return [made(version) for _, version in wanted]
 
-    def made(version: str) -> Tried:
+    def made(version: str) -> TriedVersion:
         registers = history[max(at for at in history if at <= VERSIONS.index(version))]
-        return Tried(version, with_registers(*registers), "" if registers else f"ptxas {version}: unsupported")
+        return TriedVersion(version, with_registers(*registers), "" if registers else f"ptxas {version}: unsupported")
 
     (found,) = bisect([search()], tried, at_hand, all_versions)
     assert len(asked) == len(set(asked))
@@ -104,7 +104,7 @@ def test_what_is_looked_at() -> None:
         "code": "1",
     }
     assert value_of(facts(spill_loads=None), "spills") is None
-    unknown = Tried(VERSIONS[0], (replace(one, figures={}),))
+    unknown = TriedVersion(VERSIONS[0], (replace(one, figures={}),))
     assert search("stack").with_tried(unknown).problem == (
         "the good one, ptxas 13.0.0: stack is not known; give a newer one as --good"
     )

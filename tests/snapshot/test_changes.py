@@ -8,7 +8,7 @@ import pytest
 
 from tritonhook.errors import UsageError
 from tritonhook.snapshot import changes
-from tritonhook.snapshot.changes import Change, Status, blocks_by_registers, compare, failures, rules
+from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_by_registers, compare, failures, rules
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 STAGES = {"ttir": "a", "ttgir": "b", "llir": "c", "ptx": "d"}
@@ -40,12 +40,12 @@ def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
     ]
     found = compare(old, new)
     assert [(change.identity.kernel, change.status) for change in found] == [
-        ("spills", Status.CHANGED),
-        ("longer", Status.CHANGED),
-        ("better", Status.CHANGED),
-        ("gone", Status.GONE),
-        ("new", Status.NEW),
-        ("same", Status.SAME),
+        ("spills", ChangeStatus.CHANGED),
+        ("longer", ChangeStatus.CHANGED),
+        ("better", ChangeStatus.CHANGED),
+        ("gone", ChangeStatus.GONE),
+        ("new", ChangeStatus.NEW),
+        ("same", ChangeStatus.SAME),
     ]
     assert [change.worse for change in found[:3]] == [("spill_loads",), ("instructions",), ()]
     assert [change.is_different for change in found] == [True] * 5 + [False]
@@ -102,12 +102,15 @@ def test_code_that_is_not_known_is_neither_the_same_nor_another() -> None:
     for old, new in ((facts(), facts(code="")), (facts(code=""), facts()), (facts(code=""), facts(code=""))):
         sides = [replace(side, codes=() if side.codes == ("",) else side.codes) for side in (old, new)]
         change = Change(*sides)
-        assert (change.status, change.code_changed, change.is_different) == (Status.UNKNOWN, False, True)
+        assert (change.status, change.code_changed, change.is_different) == (ChangeStatus.UNKNOWN, False, True)
         assert change.blame == ""
 
 
 def test_another_architecture_is_another_kernel() -> None:
-    assert {change.status for change in compare([facts()], [facts(arch="sm_100a")])} == {Status.NEW, Status.GONE}
+    assert {change.status for change in compare([facts()], [facts(arch="sm_100a")])} == {
+        ChangeStatus.NEW,
+        ChangeStatus.GONE,
+    }
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_nobody_did_it_where_the_code_is_the_same() -> None:
 @pytest.mark.parametrize("figure", ["registers", "stack", "shared"])
 def test_the_same_code_with_other_resources_is_a_change(figure: str) -> None:
     change = Change(facts(), facts(**{figure: 96}))
-    assert (change.status, change.is_different, change.code_changed) == (Status.CHANGED, True, False)
+    assert (change.status, change.is_different, change.code_changed) == (ChangeStatus.CHANGED, True, False)
     assert change.blame == "ptxas gave the same input and code other resources"
     asked = Change(facts(), replace(facts(shared=96), dynamic_shared=96))
     assert "the launch" in asked.blame
@@ -176,8 +179,8 @@ def test_the_same_code_with_other_resources_is_a_change(figure: str) -> None:
 
 def test_one_of_several_codes_is_no_change() -> None:
     locked = replace(facts(), codes=("1", "2"))
-    assert Change(locked, facts(code="2")).status is Status.SAME
-    assert Change(locked, facts(code="3")).status is Status.CHANGED
+    assert Change(locked, facts(code="2")).status is ChangeStatus.SAME
+    assert Change(locked, facts(code="3")).status is ChangeStatus.CHANGED
 
 
 def test_what_is_not_known_is_neither_equal_nor_worse() -> None:
@@ -189,7 +192,11 @@ def test_a_kernel_that_ptxas_makes_no_code_of_comes_first() -> None:
     failed = replace(facts("b"), codes=(), figures={}, failure="ptxas 13.5.37: crashed")
     found = compare([facts("a"), facts("b")], [facts("a", "2", spill_stores=800), failed])
     assert [change.identity.kernel for change in found] == ["b", "a"]
-    assert (found[0].status, found[0].blame, found[0].is_different) == (Status.FAILED, "ptxas 13.5.37: crashed", True)
+    assert (found[0].status, found[0].blame, found[0].is_different) == (
+        ChangeStatus.FAILED,
+        "ptxas 13.5.37: crashed",
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,13 +253,13 @@ def test_other_parameters_of_the_same_code_are_a_change_that_says_so() -> None:
     new = replace(old, loaded={"parameters": "3" * 16, "data": "2" * 16, "relocations": "4" * 16})
     (change,) = compare([old], [new])
     assert change.loaded_changed == ("parameters", "relocations")
-    assert (change.status, change.code_changed) == (Status.CHANGED, False)
+    assert (change.status, change.code_changed) == (ChangeStatus.CHANGED, False)
     assert change.blame.endswith("and code other parameters and relocations")
     assert failures([change], rules("code")) and not failures([change], rules("spills,stack,registers"))
     (both,) = compare([old], [replace(new, codes=("2",))])
     assert both.loaded_changed == ("parameters",) and "another code" in both.blame
     (unknown,) = compare([replace(old, loaded={})], [old])
-    assert (unknown.status, unknown.loaded_changed) == (Status.SAME, ())
+    assert (unknown.status, unknown.loaded_changed) == (ChangeStatus.SAME, ())
 
 
 def many(names: int) -> list[KernelFacts]:

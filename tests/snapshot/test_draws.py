@@ -11,7 +11,7 @@ import pytest
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot import recheck
-from tritonhook.snapshot.changes import Status, compare
+from tritonhook.snapshot.changes import ChangeStatus, compare
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 
@@ -45,13 +45,15 @@ def test_a_new_lock_keeps_all_codes(draws: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "others", "status"),
     [
-        ("a", [], Status.SAME),
-        ("d", ["a", "d"], Status.SAME),  # a draw that the lock has not seen
-        ("d", ["a", "b"], Status.CHANGED),  # ptxas never gives this code, so that somebody changed it
-        ("d", ["d", "e"], Status.CHANGED),
+        ("a", [], ChangeStatus.SAME),
+        ("d", ["a", "d"], ChangeStatus.SAME),  # a draw that the lock has not seen
+        ("d", ["a", "b"], ChangeStatus.CHANGED),  # ptxas never gives this code, so that somebody changed it
+        ("d", ["d", "e"], ChangeStatus.CHANGED),
     ],
 )
-def test_only_what_ptxas_gives_again_is_a_draw(draws: list[str], code: str, others: list[str], status: Status) -> None:
+def test_only_what_ptxas_gives_again_is_a_draw(
+    draws: list[str], code: str, others: list[str], status: ChangeStatus
+) -> None:
     known = [captured("a")[1]]
     draws += others
     ((now, _),) = recheck.lockable([captured(code)], known)

@@ -14,7 +14,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.captured import facts_of
-from tritonhook.snapshot.changes import Status, compare, failures, rules
+from tritonhook.snapshot.changes import ChangeStatus, compare, failures, rules
 from tritonhook.snapshot.facts import sha256
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
@@ -61,7 +61,7 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
     old, new = facts_of([captured(tools, name, text) for name, text in zip(names, texts, strict=True)])
     assert old.identity.text == "_ZN12_GLOBAL__N_16scaledILi4EEEvPff sm_90a file=anon_cu"
     assert old.stages == new.stages
-    assert [change.status for change in compare([old], [new])] == [Status.SAME]
+    assert [change.status for change in compare([old], [new])] == [ChangeStatus.SAME]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_other_launch_bounds_are_a_change(bounds: str, read: str, tools: Toolcha
     (locked,) = read_lock(tmp_path / "kernels.lock")
     for before, after in ((old, new), (locked, old)):
         (change,) = compare([before], [after])
-        assert (change.status, change.code_changed, change.blame) == (Status.CHANGED, False, "nvcc (ptx)")
+        assert (change.status, change.code_changed, change.blame) == (ChangeStatus.CHANGED, False, "nvcc (ptx)")
         assert failures([change], rules("code")) and not failures([change], rules("registers,stack"))
-    assert [change.status for change in compare([locked], [new])] == [Status.SAME]
+    assert [change.status for change in compare([locked], [new])] == [ChangeStatus.SAME]
 
 
 @pytest.mark.parametrize("how", ["no such ptxas", "other code"])
@@ -135,15 +135,15 @@ def test_a_lock_does_not_depend_on_where_the_source_is(tools: Toolchain, tmp_pat
 def test_code_of_an_amd_gpu_is_equal_or_not() -> None:
     capture = Capture("k", "", "gfx942", {Stage.HSACO: b"\x7fELF", Stage.AMDGCN: "s_endpgm"})
     same, other = facts_of([capture, replace(capture, artifacts={Stage.HSACO: b"x"})])
-    assert [change.status for change in compare([same], [same])] == [Status.SAME]
-    assert [change.status for change in compare([same], [other])] == [Status.CHANGED]
+    assert [change.status for change in compare([same], [same])] == [ChangeStatus.SAME]
+    assert [change.status for change in compare([same], [other])] == [ChangeStatus.CHANGED]
 
 
 def test_without_machine_code_nothing_is_said() -> None:
     ptx = "a text"
     (one,) = facts_of([Capture("k", "", "sm_90a", {Stage.PTX: ptx})])
     assert (one.codes, one.ptx_sha256) == ((), sha256(ptx))
-    assert [change.status for change in compare([one], [one])] == [Status.UNKNOWN]
+    assert [change.status for change in compare([one], [one])] == [ChangeStatus.UNKNOWN]
 
 
 def test_a_table_whose_entries_change_places_is_a_change_that_is_not_code(tools: Toolchain) -> None:
@@ -154,4 +154,8 @@ def test_a_table_whose_entries_change_places_is_a_change_that_is_not_code(tools:
     ]
     old, new = (facts_of([captured(tools, "k", text)])[0] for text in texts)
     (change,) = compare([old], [new])
-    assert (change.status, change.code_changed, change.loaded_changed) == (Status.CHANGED, False, ("relocations",))
+    assert (change.status, change.code_changed, change.loaded_changed) == (
+        ChangeStatus.CHANGED,
+        False,
+        ("relocations",),
+    )

@@ -28,8 +28,8 @@ from tritonhook.device.conditions import Conditions
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Compiled, HowLaunched, KernelCode
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
-from tritonhook.tuning.messages import Free, Freed, Load, Ready
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
+from tritonhook.tuning.messages import Free, Freed, LoadCodes, Ready
 
 BY_NAME = json.loads(os.environ.get("FAKE_TUNING", "{}"))
 NORMAL = Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, power_capped=False, other_processes=1)
@@ -81,7 +81,7 @@ class Compared:
         noise = 0.08 if self.case in ("undecided", "interrupted") else 0.004
         times = {s: tuple(50 * f * (1 + self.draw.gauss(0, noise)) for _ in range(10)) for s, f in scale.items()}
         slow = self.case.startswith("slowclock")
-        return Block(asked.process, times, NORMAL, {s: 1980.0 / f if slow else 1980.0 for s, f in scale.items()})
+        return SampleBlock(asked.process, times, NORMAL, {s: 1980.0 / f if slow else 1980.0 for s, f in scale.items()})
 
 
 class Tuned:
@@ -123,7 +123,7 @@ class Tuned:
         )
         times = {name: self._times(self.codes[name]) for name in asked.sides}
         conditions = Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, slowed=slowed)
-        return Block(asked.process, times, conditions, dict.fromkeys(asked.sides, 1980.0))
+        return SampleBlock(asked.process, times, conditions, dict.fromkeys(asked.sides, 1980.0))
 
     def _times(self, how):
         us = how.get("us_at", {}).get(self.launch, how.get("us", 50.0))
@@ -146,7 +146,7 @@ class FakeWorker:
         elif isinstance(asked, Prepare):
             self.timed = Compared(asked.plan)
             yield self.timed.prepared()
-        elif isinstance(asked, Load):
+        elif isinstance(asked, LoadCodes):
             self.timed = Tuned(asked)
             yield from self.timed.ready()
         elif isinstance(asked, Take):
@@ -157,4 +157,4 @@ class FakeWorker:
 
 if __name__ == "__main__":
     ANSWERS = own_output()
-    serve(sys.stdin, ANSWERS, FakeWorker().carry_out, Begin, Prepare, Load, Take, Free)
+    serve(sys.stdin, ANSWERS, FakeWorker().carry_out, Begin, Prepare, LoadCodes, Take, Free)

@@ -12,10 +12,10 @@ from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.device.conditions import Conditions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
 from tritonhook.tuning.race import Race
-from tritonhook.tuning.result import Tried, TuneRun, judged
+from tritonhook.tuning.result import TriedKernel, TuneRun, judged
 
 PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
 RESOURCES = kernel_summary("k", "0" * 64, 16, 32)
@@ -47,7 +47,7 @@ def comparison(ratio: float, noise: float = 0.001) -> Comparison:
     sides = {REFERENCE: 50.0, CANDIDATE: 50.0 * ratio, CONTROL: 50.0}
     conditions = Conditions(1980.0, 1980.0, 50.0, 400.0, (), False, 0)
     blocks = tuple(
-        Block(
+        SampleBlock(
             process,
             {name: tuple(round(us * (1 + draw.gauss(0, noise)), 4) for _ in range(3)) for name, us in sides.items()},
             conditions,
@@ -70,8 +70,8 @@ def tuned() -> TuneRun:
         kernel_with(name="copy", dropped=same),
     )
     tried = [
-        Tried(*won, "", True, race, name, comparison(0.96), crash, ("a note",), 3.2),
-        Tried(*lost, "", True, race, name, comparison(0.9935, 0.01), (), (), 2.9),
-        Tried(*none, "no lever gives it other code"),
+        TriedKernel(*won, "", True, race, name, comparison(0.96), crash, ("a note",), 3.2),
+        TriedKernel(*lost, "", True, race, name, comparison(0.9935, 0.01), (), (), 2.9),
+        TriedKernel(*none, "no lever gives it other code"),
     ]
     return TuneRun(judged(tried, 0), "NVIDIA H200", "", 9.0)

@@ -12,10 +12,10 @@ from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
     REFERENCE,
-    Block,
     Comparison,
     Conditions,
     Effect,
+    SampleBlock,
     TimingVerdict,
     effect,
     student,
@@ -32,7 +32,7 @@ def blocks(
     rounds: int = 20,
     seed: int = 0,
     **conditions,
-) -> tuple[Block, ...]:
+) -> tuple[SampleBlock, ...]:
     """Simulated blocks: noise per sample, a slow ramp over the whole run, outliers, 100 us per launch."""
     draw = random.Random(seed)
     scale = {REFERENCE: 1.0, CANDIDATE: candidate, CONTROL: control}
@@ -45,7 +45,9 @@ def blocks(
             for side, factor in scale.items():
                 outlier = 1.3 if draw.random() < 0.02 else 1.0
                 times[side].append(100 * factor * ramp * outlier * (1 + draw.gauss(0, noise)))
-        made.append(Block(number % processes, {side: tuple(t) for side, t in times.items()}, Conditions(**conditions)))
+        made.append(
+            SampleBlock(number % processes, {side: tuple(t) for side, t in times.items()}, Conditions(**conditions))
+        )
     return tuple(made)
 
 
@@ -126,7 +128,7 @@ def test_processes_that_disagree_widen_the_interval() -> None:
     """Given one process in which the candidate is 3% slower, then the interval covers that too."""
     agree = effect(blocks(1.0, drift=0), CANDIDATE, REFERENCE)
     groups = [blocks(factor, processes=1, each=10, seed=i) for i, factor in enumerate((1.0, 1.0, 1.03))]
-    mixed = [Block(i, b.times_us) for i, group in enumerate(groups) for b in group]
+    mixed = [SampleBlock(i, b.times_us) for i, group in enumerate(groups) for b in group]
     differ = effect(mixed, CANDIDATE, REFERENCE)
     assert differ.half_width > 3 * agree.half_width
     assert differ.high > 1.025
@@ -149,11 +151,13 @@ def test_the_half_width_is_students(count: int, quantile: float) -> None:
 def test_a_process_counts_once_however_many_blocks_it_took() -> None:
     """Given one process with 10 blocks of +4% and two of one block each; then the mean is over three values."""
     times = [(0, 104.0)] * 10 + [(1, 101.0), (2, 101.0)]
-    found = effect([Block(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times], CANDIDATE, REFERENCE)
+    found = effect([SampleBlock(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times], CANDIDATE, REFERENCE)
     assert found.ratio == pytest.approx((1.04 * 1.01 * 1.01) ** (1 / 3))
     assert (found.blocks, found.processes) == (12, 3)
     assert found.low < 1 < found.high
-    two = effect([Block(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times[:11]], CANDIDATE, REFERENCE)
+    two = effect(
+        [SampleBlock(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times[:11]], CANDIDATE, REFERENCE
+    )
     assert (two.ratio, two.processes) == (pytest.approx((1.04 * 1.01) ** 0.5), 2)
 
 
@@ -176,7 +180,7 @@ def followed(carry_over: float | tuple[float, ...], candidate: float = 1.0, keep
             factor = (candidate if side == CANDIDATE else 1) * (1 + left if before == CANDIDATE else 1)
             times[side].append(100 * factor * (1 + draw.gauss(0, 0.001)))
         kept = tuple(order) if keep_order else ()
-        made.append(Block(number % 5, {side: tuple(t) for side, t in times.items()}, order=kept))
+        made.append(SampleBlock(number % 5, {side: tuple(t) for side, t in times.items()}, order=kept))
     return Comparison(tuple(made))
 
 
@@ -218,7 +222,7 @@ def test_each_side_follows_each_side_equally_often(sides: int) -> None:
 
 def test_an_order_that_does_not_fit_the_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="^a block's order does not fit its samples$"):
-        Block(0, {REFERENCE: (1.0,), CANDIDATE: (1.0,)}, order=(REFERENCE, REFERENCE, REFERENCE))
+        SampleBlock(0, {REFERENCE: (1.0,), CANDIDATE: (1.0,)}, order=(REFERENCE, REFERENCE, REFERENCE))
 
 
 @pytest.mark.parametrize(
@@ -233,12 +237,12 @@ def test_an_order_that_does_not_fit_the_samples_is_refused() -> None:
 )
 def test_a_block_cannot_hold_what_is_no_measurement(times, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Block(0, times)
+        SampleBlock(0, times)
 
 
 def clocked(candidate_us: float, candidate_mhz: float | None, count: int = 30) -> Comparison:
     blocks = tuple(
-        Block(
+        SampleBlock(
             number % 3,
             {REFERENCE: (100.0,), CANDIDATE: (candidate_us,), CONTROL: (100.0,)},
             clock_mhz={REFERENCE: 2000.0, CANDIDATE: candidate_mhz, CONTROL: 2000.0},
@@ -269,7 +273,7 @@ def test_cycles_that_are_not_sure_make_no_verdict(us: float) -> None:
     """Given clocks that differ by 5% between processes, so that the cycles' interval reaches across 1."""
     clocks = (2100.0, 1900.0, 2100.0, 1900.0, 2000.0)
     given = [
-        Block(
+        SampleBlock(
             number % 5,
             {REFERENCE: (100.0,), CANDIDATE: (us,)},
             clock_mhz={REFERENCE: 2000.0, CANDIDATE: clocks[number % 5]},

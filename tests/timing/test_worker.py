@@ -17,7 +17,7 @@ from tritonhook.timing.output_check import difference, shaped_as
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import Variant, load_launch
-from tritonhook.timing.worker import Worker
+from tritonhook.timing.worker import TimingWorker
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
 
 
 def test_what_goes_wrong_in_the_users_code_is_one_sentence(tmp_path: Path) -> None:
-    class Failing(Worker):
+    class Failing(TimingWorker):
         def prepare(self, plan: Plan) -> Prepared:
             raise ERRORS.pop(0)
 

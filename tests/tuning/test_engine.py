@@ -15,9 +15,9 @@ from tuned import kernel_with
 from tritonhook.capture.selection import Kernel
 from tritonhook.errors import DeviceError
 from tritonhook.tuning.candidates import Candidate, Choice
-from tritonhook.tuning.engine import Settings, Step, tune
+from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess
-from tritonhook.tuning.result import TuneRun, Verdict, entries
+from tritonhook.tuning.result import TuneRun, TuneVerdict, entries
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -29,7 +29,7 @@ def code(text: str | None, **how: object) -> Candidate:
 
 def tuned(*wanted: tuple[Kernel, Choice], limit_s: float = 20.0, progress=lambda step: None, **fields) -> TuneRun:
     start = partial(GpuProcess, command=COMMAND)
-    return tune(wanted, Settings(limit_s=limit_s, start=lambda limit: start(limit), **fields), progress)
+    return tune(wanted, TuneSettings(limit_s=limit_s, start=lambda limit: start(limit), **fields), progress)
 
 
 def only(*others: Candidate, **fields):
@@ -40,7 +40,7 @@ def only(*others: Candidate, **fields):
 def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
     run = tuned(kernel_with(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)))
     (row,) = run.rows
-    assert row.verdict is Verdict.WIN and row.reason == "" and row.tried.winner.text == "name"
+    assert row.verdict is TuneVerdict.WIN and row.reason == "" and row.tried.winner.text == "name"
     assert row.certificate.gain_percent == pytest.approx(3.0, abs=0.5)
     assert row.tried.comparison.processes == 7 and "O1" in row.tried.race.dropped
     (entry,) = entries(run, "2026-11-22")
@@ -57,25 +57,27 @@ def test_copies_of_plain_give_no_win() -> None:
 
 def test_a_winner_by_luck_is_left_after_a_few_processes() -> None:
     row = only(code("name", fickle=2.0))
-    assert row.verdict is Verdict.LEAVE and row.tried.winner.text == "name"
+    assert row.verdict is TuneVerdict.LEAVE and row.tried.winner.text == "name"
     assert row.reason.startswith("name led the race, but in fresh processes its time is")
     assert row.tried.comparison.processes == 3
 
 
 def test_other_outputs_are_left_before_anything_is_timed() -> None:
     row = only(code("O1", us=40.0, wrong="output 0 differs in its bits"), code("name", us=48.0))
-    assert row.tried.winner.text == "name" and row.verdict is Verdict.WIN
+    assert row.tried.winner.text == "name" and row.verdict is TuneVerdict.WIN
     assert [(one.lever.text, one.reason) for one in row.tried.failed] == [("O1", "output 0 differs in its bits")]
     assert "O1" not in row.tried.race.log_ratios and "O1" not in row.tried.race.dropped
     row = only(code("O1", us=40.0, wrong="output 0 differs in its bits"))
-    assert row.verdict is Verdict.LEAVE and row.tried.race is None
+    assert row.verdict is TuneVerdict.LEAVE and row.tried.race is None
 
 
 def test_what_raced_confirms_nothing() -> None:
     """Given a kernel that is tuned after another; then its processes that confirm took no part in any race."""
     first, second = tuned(kernel_with(code("name", us=48.0)), kernel_with(code("name", fickle=2.0))).rows
-    assert first.verdict is Verdict.WIN and first.tried.comparison.processes == 7
-    assert second.verdict is Verdict.LEAVE and second.tried.comparison.effect().ratio == pytest.approx(1.0, abs=0.005)
+    assert first.verdict is TuneVerdict.WIN and first.tried.comparison.processes == 7
+    assert second.verdict is TuneVerdict.LEAVE and second.tried.comparison.effect().ratio == pytest.approx(
+        1.0, abs=0.005
+    )
     assert {block.process for block in first.tried.comparison.blocks} == set(range(1, 8))
 
 
@@ -87,7 +89,7 @@ def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, tex
     be_patient(monkeypatch)
     row = only(code("O1", **how), code("name", us=48.0))
     assert [one.lever.text for one in row.tried.failed] == ["O1"] and text in row.tried.failed[0].reason
-    assert row.verdict is Verdict.WIN and row.tried.winner.text == "name"
+    assert row.verdict is TuneVerdict.WIN and row.tried.winner.text == "name"
 
 
 def test_a_kernel_that_fails_leaves_the_others_alone() -> None:
@@ -101,15 +103,15 @@ def test_a_kernel_that_fails_leaves_the_others_alone() -> None:
     run = tuned(*bad, kernel_with(code("name", us=48.0)))
     texts = ("ILLEGAL_ADDRESS", "INVALID_IMAGE", "differ from run to run", "timing: ", "HW_SLOWDOWN")
     for row, text in zip(run.rows, texts, strict=False):
-        assert row.verdict is Verdict.LEAVE and text in row.reason and not row.tried.is_judged
-    assert run.rows[-1].verdict is Verdict.WIN
+        assert row.verdict is TuneVerdict.LEAVE and text in row.reason and not row.tried.is_judged
+    assert run.rows[-1].verdict is TuneVerdict.WIN
 
 
 def test_a_kernel_without_other_code_costs_no_gpu() -> None:
     def never(limit: float) -> GpuProcess:
         raise AssertionError("no process was needed")
 
-    run = tune([kernel_with(), kernel_with()], Settings(start=never))
+    run = tune([kernel_with(), kernel_with()], TuneSettings(start=never))
     assert [row.tried.seconds for row in run.rows] == [0, 0] and run.device == ""
     assert {row.reason for row in run.rows} == {"no lever gives it other code"}
 
@@ -117,20 +119,20 @@ def test_a_kernel_without_other_code_costs_no_gpu() -> None:
 def test_a_gain_at_one_launch_must_be_no_loss_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
     one = kernel_with(code("name", us=48.0), us=(10.0, 9.0, 0.1))
     (row,) = tuned(one).rows
-    assert row.verdict is Verdict.WIN and [note for note in row.tried.notes if "launch 1" in note]
+    assert row.verdict is TuneVerdict.WIN and [note for note in row.tried.notes if "launch 1" in note]
     assert not [note for note in row.tried.notes if "launch 2" in note], "it takes too little time to matter"
     (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"1.json": 52.0}), us=(10.0, 9.0))).rows
-    assert row.verdict is Verdict.LEAVE and row.certificate.wins
+    assert row.verdict is TuneVerdict.LEAVE and row.certificate.wins
     assert "faster at one launch, but its time is +" in row.reason and row.reason.endswith("at launch 1")
     (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"2.json": 52.0}), us=(10.0, 9.0, 8.0))).rows
-    assert row.verdict is Verdict.LEAVE and row.reason.endswith("at launch 2"), "each of the others is timed"
+    assert row.verdict is TuneVerdict.LEAVE and row.reason.endswith("at launch 2"), "each of the others is timed"
     (row,) = tuned(kernel_with(code("name", us=48.0, unfit="1.json"), us=(10.0, 9.0))).rows
-    assert row.verdict is Verdict.LEAVE, "where nothing could be timed, it may be slower"
+    assert row.verdict is TuneVerdict.LEAVE, "where nothing could be timed, it may be slower"
     assert row.reason == "name is faster at one launch, but no sample could be used at launch 1"
 
 
 def test_ctrl_c_keeps_what_is_certified() -> None:
-    steps: list[Step] = []
+    steps: list[TuneProgress] = []
     wanted = [
         kernel_with(code("name", us=48.0)),
         kernel_with(code("name", us=48.0)),

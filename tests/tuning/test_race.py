@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from tritonhook.device.conditions import Conditions
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison, TimingVerdict
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
 from tritonhook.tuning.certify import certify, holm, p_value, upper_tail
 from tritonhook.tuning.race import MOST_BLOCKS, Race
 
@@ -24,7 +24,7 @@ class Kernel:
 
     def blocks(
         self, processes: int, blocks: int, sides: tuple[str, ...] | None = None, spread: float = PROCESS
-    ) -> list[Block]:
+    ) -> list[SampleBlock]:
         wanted = (REFERENCE, *(sides or self.ratios))
         found = []
         for process in range(processes):
@@ -34,7 +34,7 @@ class Kernel:
                     side: (100 * self.ratios[side] * math.exp(places[side] + self.random.gauss(0, BLOCK)),)
                     for side in dict.fromkeys(wanted)
                 }
-                found.append(Block(process, times))
+                found.append(SampleBlock(process, times))
         return found
 
 
@@ -76,7 +76,7 @@ def test_a_gain_below_the_band_is_not_worth_having() -> None:
 
 def test_a_disturbed_block_changes_nothing() -> None:
     (block,) = Kernel(3, {"c": 2.0}).blocks(1, 1)
-    disturbed = Block(0, block.times_us, Conditions(slowed=("heat",)))
+    disturbed = SampleBlock(0, block.times_us, Conditions(slowed=("heat",)))
     assert disturbed.conditions.unfit is not None
     raced = Race.of(("c",))
     assert raced.after(disturbed) is raced and raced.after(block).blocks == 1
@@ -119,7 +119,8 @@ def test_more_kernels_ask_for_more_evidence() -> None:
 def test_what_ab_does_not_call_faster_is_no_win() -> None:
     noisy = confirmation(5, 0.95)
     control = [
-        Block(b.process, {**b.times_us, CONTROL: tuple(0.9 * t for t in b.times_us[CONTROL])}) for b in noisy.blocks
+        SampleBlock(b.process, {**b.times_us, CONTROL: tuple(0.9 * t for t in b.times_us[CONTROL])})
+        for b in noisy.blocks
     ]
     slower, untold, few = (
         confirmation(6, 1.05),

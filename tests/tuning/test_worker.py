@@ -16,7 +16,7 @@ from tritonhook.device.child import After, At, Begin, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import replay, timer
 from tritonhook.timing.messages import Take, Taken
-from tritonhook.tuning.messages import Code, Free, Freed, Load, Ready
+from tritonhook.tuning.messages import Free, Freed, LeverCode, LoadCodes, Ready
 from tritonhook.tuning.worker import GpuCodes
 
 
@@ -75,10 +75,10 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleName
     launch = tmp_path / "launch.json"
     launch.write_text(json.dumps(to_document(Launch("k", (1, 1, 1), (32, 1, 1), ()))))
 
-    def load(**stored: str) -> Load:
+    def load(**stored: str) -> LoadCodes:
         for name, text in stored.items():
             (tmp_path / name).write_text(text)
-        return Load(tuple(Code(name, tmp_path / name, name) for name in stored), launch, None, 0, True)
+        return LoadCodes(tuple(LeverCode(name, tmp_path / name, name) for name in stored), launch, None, 0, True)
 
     found.load = load
     yield found

@@ -11,7 +11,7 @@ import weakref
 from types import TracebackType
 
 
-class Lock:
+class ForkLock:
     """A reentrant lock, for use with `with`. A forked child has a free one."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Lock:
         self._lock.release()
 
 
-_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 
 def _renew_all() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
-from tritonhook._util.locks import Lock
+from tritonhook._util.locks import ForkLock
 from tritonhook._util.variables import INDUCTOR
 from tritonhook.capture.patching import Patch
 from tritonhook.errors import CaptureError
@@ -40,7 +40,7 @@ class Inductor:
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
         self._key = ""
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._waiting: dict[str, AfterImport] = {}
         self._patches: dict[str, list[Patch]] = {}
         self._launches_any_name = False

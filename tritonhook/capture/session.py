@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tritonhook._display import Notebook
-from tritonhook._util.locks import Lock, lock_that_forks_wait_for
+from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.dry_run.gpu import DryRun
@@ -84,7 +84,7 @@ class Session(Notebook):
         self._reported: set[tuple[object, ...]] = set()
         self._won: set[str] = set()
         self._tried: set[str] = set()
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._with_triton = "triton" in front_ends
         self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if self._with_triton else None)
         if settings.policy is not None:

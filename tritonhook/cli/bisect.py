@@ -28,7 +28,7 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
+from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_lock
@@ -195,9 +195,9 @@ class _Assemble:
     sweep: Sweep
     disassemble: Disassemble | None
 
-    def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[Tried]:
+    def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[TriedVersion]:
         failures = self._fetch({version for _, version in wanted})
-        tried = {pair: Tried(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
+        tried = {pair: TriedVersion(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
         for draws in (False, True):
             pairs = [pair for pair in wanted if pair not in tried and may_draw(self._arch(pair[0])) is draws]
             if pairs:
@@ -217,7 +217,7 @@ class _Assemble:
                 failures[version] = str(error)
         return failures
 
-    def _assembled(self, pairs: Sequence[tuple[int, str]], draws: bool) -> list[Tried]:
+    def _assembled(self, pairs: Sequence[tuple[int, str]], draws: bool) -> list[TriedVersion]:
         kernels = [self.kernels[number] for number, _ in pairs]
         tasks = [
             Task(kernel.locked, kernel.ptx, self.tools.get(version), kernel.options)
@@ -230,6 +230,6 @@ class _Assemble:
         return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]
 
 
-def _tried(version: str, facts: tuple[KernelFacts, ...]) -> Tried:
+def _tried(version: str, facts: tuple[KernelFacts, ...]) -> TriedVersion:
     made = tuple(kernel for kernel in facts if not kernel.failure)
-    return Tried(version, made, "" if made else facts[0].failure)
+    return TriedVersion(version, made, "" if made else facts[0].failure)

@@ -24,7 +24,7 @@ from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import find_nvdisasm
 
 if TYPE_CHECKING:
-    from tritonhook.lab.capabilities import Probe
+    from tritonhook.lab.capabilities import InstructionProbe
 
 _MANY = 1000  # assemblies whose cost is said first
 _SECONDS = 0.02  # of a processor for one of them, roughly
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _matching(probes: Sequence[Probe], only: str) -> list[Probe]:
+def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
     """Find the probes in which a part of the name begins with `only` ("TMA" does not find stmatrix), else any match."""
     try:
         anywhere = re.compile(only, re.IGNORECASE)

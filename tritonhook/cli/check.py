@@ -29,7 +29,7 @@ from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.captured import disassembler
-from tritonhook.snapshot.changes import RULES, Change, Rule, Status, compare, failures, nothing_compared, rules
+from tritonhook.snapshot.changes import RULES, Change, ChangeStatus, Rule, compare, failures, nothing_compared, rules
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import all_kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
@@ -95,7 +95,7 @@ def run(options: Options) -> int:
 
 
 def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]:
-    failed = sum(change.status is Status.FAILED for change in changes)
+    failed = sum(change.status is ChangeStatus.FAILED for change in changes)
     if not failed:
         return []
     if options.ptxas_options is not None:

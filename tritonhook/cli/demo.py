@@ -23,7 +23,7 @@ from tritonhook.cli._streams import Results, give, show_summary, working, write_
 from tritonhook.cli.table import HELP, ROW_NOTES, measured_rows, published_ptxas
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import UsageError
-from tritonhook.lab.published_table import ATTENTION_PUBLISHED, Row
+from tritonhook.lab.published_table import ATTENTION_PUBLISHED, ConditionRow
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
 from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
@@ -117,9 +117,9 @@ def _compare(number: int, title: str, capture: Capture, toolchain: Toolchain, is
     return comparison
 
 
-def _attention_rows(comparisons: dict[str, NameComparison]) -> list[Row]:
+def _attention_rows(comparisons: dict[str, NameComparison]) -> list[ConditionRow]:
     return [
-        Row(f"attention fp8 D64, {title}", ATTENTION_PUBLISHED, ROW_NOTES[title], comparison)
+        ConditionRow(f"attention fp8 D64, {title}", ATTENTION_PUBLISHED, ROW_NOTES[title], comparison)
         for title, comparison in comparisons.items()
     ]
 

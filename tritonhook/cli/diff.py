@@ -114,9 +114,9 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
         notes.append("names differ in length, which by itself moves string tables and alignment")
     if not result.kernels:
         raise UsageError(f"{options.a} and {options.b} have no kernel in common; compare two of them with --entry A:B")
-    from tritonhook.report.results.modules import ModuleDiff
+    from tritonhook.report.results.modules import ModuleDiffResult
 
-    give(options.results, ModuleDiff.of(result, a.ptxas, b.ptxas, notes))
+    give(options.results, ModuleDiffResult.of(result, a.ptxas, b.ptxas, notes))
     return 0 if result.identical_code else 1
 
 

@@ -28,12 +28,12 @@ class Show(Group):
 
 
 def _show(options: Show) -> int:
-    from tritonhook.report.results.policy import Policy
+    from tritonhook.report.results.policy import PolicyResult
     from tritonhook.tuning.policy_check import entries_here
 
     path = options.policy or read_project(Path.cwd()).policy or USUAL_NAME
     entries = entries_here(Path(path))
-    give(options.results, Policy.of(path, None, entries), path)
+    give(options.results, PolicyResult.of(path, None, entries), path)
     return 0
 
 
@@ -47,7 +47,7 @@ class Check(Group):
 
 def _check(options: Check) -> int:
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.report.results.policy import Policy
+    from tritonhook.report.results.policy import PolicyResult
     from tritonhook.snapshot.captured import outdated
     from tritonhook.tuning.policy_check import against_captures
 
@@ -58,7 +58,7 @@ def _check(options: Check) -> int:
     with running(options.sweep, options.sweep.cache()) as (go, _):
         entries = against_captures(Path(options.policy), captures, go)
     notes = [f"{options.captures}: {note}" for note in outdated_note(left_out)]
-    give(options.results, Policy.of(options.policy, options.captures, entries, notes), options.policy)
+    give(options.results, PolicyResult.of(options.policy, options.captures, entries, notes), options.policy)
     return int(any(entry.state.is_trouble for entry in entries))
 
 

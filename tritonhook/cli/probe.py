@@ -24,11 +24,11 @@ from tritonhook.cli._streams import Results, give
 from tritonhook.cli._sweeps import Expect, Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
-from tritonhook.lab.minimise import Trigger, minimise
+from tritonhook.lab.minimise import NamePart, minimise
 from tritonhook.lab.name_probe import (
-    Cell,
-    Kernel,
+    NameCell,
     NameVerdict,
+    ProbedKernel,
     Setup,
     SetupKey,
     code_diffs,
@@ -111,7 +111,7 @@ def run(options: Options) -> int:
         if options.minimise is not None:
             if options.minimise == PRAGMA:
                 raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
-            found, silent = {}, list[Cell]()
+            found, silent = {}, list[NameCell]()
             for setup in chosen:
                 (cell,) = probe([setup], [options.minimise], go, expect=expect)
                 if cell.verdict is NameVerdict.NO_ANSWER:
@@ -148,11 +148,11 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     ] if old else []
 
 
-def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, CellCode]:
+def _codes(cells: Sequence[NameCell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, CellCode]:
     """The code of changed cells by code_key, each pair once; only the first ones of a large sweep."""
     from tritonhook.report.results.probe import CellCode, code_key
 
-    wanted: dict[str, Cell] = {}
+    wanted: dict[str, NameCell] = {}
     size = 0
     for cell in cells:
         key = code_key(cell)
@@ -168,7 +168,7 @@ def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expe
     return {str(code_key(cell)): CellCode.of(found) for cell, found in diffs}
 
 
-def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
+def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> NamePart | None:
     """Find the part of the name that changes the kernel in this setup; None if the name changes nothing."""
 
     def changes(names: Sequence[str]) -> list[bool]:
@@ -179,7 +179,7 @@ def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambd
 
 
 def _show_triggers(
-    found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], template: str, results: Results
+    found: dict[SetupKey, NamePart | None], silent: Sequence[NameCell], template: str, results: Results
 ) -> int:
     """silent: cells of setups in which ptxas assembles nothing."""
     from tritonhook.report.results.probe import Triggers
@@ -195,15 +195,15 @@ def _sides(options: Options) -> list[Input]:
     return sides
 
 
-def _from_files(options: Options, sides: Sequence[Input]) -> Iterator[Kernel]:
+def _from_files(options: Options, sides: Sequence[Input]) -> Iterator[ProbedKernel]:
     for side in sides:
         if side.ptx is None:
             raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")
         ptxas_options = chosen_arguments(options.ptxas_options, [side])
-        yield Kernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, ptxas_options)
+        yield ProbedKernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, ptxas_options)
 
 
-def _from_families(options: Options) -> Iterator[Kernel]:
+def _from_families(options: Options) -> Iterator[ProbedKernel]:
     known = {family.name: family for family in FAMILIES}
     names = known if options.families == ("all",) else options.families or ()
     for name in names:
@@ -215,9 +215,9 @@ def _from_families(options: Options) -> Iterator[Kernel]:
             yield family_kernel(known[name], shape, tuple((options.ptxas_options or "-v").split()))
 
 
-def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> Kernel:
+def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> ProbedKernel:
     archs = tuple(arch for arch in ARCHS if family.supports(arch))
-    return Kernel(
+    return ProbedKernel(
         f"{family.name}/{shape}",
         _OWN_NAME,
         lambda arch: family.ptx(shape, arch, _OWN_NAME) if family.supports(arch) else None,

@@ -28,10 +28,10 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    from tritonhook.report.results.tools import Status
+    from tritonhook.report.results.tools import StatusResult
 
     project = read_project(Path.cwd())
-    status = Status(
+    status = StatusResult(
         tritonhook=__version__,
         triton=_installed("triton"),
         cute_dsl=_installed("nvidia-cutlass-dsl"),

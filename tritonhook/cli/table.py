@@ -14,7 +14,7 @@ from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import CONDITIONS
-from tritonhook.lab.published_table import PTXAS, ExtraRow, Row, measure
+from tritonhook.lab.published_table import PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
@@ -51,7 +51,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def measured_rows(toolchain: Toolchain, extra: Sequence[ExtraRow] = ()) -> list[Row]:
+def measured_rows(toolchain: Toolchain, extra: Sequence[ExtraRow] = ()) -> list[ConditionRow]:
     """Assemble all rows of the table, with progress."""
     total = len(CONDITIONS) + len(extra)
     rows = []

@@ -41,10 +41,10 @@ from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of, usual_levers
-from tritonhook.tuning.engine import Progress, Settings, Step, tune
+from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.prepared import keep_choice, kept_choice
-from tritonhook.tuning.result import Tried, TuneRun, assembled, entries
+from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries
 
 _MIN_SHARE = 0.01
 
@@ -131,7 +131,7 @@ def run(options: Options) -> int:
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
         with tune_progress(len(chosen)) as progress:
-            ran = tune(chosen, Settings(rtol=options.rtol, limit_s=options.limit, start=_start), progress)
+            ran = tune(chosen, TuneSettings(rtol=options.rtol, limit_s=options.limit, start=_start), progress)
     try:
         _keep(policy, before, ran)
     finally:  # the result is shown also where the policy cannot be written
@@ -284,7 +284,7 @@ def tune_progress(kernels: int) -> Iterator[Progress]:
     with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text, console=console) as bar:
         task = bar.add_task("", total=kernels)
 
-        def show(step: Step) -> None:
+        def show(step: TuneProgress) -> None:
             if step.finished is not None:
                 bar.console.print(finished_line(step.finished), markup=False, highlight=False)
             bar.update(task, completed=step.done, description=visible(step.text))
@@ -292,12 +292,12 @@ def tune_progress(kernels: int) -> Iterator[Progress]:
         yield show
 
 
-def _say_finished(step: Step) -> None:
+def _say_finished(step: TuneProgress) -> None:
     if step.finished is not None:
         say(f"tritonhook: {finished_line(step.finished)}")
 
 
-def finished_line(one: Tried) -> str:
+def finished_line(one: TriedKernel) -> str:
     """A kernel that has just come to its end. All are judged together later."""
     effect = None if one.comparison is None else one.comparison.effect()
     if one.reason or one.winner is None or effect is None:

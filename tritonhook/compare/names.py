@@ -32,7 +32,7 @@ MAX_DRAW_SECONDS = 20.0  # for the search for a code that ptxas gives all names
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Build(Brief):
+class RenamedBuild(Brief):
     """A kernel assembled under one name. `result` is a Crash where ptxas made no cubin."""
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel",)
@@ -62,9 +62,9 @@ class NameComparison(Notebook):
 
     _shown: ClassVar[tuple[str, ...]] = ("original", "renamed", "diff.verdict", "runs", "codes")
 
-    original: Build
-    renamed: Build
-    control: Build
+    original: RenamedBuild
+    renamed: RenamedBuild
+    control: RenamedBuild
     diff: CubinDiff | None
     control_diff: CubinDiff | None
     runs: int
@@ -83,7 +83,7 @@ class NameComparison(Notebook):
         return tuple((b.kernel, b.result) for b in builds if isinstance(b.result, Crash))
 
     @property
-    def plain(self) -> Build:
+    def plain(self) -> RenamedBuild:
         """The side whose name does not have the trigger; the original, if neither or both have it."""
         return self.renamed if removes_trigger(self.original.kernel, self.renamed.kernel) else self.original
 
@@ -136,19 +136,19 @@ def compare_names(
 class Draws(Brief):
     """What ptxas made of one module in several runs: one build for each code."""
 
-    builds: tuple[Build, ...]
+    builds: tuple[RenamedBuild, ...]
     runs: int
 
     @property
-    def codes(self) -> dict[bytes, Build]:
+    def codes(self) -> dict[bytes, RenamedBuild]:
         return {build.code: build for build in self.builds if build.code is not None}
 
-    def plus(self, build: Build) -> Draws:
+    def plus(self, build: RenamedBuild) -> Draws:
         new = () if build.code is None or build.code in self.codes else (build,)
         return Draws((*self.builds, *new), self.runs + 1)
 
 
-def _is_settled(builds: Sequence[Build], plain: int, control: int, found: CubinDiff | None) -> bool:
+def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, found: CubinDiff | None) -> bool:
     """Whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
     scheduler for the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
@@ -175,11 +175,11 @@ def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str])
     return found
 
 
-def _build_again(build: Build, toolchain: Toolchain, arguments: Sequence[str]) -> Build:
-    return Build(build.kernel, build.ptx, assemble(toolchain.ptxas, build.ptx, arguments, fixed_layout=False))
+def _build_again(build: RenamedBuild, toolchain: Toolchain, arguments: Sequence[str]) -> RenamedBuild:
+    return RenamedBuild(build.kernel, build.ptx, assemble(toolchain.ptxas, build.ptx, arguments, fixed_layout=False))
 
 
-def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[Build]:
+def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[RenamedBuild]:
     """Choose the build of each name to compare.
 
     Its code is common to all names, if there is such a code. Else it is common to the plain name and its control, and
@@ -205,15 +205,15 @@ def _distance(a: bytes, b: bytes) -> int:
 
 def build_names(
     ptx: Ptx, entry: str, names: Sequence[str], toolchain: Toolchain, arguments: Sequence[str]
-) -> list[Build]:
+) -> list[RenamedBuild]:
     """Assemble one module with `entry` under each of the names, in parallel."""
     texts = [ptx if name == entry else ptx.rename_entries({entry: name}) for name in names]
     with ThreadPoolExecutor(max_workers=len(names)) as pool:
         results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))
-    return [Build(*parts) for parts in zip(names, texts, results, strict=True)]
+    return [RenamedBuild(*parts) for parts in zip(names, texts, results, strict=True)]
 
 
-def _diff_builds(a: Build, b: Build, toolchain: Toolchain) -> CubinDiff | None:
+def _diff_builds(a: RenamedBuild, b: RenamedBuild, toolchain: Toolchain) -> CubinDiff | None:
     if a.cubin is None or b.cubin is None:
         return None
     return diff_cubins(a.cubin, b.cubin, toolchain, a.kernel, b.kernel)

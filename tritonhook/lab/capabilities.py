@@ -62,7 +62,7 @@ def _stored(register: str, offset: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class InstructionProbe:
     """One instruction.
 
     version: of the PTX ISA that introduced this form. code: PTX. outputs: registers to store.
@@ -142,7 +142,7 @@ def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
     return Cell(Status.CRASHED, reason=f"{outcome.kind.value}: {how}")
 
 
-def judge_code(probe: Probe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
+def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
     """The cell for a probe whose code has these opcodes and these undefined symbols."""
     code = list(opcodes)
     hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))

@@ -12,7 +12,16 @@ from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
-from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
+from tritonhook.lab.capabilities import (
+    KERNEL,
+    Cell,
+    InstructionProbe,
+    Matrix,
+    PtxasVersion,
+    Status,
+    judge_code,
+    judge_failure,
+)
 from tritonhook.lab.name_probe import newest_versions
 from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run
 from tritonhook.ptxas.disassembler import list_words
@@ -27,13 +36,13 @@ class _Question:
 
     ptxas: str
     arch: str
-    probe: Probe
+    probe: InstructionProbe
 
 
 def survey(
     tools: Sequence[Tool],
     archs: Sequence[str] | None,
-    probes: Sequence[Probe],
+    probes: Sequence[InstructionProbe],
     run: Run,
     nvdisasm: Tool,
     expect: Callable[[int], None] = lambda jobs: None,
@@ -76,7 +85,7 @@ def _opcodes_key(nvdisasm: Tool, arch: str, sha256: str) -> str:
 class _State:
     """The cells that a survey has so far, and the code that is still to be disassembled."""
 
-    def __init__(self, probes: Sequence[Probe]) -> None:
+    def __init__(self, probes: Sequence[InstructionProbe]) -> None:
         self.probes = probes
         self.cells: dict[tuple[str, str, str], Cell] = {}
         self.questions: dict[Job, _Question] = {}

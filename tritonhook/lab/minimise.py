@@ -18,7 +18,7 @@ _AROUND = 6  # filler letters around the word when it is tried at other places
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class NamePart:
     """The shortest part of a name that changes the code.
 
     word: the part, which starts at index `start` of `name`.
@@ -65,7 +65,7 @@ class Trigger:
         return f"minimal trigger: `{self.pattern}`, {self.case}, {self.position}"
 
 
-def minimise(name: str, changes: Changes) -> Trigger | None:
+def minimise(name: str, changes: Changes) -> NamePart | None:
     """Find the trigger in `name`; None if the name changes nothing. Letters that it does not need are replaced by
     filler letters, so that every name tried has the length of the first."""
     return _Search(name, changes).run()
@@ -77,7 +77,7 @@ class _Search:
         self.filler = _filler(name)
         self.changes = Asked(changes)
 
-    def run(self) -> Trigger | None:
+    def run(self) -> NamePart | None:
         if not self.ask([self.name])[0]:
             return None
         start, end = self.shrink(0, len(self.name))
@@ -89,7 +89,7 @@ class _Search:
         places = _places(word, start)
         answers = self.ask([*others, *swapped, *places.values()])
         k = len(word)
-        return Trigger(
+        return NamePart(
             name=self.name,
             start=start,
             word=word,

@@ -32,7 +32,7 @@ from tritonhook.ptxas.toolchain import Toolchain
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ProbedKernel:
     """A kernel to probe: one entry of a module.
 
     ptx: returns the module for an architecture, or None if there is none for it.
@@ -46,7 +46,7 @@ class Kernel:
     archs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, label: str, module: Ptx, entry: str, options: tuple[str, ...]) -> Kernel:
+    def of(cls, label: str, module: Ptx, entry: str, options: tuple[str, ...]) -> ProbedKernel:
         """Make a kernel from a module. For another architecture, its .target and .version are replaced."""
         return cls(
             label,
@@ -85,7 +85,7 @@ class SetupKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class NameCell:
     """A kernel under a name and under a control name of equal length, in one setup.
 
     template: the name as it was asked for. draws: further runs of each name that judged a difference; 0 if none was
@@ -191,17 +191,17 @@ class Setup:
         options = (*self.key.options, f"--gpu-name={self.key.arch}")
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
-    def no_answer(self, template: str, outcome: Outcome) -> Cell:
+    def no_answer(self, template: str, outcome: Outcome) -> NameCell:
         """The cell of a template where ptxas rejects the module under any name."""
         name = fill_in(template, self.entry)
-        return Cell(self.key, template, name, neutral(name), outcome, outcome)
+        return NameCell(self.key, template, name, neutral(name), outcome, outcome)
 
-    def cell(self, template: str, outcomes: dict[str, Outcome]) -> Cell:
+    def cell(self, template: str, outcomes: dict[str, Outcome]) -> NameCell:
         """The cell of a template after one run of each name. A difference is confirmed here only if the records of
         .nv.capmerc prove it."""
         name = fill_in(template, self.entry)
         control = neutral(name)
-        cell = Cell(self.key, template, name, control, outcomes[name], outcomes[control])
+        cell = NameCell(self.key, template, name, control, outcomes[name], outcomes[control])
         records = _records(cell)
         if not cell.differences or records is None:
             return cell
@@ -209,7 +209,7 @@ class Setup:
         return replace(cell, other_scheduler=taken, confirmed=True if taken == (True, False) else None)
 
 
-def _records(cell: Cell) -> tuple[int, int] | None:
+def _records(cell: NameCell) -> tuple[int, int] | None:
     """Number of records of the other scheduler, for the name and for the control; None: the images have none."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
@@ -219,7 +219,7 @@ def _records(cell: Cell) -> tuple[int, int] | None:
 
 
 def setups(
-    kernels: Iterable[Kernel],
+    kernels: Iterable[ProbedKernel],
     tools: Sequence[Tool],
     archs: Sequence[str] = (),
     levels: Sequence[str] = (),
@@ -282,7 +282,7 @@ def probe(
     nvdisasm: Tool | None = None,
     expect: Callable[[int], None] = lambda jobs: None,
     notes: ResultCache | None = None,
-) -> Iterator[Cell]:
+) -> Iterator[NameCell]:
     """Judge every template in every setup; yield the cells in the order in which answers come.
 
     Differences come last: further runs confirm them. Where the image's records do not tell whether ptxas took its
@@ -326,7 +326,7 @@ def _ask_controls(
 
 def _ask_names(
     answering: Sequence[_Answering], templates: Sequence[str], run: Run, expect: Callable[[int], None]
-) -> Iterator[tuple[Setup, Cell]]:
+) -> Iterator[tuple[Setup, NameCell]]:
     """Assemble each setup under all other names, once; yield the cells of its templates."""
     expect(sum(len(names_in(setup, templates)) - 1 for setup, _, _ in answering))
     asked = ((item, item[0], [(n, 0) for n in names_in(item[0], templates) if n != item[1]]) for item in answering)
@@ -342,7 +342,7 @@ def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *map(neutral, names)]))
 
 
-def _asks_nvdisasm(cell: Cell, nvdisasm: Tool | None) -> bool:
+def _asks_nvdisasm(cell: NameCell, nvdisasm: Tool | None) -> bool:
     assembled = cell.named.image is not None and cell.controlled.image is not None
     return nvdisasm is not None and assembled and _records(cell) is None
 
@@ -387,17 +387,17 @@ class _Doubt:
     """Cells of one setup that found the same two codes. The verdict of further runs on the first holds for all."""
 
     setup: Setup
-    cells: list[Cell]
+    cells: list[NameCell]
 
     @property
-    def first(self) -> Cell:
+    def first(self) -> NameCell:
         return self.cells[0]
 
     def settle(self, **found: Any) -> None:
         self.cells = [replace(cell, **found) for cell in self.cells]
 
 
-def _case(cell: Cell) -> _Case:
+def _case(cell: NameCell) -> _Case:
     named, control = _result(cell.named, cell.name)[:1], _result(cell.controlled, cell.control)[:1]
     return cell.setup, named, control, cell.differences
 
@@ -472,8 +472,8 @@ def _detect(
 
 
 def code_diffs(
-    cells: Iterable[Cell], chosen: Sequence[Setup], run: Run, nvdisasm: Tool
-) -> Iterator[tuple[Cell, CubinDiff]]:
+    cells: Iterable[NameCell], chosen: Sequence[Setup], run: Run, nvdisasm: Tool
+) -> Iterator[tuple[NameCell, CubinDiff]]:
     """Assemble cells once more and compare the machine code, control against name. The cells must be ones that
     assembled on both sides. A cell whose code is another one this time (ptxas is not always deterministic) is left
     out."""
@@ -484,7 +484,7 @@ def code_diffs(
             yield cell, _diff(cell, outcomes, nvdisasm)
 
 
-def _diff(cell: Cell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
+def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
     """The control's code against the name's, from outcomes that hold the cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
     return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # assembles nothing
@@ -493,7 +493,7 @@ def _diff(cell: Cell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> Cub
 DETECTOR_FORMAT = 2  # increase it when the diff detects the other scheduler in another way
 
 
-def _detector_key(cell: Cell, nvdisasm: Tool) -> str:
+def _detector_key(cell: NameCell, nvdisasm: Tool) -> str:
     codes = [str(_result(o, name)[0]) for o, name in ((cell.named, cell.name), (cell.controlled, cell.control))]
     parts = ["detector", str(DETECTOR_FORMAT), nvdisasm.version, cell.setup.arch, *codes]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tritonhook.compare.names import Build, NameComparison, compare_names
+from tritonhook.compare.names import NameComparison, RenamedBuild, compare_names
 from tritonhook.lab.kernels.published import CONDITIONS
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
@@ -19,7 +19,7 @@ _CAPMERC = ".nv.capmerc.text.{kernel}"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ConditionRow:
     """One condition: what was published and what was assembled here."""
 
     title: str
@@ -67,11 +67,11 @@ class Row:
         return f"{crashed.summary} under the cutlass name {control}"
 
 
-def _size(build: Build) -> int | None:
+def _size(build: RenamedBuild) -> int | None:
     return None if build.cubin is None else len(build.cubin.data)
 
 
-def _capmerc(build: Build) -> int | None:
+def _capmerc(build: RenamedBuild) -> int | None:
     section = None if build.cubin is None else build.cubin.section(_CAPMERC, build.kernel)
     return None if section is None else section.size
 
@@ -91,7 +91,7 @@ class ExtraRow:
     note: str = ""
 
 
-def measure(toolchain: Toolchain, extra: Iterable[ExtraRow] = ()) -> Iterator[Row]:
+def measure(toolchain: Toolchain, extra: Iterable[ExtraRow] = ()) -> Iterator[ConditionRow]:
     """Yield the rows in the order of the published table; the extra ones come last. Raises AssembleError."""
     # Without line info, as in the published sizes of the minimal kernels.
     work = [ExtraRow(c.title, c.ptx(), ("-v",), c.published, c.note) for c in CONDITIONS] + list(extra)
@@ -99,6 +99,6 @@ def measure(toolchain: Toolchain, extra: Iterable[ExtraRow] = ()) -> Iterator[Ro
         yield from pool.map(lambda row: _measured(toolchain, row), work)
 
 
-def _measured(toolchain: Toolchain, row: ExtraRow) -> Row:
+def _measured(toolchain: Toolchain, row: ExtraRow) -> ConditionRow:
     comparison = compare_names(row.ptx, Rename(prefix=PREFIX), toolchain, row.arguments)
-    return Row(row.title, row.published, row.note, comparison)
+    return ConditionRow(row.title, row.published, row.note, comparison)

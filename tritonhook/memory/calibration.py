@@ -88,7 +88,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPool:
     """The measurement on one GPU. threads: the most that it can hold, from the driver."""
 
     gpu: str
@@ -108,7 +108,7 @@ class Measured:
         return Calibration(self.gpu, self.driver, slope, round(worst), len(steps))
 
 
-def measure_here(driver: Driver, ptxas: Tool, ordinal: int = 0, frames: Sequence[int] = FRAMES) -> Measured:
+def measure_here(driver: Driver, ptxas: Tool, ordinal: int = 0, frames: Sequence[int] = FRAMES) -> MeasuredPool:
     """Make a context on a device and launch the frames, smallest first. Raises DeviceError."""
     driver.init()
     device = driver.device(ordinal)
@@ -125,7 +125,7 @@ def measure_here(driver: Driver, ptxas: Tool, ordinal: int = 0, frames: Sequence
         driver.synchronize()
         points.append(Point(frame, limit, driver.limit(), free - driver.memory()[0]))
     threads = driver.multiprocessors(device) * driver.threads_per_multiprocessor(device)
-    return Measured(driver.name(device), driver.version(), threads, tuple(points))
+    return MeasuredPool(driver.name(device), driver.version(), threads, tuple(points))
 
 
 def frame_arguments() -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuSpecs:
     """What the local-memory pool depends on.
 
     sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
@@ -48,8 +48,8 @@ class Gpu:
         return self.sms * self.threads_per_sm
 
 
-def _row(name: str, sms: int, arch: int, source: str) -> Gpu:
-    return Gpu(
+def _row(name: str, sms: int, arch: int, source: str) -> GpuSpecs:
+    return GpuSpecs(
         name, sms, _THREADS[arch], arch, f"{source}; threads per SM: CUDA C++ Programming Guide, {arch / 10:.1f}"
     )
 
@@ -86,7 +86,7 @@ _NOISE = re.compile(
 )
 
 
-def find_gpu(name: str) -> Gpu:
+def find_gpu(name: str) -> GpuSpecs:
     """Find a GPU by its name, as people or the driver write it: "RTX 5090", "NVIDIA GeForce RTX 5090 Laptop GPU".
 
     Raises UsageError with the names in the table, and never guesses: a wrong SM count would give a wrong answer.
@@ -102,11 +102,11 @@ def find_gpu(name: str) -> Gpu:
     )
 
 
-def make_gpu(sms: int, threads_per_sm: int | None) -> Gpu:
+def make_gpu(sms: int, threads_per_sm: int | None) -> GpuSpecs:
     """A GPU that is not in the table. Raises UsageError without threads_per_sm."""
     if threads_per_sm is None:
         raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
-    return Gpu(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
+    return GpuSpecs(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
 
 
 def _plain(name: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import DEFAULT_STACK, Gpu
+from tritonhook.memory.gpu_specs import DEFAULT_STACK, GpuSpecs
 
 MIB = 1 << 20
 UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
@@ -89,7 +89,7 @@ class Prediction:
     basis: where the numbers come from, as text.
     """
 
-    gpu: Gpu
+    gpu: GpuSpecs
     needs: tuple[StackNeed, ...]
     growth: Bracket | None
     basis: str
@@ -162,18 +162,18 @@ def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed,
     return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
 
 
-def pool_bytes(stack: int, gpu: Gpu, overhead: int = 0) -> int:
+def pool_bytes(stack: int, gpu: GpuSpecs, overhead: int = 0) -> int:
     """The whole pool for `stack` bytes per thread, rounded as open drivers do."""
     slice_bytes = _align(32 * (stack + overhead), _WARP_BYTES)
     return _align(slice_bytes * (gpu.threads_per_sm // 32) * 2, _TPC_BYTES) * gpu.sms // 2
 
 
-def net_growth(stack: int, gpu: Gpu, before: int = DEFAULT_STACK) -> int:
+def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
     """The growth of an existing pool: the difference in stack times the threads that the GPU can hold."""
     return max(0, stack - before) * gpu.resident_threads
 
 
-def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | None = None) -> Prediction:
+def predict(needs: Sequence[StackNeed], gpu: GpuSpecs, calibration: Calibration | None = None) -> Prediction:
     """Predict how much the pool of a fresh context grows: by what the deepest kernel needs, not by the sum.
 
     Without a calibration the bracket goes from the growth of an existing pool to that of a first pool with 512 bytes of
@@ -192,7 +192,7 @@ def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | Non
     return Prediction(gpu, tuple(needs), _growth(deepest, gpu, calibration), basis)
 
 
-def _growth(stack: Bracket, gpu: Gpu, calibration: Calibration | None) -> Bracket:
+def _growth(stack: Bracket, gpu: GpuSpecs, calibration: Calibration | None) -> Bracket:
     if stack.high <= DEFAULT_STACK:
         return Bracket(0, 0)
     if calibration is not None:

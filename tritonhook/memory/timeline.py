@@ -73,7 +73,7 @@ class Snapshot(Brief):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GrowthCause:
     """One cause of growth. source: how the number was found. detail: e.g. which kernel."""
 
     name: str
@@ -88,7 +88,7 @@ class Attribution:
 
     growth_bytes: int | None
     source: str
-    parts: tuple[Part, ...]
+    parts: tuple[GrowthCause, ...]
 
     @property
     def unexplained_bytes(self) -> int | None:
@@ -104,7 +104,7 @@ class Attribution:
             return None
         return abs(left) <= max(_FLOOR, _SHARE * abs(self.growth_bytes))
 
-    def part(self, name: str) -> Part | None:
+    def part(self, name: str) -> GrowthCause | None:
         return next((part for part in self.parts if part.name == name), None)
 
 
@@ -162,14 +162,14 @@ class MemoryTimeline(Notebook):
         torch = (self.start.reading or Reading(torch_reserved_bytes=0), self.end.reading)
         parts = [
             *self._context(source),
-            Part(_MODULES, _total(m.growth_bytes for m in self.marks if m.kind == "load"), _AROUND),
+            GrowthCause(_MODULES, _total(m.growth_bytes for m in self.marks if m.kind == "load"), _AROUND),
             *self._pool(),
-            Part(_TORCH, _difference(*torch, "torch_reserved_bytes"), "torch.cuda.memory_reserved"),
+            GrowthCause(_TORCH, _difference(*torch, "torch_reserved_bytes"), "torch.cuda.memory_reserved"),
             *self._others(source),
         ]
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
-    def _context(self, source: str) -> list[Part]:
+    def _context(self, source: str) -> list[GrowthCause]:
         """What was taken before the first mark, if the watch began without a context."""
         first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
         if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
@@ -184,23 +184,23 @@ class MemoryTimeline(Notebook):
         pool = ((first.stack_limit_bytes or DEFAULT_STACK) - DEFAULT_STACK) * (self.resident_threads or 0)
         seen = any(mark.before is not None for mark in self.marks)
         when = "used before the first kernel was loaded" if seen else "all that is left: no kernel's start was seen"
-        return [Part(_CONTEXT, max(0, used - began - pool), when)]
+        return [GrowthCause(_CONTEXT, max(0, used - began - pool), when)]
 
-    def _pool(self) -> list[Part]:
+    def _pool(self) -> list[GrowthCause]:
         raised = [mark for mark in self.launches if mark.stack_growth_bytes]
         deepest = max(raised, key=lambda m: (m.after and m.after.stack_limit_bytes) or 0, default=None)
         detail = ""
         if deepest is not None and deepest.after is not None:
             detail = f"{deepest.kernel}, {deepest.after.stack_limit_bytes:,} bytes per thread"
-        parts = [Part(_POOL, _total(m.growth_bytes for m in raised), _AROUND, detail)] if raised else []
+        parts = [GrowthCause(_POOL, _total(m.growth_bytes for m in raised), _AROUND, detail)] if raised else []
         hidden = self._unseen_stack_growth
         if hidden and self.resident_threads is not None:
             what = f"the stack limit rose by {hidden:,} bytes per thread between watched launches"
-            parts.append(Part(_POOL_OTHER, hidden * self.resident_threads, "stack limit x threads", what))
+            parts.append(GrowthCause(_POOL_OTHER, hidden * self.resident_threads, "stack limit x threads", what))
         buffers = [m for m in self.launches if not m.stack_growth_bytes and (m.growth_bytes or 0) > 0]
         if buffers:
             names = ", ".join(dict.fromkeys(m.kernel for m in buffers))
-            parts.append(Part(_FIRST, _total(m.growth_bytes for m in buffers), _AROUND, names))
+            parts.append(GrowthCause(_FIRST, _total(m.growth_bytes for m in buffers), _AROUND, names))
         return parts
 
     @property
@@ -215,11 +215,11 @@ class MemoryTimeline(Notebook):
         seen = sum(max(0, m.stack_growth_bytes or 0) for m in self.marks)
         return max(0, max(known) - known[0] - seen)
 
-    def _others(self, source: str) -> list[Part]:
+    def _others(self, source: str) -> list[GrowthCause]:
         before, after = self.start.others_bytes, self.end.others_bytes
         if before is None or after is None or source == "NVML, this process":
             return []
-        return [Part(_OTHERS, after - before, "NVML's process list at both ends")]
+        return [GrowthCause(_OTHERS, after - before, "NVML's process list at both ends")]
 
 
 _CONTEXT, _MODULES, _POOL, _TORCH = "context", "modules", "local-memory pool", "torch reserved"

@@ -63,7 +63,7 @@ def elements(operand: str) -> Sequence[str]:
     return split_operands(operand[1:-1]) if operand[:1] + operand[-1:] in ("{}", "()") else (operand,)
 
 
-class Names(NamedTuple):
+class StatementNames(NamedTuple):
     """The names in a statement. reads: outside of brackets, with the guard. addresses: in brackets."""
 
     writes: tuple[str, ...]
@@ -71,13 +71,13 @@ class Names(NamedTuple):
     addresses: tuple[str, ...]
 
 
-def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> Names:
+def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> StatementNames:
     """What an instruction writes and reads, as names."""
     result, sources = access(opcode, operands)
     inside = (text for operand in operands for text in _BRACKETS.findall(operand))
     outside = (_BRACKETS.sub(" ", operand) for operand in (*sources, guard))
     groups = ([result], outside, inside)
-    return Names(*(tuple(name for text in texts for name in NAME.findall(text)) for texts in groups))
+    return StatementNames(*(tuple(name for text in texts for name in NAME.findall(text)) for texts in groups))
 
 
 def number(text: str) -> int | None:

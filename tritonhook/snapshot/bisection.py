@@ -17,7 +17,7 @@ Value = str | int | tuple[int, int]  # the hash of a code; a figure; spill store
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedVersion:
     """A kernel under one version of ptxas.
 
     facts: one for each code that it gave; several where ptxas gives one input several codes. failure: why there is
@@ -50,9 +50,9 @@ class Search:
     identity: Identity
     on: str
     versions: tuple[str, ...]
-    tried: Mapping[str, Tried] = field(default_factory=dict)
+    tried: Mapping[str, TriedVersion] = field(default_factory=dict)
 
-    def with_tried(self, tried: Tried) -> Search:
+    def with_tried(self, tried: TriedVersion) -> Search:
         return replace(self, tried={**self.tried, tried.version: tried})
 
     @property
@@ -123,7 +123,7 @@ class Search:
         return tuple(version for version in dict.fromkeys(versions) if version not in self.tried)
 
 
-Try = Callable[[Sequence[tuple[int, str]]], Sequence[Tried]]  # of kernels by number, each under a version
+Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # of kernels by number, each under a version
 
 
 def bisect(searches: Sequence[Search], tried: Try, at_hand: Collection[str], all_versions: bool) -> list[Search]:

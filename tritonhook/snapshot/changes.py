@@ -22,7 +22,7 @@ _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with ea
 _FEWER_WARPS, _WARPS, _SMALL_SM = 48, 64, re.compile(r"sm_(8[6-9]|12\d)")
 
 
-class Status(str, Enum):
+class ChangeStatus(str, Enum):
     """What became of a kernel."""
 
     SAME = "same"
@@ -47,17 +47,17 @@ class Change:
         return facts.identity
 
     @property
-    def status(self) -> Status:
+    def status(self) -> ChangeStatus:
         if self.old is None:
-            return Status.NEW
+            return ChangeStatus.NEW
         if self.new is None:
-            return Status.GONE
+            return ChangeStatus.GONE
         if self.new.failure:
-            return Status.FAILED
+            return ChangeStatus.FAILED
         if not self.old.codes or not self.new.codes:
-            return Status.UNKNOWN
+            return ChangeStatus.UNKNOWN
         changed = self.code_changed or self.deltas or self.bounds_changed or self.loaded_changed
-        return Status.CHANGED if changed else Status.SAME
+        return ChangeStatus.CHANGED if changed else ChangeStatus.SAME
 
     @property
     def code_changed(self) -> bool:
@@ -86,7 +86,7 @@ class Change:
     @property
     def is_different(self) -> bool:
         """Whether it is new, gone, has other code, figures, launch bounds, parameters or data, or no code any more."""
-        return self.status is not Status.SAME
+        return self.status is not ChangeStatus.SAME
 
     @property
     def deltas(self) -> dict[str, tuple[int, int]]:
@@ -112,7 +112,7 @@ class Change:
     @property
     def blame(self) -> str:
         """What changed the code or the figures: the first step after the last stage that is equal on both sides."""
-        if self.old is None or self.new is None or self.status in (Status.SAME, Status.UNKNOWN):
+        if self.old is None or self.new is None or self.status in (ChangeStatus.SAME, ChangeStatus.UNKNOWN):
             return ""
         if self.new.failure:
             return self.new.failure
@@ -140,7 +140,7 @@ class Change:
         """Sorts the worst first: by what grew, then by how much."""
         grown = [self.deltas[name][1] - self.deltas[name][0] if name in self.worse else 0 for name in FIGURES]
         status = self.status
-        return (status is not Status.FAILED, *(-by for by in grown), status is Status.SAME, self.identity)
+        return (status is not ChangeStatus.FAILED, *(-by for by in grown), status is ChangeStatus.SAME, self.identity)
 
 
 def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
@@ -264,7 +264,7 @@ class Rule:
             return change.status.value == self.what
         if change.old is None or change.new is None:
             return False
-        if change.status in (Status.FAILED, Status.UNKNOWN):
+        if change.status in (ChangeStatus.FAILED, ChangeStatus.UNKNOWN):
             return True
         if self.what == "code":
             return change.code_changed or change.bounds_changed or bool(change.loaded_changed)

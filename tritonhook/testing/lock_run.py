@@ -26,7 +26,7 @@ from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
 from tritonhook.testing.recording import Recording, is_recorded
-from tritonhook.testing.scope import DESELECTED, Scope
+from tritonhook.testing.scope import DESELECTED, RunScope
 
 Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
 
@@ -34,7 +34,7 @@ Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
 def register(config: pytest.Config) -> None:
     """Add the plugins of this process: of the run itself, or of a worker of pytest-xdist. Raises pytest.UsageError."""
     if hasattr(config, "workerinput"):
-        config.pluginmanager.register(Worker(config))
+        config.pluginmanager.register(LockWorker(config))
         return
     try:
         run = LockRun(config)
@@ -44,7 +44,7 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(run)
 
 
-class Worker:
+class LockWorker:
     """A worker of pytest-xdist. It captures since its start, because its environment says so."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -67,7 +67,7 @@ class LockRun:
         if is_recorded():
             raise UsageError("--kernel-lock: captures by itself; start pytest without `tritonhook run`")
         option = config.getoption
-        self.scope = Scope(config)
+        self.scope = RunScope(config)
         self.name = str(option("kernel_lock"))
         self.path = config.invocation_params.dir / self.name
         self.update = bool(option("kernel_update"))

@@ -25,7 +25,7 @@ _CHOOSING = {
 DESELECTED = "tritonhook_deselected"  # how many tests a worker of pytest-xdist left out, for the controller
 
 
-class Scope:
+class RunScope:
     """A plugin of pytest that counts what did not run.
 
     tests: the files and folders that pytest was given, relative to its root folder.

@@ -26,8 +26,8 @@ from tritonhook.timing.statistics import (
     MIN_BLOCKS,
     MIN_PROCESSES,
     REFERENCE,
-    Block,
     Comparison,
+    SampleBlock,
 )
 
 DEFAULT_SECONDS = 50.0
@@ -50,7 +50,7 @@ class Process:
     def prepared(self) -> Prepared:
         return self._answer(Prepared)
 
-    def blocks(self, count: int, process: int) -> tuple[Block, ...]:
+    def blocks(self, count: int, process: int) -> tuple[SampleBlock, ...]:
         self._child.send(Take(count, process))
         return self._answer(Taken).blocks
 
@@ -104,7 +104,7 @@ class _Collection:
     ) -> None:
         self.plan, self.band, self.deadline, self.progress, self.start = plan, band, deadline, progress, start
         self.reports: list[Prepared] = []
-        self.blocks: list[Block] = []
+        self.blocks: list[SampleBlock] = []
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
         """Returns the result, and why it stopped. The rule looks at the interval's width, never at the verdict: to stop

@@ -57,7 +57,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CandidateChange:
     """How the candidate differs from the reference, which is made from the same PTX.
 
     rewrites: rewrites, by name. toolchain, options: another ptxas, and further options for it.
@@ -74,7 +74,9 @@ class Change:
         return self.rename is not None and not (self.rewrites or self.toolchain or self.options)
 
 
-def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arguments: Sequence[str]) -> Sides:
+def sides_of_ptx(
+    ptx: Ptx, entry: str, change: CandidateChange, toolchain: Toolchain, arguments: Sequence[str]
+) -> Sides:
     """Assemble all three sides. Raises UsageError if nothing changes, AssembleError where ptxas fails."""
     if change.is_rename and change.rename is not None:
         found = compare_names(ptx, change.rename, toolchain, arguments, entry)

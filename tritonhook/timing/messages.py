@@ -8,7 +8,7 @@ from pathlib import Path
 from tritonhook.device.child import Message
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Compiled, HowLaunched, Kernels
-from tritonhook.timing.statistics import Block
+from tritonhook.timing.statistics import SampleBlock
 
 
 class Prepare(Message):
@@ -43,7 +43,7 @@ class Take(Message):
 
 
 class Taken(Message):
-    blocks: tuple[Block, ...]
+    blocks: tuple[SampleBlock, ...]
 
 
 class Measure(Message):

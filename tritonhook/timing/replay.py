@@ -20,7 +20,7 @@ _PORTABLE_CLUSTER = 8
 _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
 
 
-class Memory(Protocol):
+class LaunchMemory(Protocol):
     """Where the buffers of a launch lie on the GPU, and the stream that it goes to."""
 
     launch: Launch
@@ -179,7 +179,7 @@ def _load(tensor: Any, path: Path, size: int) -> None:
 class LoadedKernel:
     """One cubin's kernel, ready to be launched on given memory. The thread must have a context."""
 
-    def __init__(self, image: bytes, name: str, memory: Memory, driver: Driver | None = None) -> None:
+    def __init__(self, image: bytes, name: str, memory: LaunchMemory, driver: Driver | None = None) -> None:
         """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
         self.name, self.memory = name, memory
         self._driver = driver or Driver()

@@ -49,7 +49,7 @@ class TimingVerdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Block(Brief):
+class SampleBlock(Brief):
     """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
 
     clock_mhz: the average SM clock during each side's samples, from the GPU's own counters.
@@ -143,7 +143,7 @@ class Comparison(Brief):
 
     _shown: ClassVar[tuple[str, ...]] = ("verdict", "band", "control_of", "blocks")
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[SampleBlock, ...]
     band: float = DEFAULT_BAND
     control_of: str | None = REFERENCE
 
@@ -153,7 +153,7 @@ class Comparison(Brief):
         return tuple(self.blocks[0].times_us) if self.blocks else ()
 
     @property
-    def usable(self) -> tuple[Block, ...]:
+    def usable(self) -> tuple[SampleBlock, ...]:
         return tuple(block for block in self.blocks if block.conditions.unfit is None)
 
     @property
@@ -225,17 +225,17 @@ class Comparison(Brief):
         return verdict, f"the interval ({span}) lies outside the band of {self.band:.1%}{single}"
 
 
-def effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
+def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
     """The paired effect over blocks with its interval; None without blocks."""
     return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
-def cycles_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
+def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
     """Like `effect`, in SM cycles; None if the clock of some block is not known."""
     return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
 
 
-def carry_over_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
+def carry_over_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
     """Samples after the candidate against samples after the reference; None if the order of some block is not known."""
     return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
 

@@ -22,7 +22,7 @@ from tritonhook.device.conditions import Conditions
 from tritonhook.device.sm_clock import Clock, clock_mhz
 from tritonhook.errors import DeviceError
 from tritonhook.timing.order import balanced_order, drawn_order
-from tritonhook.timing.statistics import Block
+from tritonhook.timing.statistics import SampleBlock
 
 SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample
 SAMPLE_US = 400.0  # how long a sample of a short kernel takes: events tick in half microseconds
@@ -107,10 +107,10 @@ class Timer:
         """Whether all launches begin with a cold cache. Several launches in one sample warm it for each other."""
         return self.cold and all(side.copies == 1 for side in self.sides)
 
-    def take_block(self, process: int) -> Block:
+    def take_block(self, process: int) -> SampleBlock:
         """Take one block: `rounds` samples of every side, in a drawn order in which each follows each equally often."""
         order, times, clocks = self._rounds(self.rounds)
-        return Block(process, times, self._read_conditions(), clocks, tuple(order))
+        return SampleBlock(process, times, self._read_conditions(), clocks, tuple(order))
 
     def _capture(self, side: TimedSide) -> None:
         """Capture a side into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""

@@ -27,7 +27,7 @@ from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_lau
 _ToTime = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
 
 
-class Worker:
+class TimingWorker:
     """The part of the comparison that runs in this process."""
 
     plan: Plan
@@ -201,7 +201,7 @@ def main() -> None:
     answers = own_output()
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401  (takes seconds, and needs no plan)
-    serve(sys.stdin, answers, Worker().carry_out, Prepare, Take)
+    serve(sys.stdin, answers, TimingWorker().carry_out, Prepare, Take)
 
 
 if __name__ == "__main__":

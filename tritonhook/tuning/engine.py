@@ -21,24 +21,24 @@ from tritonhook.timing.statistics import (
     CONTROL,
     DEFAULT_BAND,
     REFERENCE,
-    Block,
     Comparison,
+    SampleBlock,
     TimingVerdict,
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, is_futile
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.messages import Code, Ready
+from tritonhook.tuning.messages import LeverCode, Ready
 from tritonhook.tuning.race import MOST_BLOCKS, Race
-from tritonhook.tuning.result import Tried, TuneRun, judged
+from tritonhook.tuning.result import TriedKernel, TuneRun, judged
 
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TuneSettings:
     """How kernels are tuned.
 
     band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
@@ -53,43 +53,45 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TuneProgress:
     """How far a run is: kernels done, and what it does now. finished: the kernel that was just finished."""
 
     done: int
     text: str
-    finished: Tried | None = None
+    finished: TriedKernel | None = None
 
 
-Progress = Callable[[Step], None]
+Progress = Callable[[TuneProgress], None]
 
 
 def tune(
-    wanted: Sequence[tuple[Kernel, Choice]], settings: Settings | None = None, progress: Progress = lambda step: None
+    wanted: Sequence[tuple[Kernel, Choice]],
+    settings: TuneSettings | None = None,
+    progress: Progress = lambda step: None,
 ) -> TuneRun:
     """Tune kernels in order, and judge them together. Ctrl-C ends it, and what is certified by then stays certified.
 
     Raises DeviceError without a GPU.
     """
-    settings = settings or Settings()
-    tried: list[Tried] = []
+    settings = settings or TuneSettings()
+    tried: list[TriedKernel] = []
     device, start_s, stopped = "", 0.0, ""
     gpu = _Gpu(settings)
     with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
         try:
             if any(choice.others for _, choice in wanted):
-                progress(Step(0, "starting processes with the GPU"))
+                progress(TuneProgress(0, "starting processes with the GPU"))
                 started = time.monotonic()
                 device = gpu.begin()
                 start_s = time.monotonic() - started
             for number, (kernel, choice) in enumerate(wanted):
 
                 def say(text: str, number: int = number, name: str = kernel.name) -> None:
-                    progress(Step(number, f"{name}: {text}"))
+                    progress(TuneProgress(number, f"{name}: {text}"))
 
                 one = _OneKernel(kernel, choice, settings, gpu, Path(folder) / str(number), say)
                 tried.append(one.tune())
-                progress(Step(len(tried), "", tried[-1]))
+                progress(TuneProgress(len(tried), "", tried[-1]))
         except KeyboardInterrupt:
             stopped = "interrupted"
         finally:
@@ -101,7 +103,7 @@ def tune(
 class _Gpu:
     """The processes of a run: one races, the others confirm. A lost one is started again where it is next needed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._processes: dict[int, GpuProcess] = {}
 
@@ -155,13 +157,19 @@ class _OneKernel:
     """One kernel on its way to a verdict."""
 
     def __init__(
-        self, kernel: Kernel, choice: Choice, settings: Settings, gpu: _Gpu, folder: Path, say: Callable[[str], None]
+        self,
+        kernel: Kernel,
+        choice: Choice,
+        settings: TuneSettings,
+        gpu: _Gpu,
+        folder: Path,
+        say: Callable[[str], None],
     ) -> None:
         self.kernel, self.choice, self.settings, self.gpu, self.folder = kernel, choice, settings, gpu, folder
         self.say = say
-        self.found = Tried(kernel, choice, "")
+        self.found = TriedKernel(kernel, choice, "")
 
-    def tune(self) -> Tried:
+    def tune(self) -> TriedKernel:
         started = time.monotonic()
         reason, is_judged = "", True
         try:
@@ -237,7 +245,7 @@ class _OneKernel:
     def _confirm(self, winner: Candidate, launched: Launched) -> Comparison:
         """Samples of processes that took no part in the race. Their number is fixed, unless it is no gain anyway."""
         codes = [self._code(winner, CANDIDATE), self._code(self.choice.plain, CONTROL)]
-        blocks: list[Block] = []
+        blocks: list[SampleBlock] = []
         for number in range(1, 1 + CONFIRM_PROCESSES):
             try:
                 with self.gpu.process(number) as process:
@@ -264,7 +272,7 @@ class _OneKernel:
     # --- both
 
     def _ready(
-        self, process: GpuProcess, codes: Sequence[Code], launched: Launched, number: int, racing: bool
+        self, process: GpuProcess, codes: Sequence[LeverCode], launched: Launched, number: int, racing: bool
     ) -> Ready:
         """Load codes, the reference first. Raises _Left if that one cannot be timed."""
         seed = self.settings.seed * (1 + CONFIRM_PROCESSES) + number
@@ -287,9 +295,9 @@ class _OneKernel:
         for number, one in enumerate((self.choice.plain, *self.choice.others)):
             (self.folder / f"{number}.cubin").write_bytes(one.cubin)
 
-    def _code(self, one: Candidate, name: str | None = None) -> Code:
+    def _code(self, one: Candidate, name: str | None = None) -> LeverCode:
         number = (self.choice.plain, *self.choice.others).index(one)
-        return Code(name or one.text, self.folder / f"{number}.cubin", one.kernel)
+        return LeverCode(name or one.text, self.folder / f"{number}.cubin", one.kernel)
 
     def _drop(self, one: Candidate, why: str) -> None:
         assert one.lever is not None

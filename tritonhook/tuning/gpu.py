@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tritonhook.device.child import Child
 from tritonhook.timing.messages import Take, Taken
-from tritonhook.timing.statistics import Block
-from tritonhook.tuning.messages import Code, Free, Freed, Load, Ready
+from tritonhook.timing.statistics import SampleBlock
+from tritonhook.tuning.messages import Free, Freed, LeverCode, LoadCodes, Ready
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
 LIMIT_S = 10.0  # of a launch
@@ -23,12 +23,12 @@ class GpuProcess(Child):
         super().__init__(command, limit_s)
         self.begin()
 
-    def prepare(self, codes: Sequence[Code], launch: Path, rtol: float | None, seed: int, racing: bool) -> Ready:
+    def prepare(self, codes: Sequence[LeverCode], launch: Path, rtol: float | None, seed: int, racing: bool) -> Ready:
         """Load codes, check what they store against the first one, and prepare to time them."""
         _ = self.device  # there is a context
-        return self.ask(Load(tuple(codes), launch, rtol, seed, racing), Ready, rest_s=_REST_S)
+        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing), Ready, rest_s=_REST_S)
 
-    def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[Block, ...]:
+    def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self.ask(Take(count, process, tuple(sides)), Taken, rest_s=_REST_S).blocks
 
     def free(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tritonhook.device.child import Message
 
 
-class Code(Message):
+class LeverCode(Message):
     """One code of a kernel. entry: its name in the cubin."""
 
     name: str
@@ -15,11 +15,11 @@ class Code(Message):
     entry: str
 
 
-class Load(Message):
+class LoadCodes(Message):
     """Asks to load codes, to check what they store against the first one, and to prepare to time those that store the
     same. The answer is Ready; before it each code's first launch is announced by its name."""
 
-    codes: tuple[Code, ...]
+    codes: tuple[LeverCode, ...]
     launch: Path
     rtol: float | None
     seed: int

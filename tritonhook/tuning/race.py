@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tritonhook.timing.statistics import DEFAULT_BAND, REFERENCE, Block, student
+from tritonhook.timing.statistics import DEFAULT_BAND, REFERENCE, SampleBlock, student
 
 MOST_BLOCKS = 12  # of a race; then the leader is taken
 
@@ -41,7 +41,7 @@ class Race:
     def blocks(self) -> int:
         return max(map(len, self.log_ratios.values()), default=0)
 
-    def after(self, block: Block) -> Race:
+    def after(self, block: SampleBlock) -> Race:
         """The race after one more block, which has a side for each candidate that is left. A block in whose time the
         GPU was disturbed changes nothing."""
         if block.conditions.unfit is not None:

@@ -15,14 +15,14 @@ from tritonhook.tuning.certify import Certificate, certify
 from tritonhook.tuning.race import Race
 
 
-class Verdict(str, Enum):
+class TuneVerdict(str, Enum):
     WIN = "WIN"
     LEAVE = "LEAVE IT"
     ASSEMBLED = "ASSEMBLED"  # nothing was raced
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedKernel:
     """What the GPU said of a kernel, before all kernels of the run are judged together.
 
     reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
@@ -47,8 +47,8 @@ class Tried:
 class Tuned:
     """A kernel and its verdict. reason: why it is no win; "" if it is. certificate: of the code that was confirmed."""
 
-    tried: Tried
-    verdict: Verdict
+    tried: TriedKernel
+    verdict: TuneVerdict
     reason: str
     certificate: Certificate | None
 
@@ -65,10 +65,10 @@ class TuneRun:
 
     @property
     def wins(self) -> tuple[Tuned, ...]:
-        return tuple(row for row in self.rows if row.verdict is Verdict.WIN)
+        return tuple(row for row in self.rows if row.verdict is TuneVerdict.WIN)
 
 
-def judged(tried: Sequence[Tried], still: int) -> tuple[Tuned, ...]:
+def judged(tried: Sequence[TriedKernel], still: int) -> tuple[Tuned, ...]:
     """Judge kernels together. still: how many are not done yet, and may still be confirmed."""
     confirmed = [one for one in tried if one.comparison is not None]
     comparisons = [one.comparison for one in confirmed if one.comparison is not None]
@@ -77,17 +77,20 @@ def judged(tried: Sequence[Tried], still: int) -> tuple[Tuned, ...]:
     return tuple(_judged(one, by_kernel.get(id(one))) for one in tried)
 
 
-def _judged(one: Tried, certificate: Certificate | None) -> Tuned:
+def _judged(one: TriedKernel, certificate: Certificate | None) -> Tuned:
     if certificate is None:
-        return Tuned(one, Verdict.LEAVE, one.reason, None)
+        return Tuned(one, TuneVerdict.LEAVE, one.reason, None)
     if one.reason or not certificate.wins:
-        return Tuned(one, Verdict.LEAVE, one.reason or certificate.reason, certificate)
-    return Tuned(one, Verdict.WIN, "", certificate)
+        return Tuned(one, TuneVerdict.LEAVE, one.reason or certificate.reason, certificate)
+    return Tuned(one, TuneVerdict.WIN, "", certificate)
 
 
 def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
     """What there is before anything was raced."""
-    rows = (Tuned(Tried(kernel, choice, "", is_judged=False), Verdict.ASSEMBLED, "", None) for kernel, choice in chosen)
+    rows = (
+        Tuned(TriedKernel(kernel, choice, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
+        for kernel, choice in chosen
+    )
     return TuneRun(tuple(rows), "")
 
 

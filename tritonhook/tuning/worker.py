@@ -15,7 +15,7 @@ from typing import Any
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.messages import Take, Taken
-from tritonhook.tuning.messages import Free, Freed, Load, Ready
+from tritonhook.tuning.messages import Free, Freed, LoadCodes, Ready
 
 
 class GpuCodes:
@@ -25,10 +25,10 @@ class GpuCodes:
         self._kernels: dict[str, Any] = {}
         self._timer: Any = None
 
-    def carry_out(self, request: Begin | Load | Take | Free) -> Iterator[Message]:
+    def carry_out(self, request: Begin | LoadCodes | Take | Free) -> Iterator[Message]:
         if isinstance(request, Begin):
             yield self.begin()
-        elif isinstance(request, Load):
+        elif isinstance(request, LoadCodes):
             yield from self.load(request)
         elif isinstance(request, Take):
             yield self.take(request)
@@ -46,7 +46,7 @@ class GpuCodes:
         torch.cuda.synchronize()
         return Begun(torch.cuda.get_device_name())
 
-    def load(self, wanted: Load) -> Iterator[Message]:
+    def load(self, wanted: LoadCodes) -> Iterator[Message]:
         from tritonhook.capture.store import read_launch
         from tritonhook.timing.replay import Buffers
         from tritonhook.timing.timer import TimedSide, Timer
@@ -61,7 +61,7 @@ class GpuCodes:
                 self._timer.prepare()
         yield Ready(failed, unsteady, buffers.notes)
 
-    def _checked(self, wanted: Load, buffers: Any) -> Generator[Message, None, tuple[dict[str, str], bool]]:
+    def _checked(self, wanted: LoadCodes, buffers: Any) -> Generator[Message, None, tuple[dict[str, str], bool]]:
         """Load and launch each code. Returns why some cannot be timed; and whether the reference is unsteady."""
         from tritonhook.timing.replay import LoadedKernel, OutputCheck
 
@@ -121,7 +121,7 @@ def main() -> None:
     answers = own_output()
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401  (takes seconds, and touches no GPU)
-    serve(sys.stdin, answers, GpuCodes().carry_out, Begin, Load, Take, Free)
+    serve(sys.stdin, answers, GpuCodes().carry_out, Begin, LoadCodes, Take, Free)
     # A GPU that is lost makes torch's own end noisy, or hang.
     answers.close()
     os._exit(0)

@@ -11,7 +11,7 @@ from types import TracebackType
 from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Child, Lost
 from tritonhook.errors import DeviceError
-from tritonhook.verify.messages import Done, Result, Run
+from tritonhook.verify.messages import BuildResult, Done, RunBuilds
 from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
@@ -90,11 +90,11 @@ class Executor:
         try:
             self.device = child.device
             fields = order.runs, order.folder, order.keep, order.save
-            request = Run(LaunchFields.of(order.launch), name, builds, *fields)
-            answer = child.ask(request, Result, Done, rest_s=_REST_S)
-            while isinstance(answer, Result):
+            request = RunBuilds(LaunchFields.of(order.launch), name, builds, *fields)
+            answer = child.ask(request, BuildResult, Done, rest_s=_REST_S)
+            while isinstance(answer, BuildResult):
                 yield answer.ran
-                answer = child.answer(Result, Done, rest_s=_REST_S)
+                answer = child.answer(BuildResult, Done, rest_s=_REST_S)
         except Lost as lost:
             self._drop()
             if lost.at is None:

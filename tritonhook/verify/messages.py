@@ -9,7 +9,7 @@ from tritonhook.device.child import Message
 from tritonhook.verify.model import Build, Ran
 
 
-class Run(Message):
+class RunBuilds(Message):
     """Asks to run builds on one input; the fields are as in model.Order. The answers are a Result for each build, and
     Done; each launch is announced by its build's label."""
 
@@ -22,7 +22,7 @@ class Run(Message):
     save: Path | None
 
 
-class Result(Message):
+class BuildResult(Message):
     ran: Ran
 
 

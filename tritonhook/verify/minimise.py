@@ -76,7 +76,7 @@ def minimise(
     and the smallest trial so far.
     Raises UsageError if the difference is not there at the start, PtxError if the PTX cannot be read.
     """
-    search = _Search(trial, still_differs, seconds, on_step)
+    search = _Reduction(trial, still_differs, seconds, on_step)
     finished = search.run()
     return Minimised(search.best.trial, trial.lines, search.differs.tried, time.monotonic() - search.started, finished)
 
@@ -91,7 +91,7 @@ class _Found:
     trial: Trial
 
 
-class _Search:
+class _Reduction:
     def __init__(
         self,
         trial: Trial,

@@ -22,7 +22,7 @@ _FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through des
 _MEMORY = "[memory]"
 
 
-class _Flow(NamedTuple):
+class _StatementFlow(NamedTuple):
     """What one statement does, as names. Its results hold what the sources do, and what lies where `loaded` point."""
 
     results: tuple[str, ...]
@@ -57,25 +57,25 @@ def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
     return frozenset(number for number in range(len(parameters)) if contents >> number & 1)
 
 
-def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_Flow]:
+def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFlow]:
     parts = item.parts
     root = parts[0]
     results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
     is_own = any(part.startswith(("shared", "local")) for part in parts)
     if item.opcode.startswith("ld.param"):
         is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
-        yield _Flow(results, addresses if is_of_entry else (_MEMORY,))
+        yield _StatementFlow(results, addresses if is_of_entry else (_MEMORY,))
     elif root == "cp":
-        yield _Flow((_MEMORY,), (), (*addresses, *sources), addresses)
+        yield _StatementFlow((_MEMORY,), (), (*addresses, *sources), addresses)
     elif root in _LOADS:
         is_memory = is_own or not any(part.startswith(("global", "const")) for part in parts)
         written = (*results, _MEMORY) if root == "atom" and is_memory else results
-        yield _Flow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
+        yield _StatementFlow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
     elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and (is_own or "global" not in parts):
-        yield _Flow((_MEMORY,), sources, (), addresses)
+        yield _StatementFlow((_MEMORY,), sources, (), addresses)
     elif root in _FROM_SHARED:
-        yield _Flow(results, (*sources, _MEMORY), (), addresses)
+        yield _StatementFlow(results, (*sources, _MEMORY), (), addresses)
     elif root in ("bra", "brx", "call", "exit", "ret", "trap"):
-        yield _Flow(results, (_MEMORY,), (), sources)
+        yield _StatementFlow(results, (_MEMORY,), (), sources)
     elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
-        yield _Flow(results, sources, (), addresses)
+        yield _StatementFlow(results, sources, (), addresses)

@@ -16,7 +16,7 @@ from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.replay import LoadedKernel
 from tritonhook.verify.compare import difference
 from tritonhook.verify.memory import GuardedMemory
-from tritonhook.verify.messages import Done, Result, Run
+from tritonhook.verify.messages import BuildResult, Done, RunBuilds
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Outside, Ran
 
 
@@ -27,7 +27,7 @@ class Worker:
         self._given = driver
         self._context: tuple[Driver, int] | None = None
 
-    def carry_out(self, request: Begin | Run) -> Iterator[Message]:
+    def carry_out(self, request: Begin | RunBuilds) -> Iterator[Message]:
         driver, device = self._context = self._context or self._made()
         if isinstance(request, Begin):
             yield Begun(driver.name(device))
@@ -62,7 +62,7 @@ class Worker:
 class _OneInput:
     """Builds that run on one input. reference: the contents that the first one stored."""
 
-    def __init__(self, asked: Run, driver: Driver, memory: GuardedMemory) -> None:
+    def __init__(self, asked: RunBuilds, driver: Driver, memory: GuardedMemory) -> None:
         self.asked, self.driver, self.memory = asked, driver, memory
         self.reference: list[bytes] | None = None
         self._loaded: list[LoadedKernel] = []
@@ -111,7 +111,7 @@ class _OneInput:
             self.reference = first
         else:
             differences = tuple(self._differences(self.reference, first))
-        yield Result(
+        yield BuildResult(
             Ran(self.asked.input, build.label, differences, tuple(unsteady.values()), outside, None, us, stored)
         )
 
@@ -123,8 +123,8 @@ class _OneInput:
         self._loaded.append(LoadedKernel(image, build.entry, self.memory, self.driver))
         return self._loaded[-1]
 
-    def _refused(self, build: Build, error: CudaError) -> Result:
-        return Result(Ran(self.asked.input, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
+    def _refused(self, build: Build, error: CudaError) -> BuildResult:
+        return BuildResult(Ran(self.asked.input, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
 
     def _differences(self, reference: list[bytes], other: list[bytes]) -> Iterator[Difference]:
         for number, (a, b) in enumerate(zip(reference, other, strict=True)):
@@ -143,7 +143,7 @@ class _OneInput:
 
 
 def main() -> None:
-    serve(sys.stdin, own_output(), Worker().carry_out, Begin, Run)
+    serve(sys.stdin, own_output(), Worker().carry_out, Begin, RunBuilds)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.errors import UsageError
 from tritonhook.report.render.html import render_html
 from tritonhook.report.render.notebook import render_fragment
-from tritonhook.snapshot.changes import Status
+from tritonhook.snapshot.changes import ChangeStatus
 from tritonhook.tuning.policy_check import State
 
 FETCHES = ("src", "href", "action", "data", "poster", "srcset", "formaction")
@@ -65,7 +65,7 @@ def test_hostile_names_are_text(kind: str) -> None:
     fixed = {"same code", "different code", "only scheduling differs", "load", "launch", "same", "changed", "assembled"}
     fixed |= {"NVML", "cuMemGetInfo", "reference", "candidate", "control", "crashed", "inline", "syscall", "ab"}
     fixed |= {"emulated", "rejected", "unknown PTX version", document["kind"], "wrong", "DIFFERENT", "HANG", "SAME"}
-    fixed |= {"SKIPPED", "WIN", "LEAVE IT", "ASSEMBLED", *State, *Status}
+    fixed |= {"SKIPPED", "WIN", "LEAVE IT", "ASSEMBLED", *State, *ChangeStatus}
 
     def poison(value):
         if isinstance(value, dict):

@@ -32,11 +32,11 @@ from tritonhook.report.results.bisect import Bisect
 from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.results.diff import Diff
 from tritonhook.report.results.memory import Memory, Variants
-from tritonhook.report.results.policy import Policy
+from tritonhook.report.results.policy import PolicyResult
 from tritonhook.report.results.snapshot import KernelChanges, LockContent
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Verification
-from tritonhook.snapshot.bisection import Search, Tried
+from tritonhook.snapshot.bisection import Search, TriedVersion
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.changes import failures, rules
 from tritonhook.snapshot.facts import Identity
@@ -84,11 +84,11 @@ def bisections() -> list[Search]:
         "13.5.37": (facts(code="2", registers=72),),
     }
     for version, found in made.items():
-        first = first.with_tried(Tried(version, found, "" if found else f"ptxas {version}: crashed: a reason"))
+        first = first.with_tried(TriedVersion(version, found, "" if found else f"ptxas {version}: crashed: a reason"))
     same, other = (Search(facts(name).identity, "registers", versions) for name in ("same", "other"))
     for version in ("12.8.93", "13.5.37"):
-        same = same.with_tried(Tried(version, (facts(),)))
-        other = other.with_tried(Tried(version, (), f"ptxas {version}: unsupported: a reason"))
+        same = same.with_tried(TriedVersion(version, (facts(),)))
+        other = other.with_tried(TriedVersion(version, (), f"ptxas {version}: unsupported: a reason"))
     return [first, same, other]
 
 
@@ -127,7 +127,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     if kind == "verification":
         return Verification.of("kernel.ptx", "NVIDIA H200", verified()).document()
     if kind == "policy":
-        return Policy.of("tritonhook.toml", "captures", CHECKED).document()
+        return PolicyResult.of("tritonhook.toml", "captures", CHECKED).document()
     if kind == "tuning":
         return Tuning.of("train.py", "tritonhook.toml", tuned(), SKIPPED).document()
     work = Path("work.ptx")

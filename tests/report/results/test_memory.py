@@ -14,7 +14,7 @@ from tritonhook._util.schema import read_json
 from tritonhook.cli.mem.watch import is_over
 from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
 from tritonhook.report.result import read_result
-from tritonhook.report.results.memory import Memory, Variant, Variants, explain
+from tritonhook.report.results.memory import Memory, VariantMemory, Variants, explain
 from tritonhook.report.summary import Summary
 
 GOLDEN = GOLDEN / "memory"
@@ -142,7 +142,7 @@ def test_variants_side_by_side() -> None:
     result = Variants.of(variants)
     assert result.variants["tma"].growth_bytes == 4332 * MIB
     assert result.variants["none"].used_bytes is None
-    assert Variant.of([golden("nothing")]).growth_bytes is None
+    assert VariantMemory.of([golden("nothing")]).growth_bytes is None
     (table,) = result.summary().tables
     rows = {row[0]: row[1:] for row in table.rows}
     assert table.columns == ("", "plain", "tma", "none")

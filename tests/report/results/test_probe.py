@@ -10,8 +10,8 @@ from documents import in_terminal
 from summaries import kernel_summary
 
 from tritonhook.cubin.summary import ImageSummary
-from tritonhook.lab.minimise import Trigger
-from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
+from tritonhook.lab.minimise import NamePart
+from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.result import read_result
@@ -32,8 +32,8 @@ def failed(kind: OutcomeKind, message: str = "", signal: str | None = None) -> O
     return Outcome(kind, message, 255, signal, 0.01, 0.01, Limits())
 
 
-SAME = Cell(SETUP, "gemm_*", "gemm_k", "vwxyzv", assembled("gemm_k"), assembled("vwxyzv"))
-CHANGED = Cell(
+SAME = NameCell(SETUP, "gemm_*", "gemm_k", "vwxyzv", assembled("gemm_k"), assembled("vwxyzv"))
+CHANGED = NameCell(
     SETUP, "cutlass_*", "cutlass_k", "vwxyzvwxy", assembled("cutlass_k", "bb", 40), assembled("vwxyzvwxy"),
     draws=8, confirmed=True, other_scheduler=(True, False),
 )  # fmt: skip
@@ -44,7 +44,7 @@ NO_ANSWER = replace(
 )
 
 
-def summary(cells: list[Cell]) -> Summary:
+def summary(cells: list[NameCell]) -> Summary:
     return read_result(json.loads(json.dumps(Probe.of(cells).document()))).summary()
 
 
@@ -65,7 +65,7 @@ def summary(cells: list[Cell]) -> Summary:
     ],
 )
 def test_a_cell_is_what_its_outcomes_say(
-    cell: Cell, verdict: NameVerdict, differences: tuple[str, ...], letter: str
+    cell: NameCell, verdict: NameVerdict, differences: tuple[str, ...], letter: str
 ) -> None:
     assert (cell.verdict, cell.differences, SweptCell.of(cell).sign) == (verdict, differences, letter)
 
@@ -102,7 +102,7 @@ def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
     ("name", "code", "same"),
     [(CHANGED, "bb", 1), (CHANGED, "cc", 0), (SAME, "bb", 0), (SAME, "aa", 1), (CHANGED, "aa", 0)],
 )
-def test_the_pragma_is_compared_with_the_names(name: Cell, code: str, same: int) -> None:
+def test_the_pragma_is_compared_with_the_names(name: NameCell, code: str, same: int) -> None:
     pragma = replace(CHANGED, template=".pragma", name="zvw", control="vwx")
     pragma = replace(pragma, named=assembled("zvw", code), controlled=assembled("vwx"))
     found = summary([SAME, name, pragma])
@@ -132,7 +132,7 @@ def test_document() -> None:
 
 
 def test_triggers() -> None:
-    trigger = Trigger("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
+    trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
     found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
     result = Triggers.of(found, [NO_ANSWER], "x_*")
     document = json.loads(json.dumps(result.document()))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
-from tritonhook._util.locks import Lock
+from tritonhook._util.locks import ForkLock
 from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import Dump, Keeping
 from tritonhook.capture.cute.rename import Renaming, changes_cute, new_name, wanted_names
@@ -49,7 +49,7 @@ def is_installed() -> bool:
 
 
 _waiting: AfterImport | None = None
-_lock = Lock()
+_lock = ForkLock()
 
 
 def attach(session: Observer) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.locks import Lock
+from tritonhook._util.locks import ForkLock
 from tritonhook.capture.launches.record import DTYPE_BYTES, SCALARS, Buffer, Launch, Parameter, Pointer, Scalar, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
@@ -38,7 +38,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._patches: list[Patch] = []
         self._busy = threading.local()
 

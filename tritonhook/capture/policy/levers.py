@@ -28,7 +28,7 @@ CONTROLS_VERSION = "13.3"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LeverPart:
     """What one part of a lever does. controls: the user's controls file."""
 
     rewrite: Rewrite | None = None
@@ -49,64 +49,68 @@ class Kind:
     form: str
     what: str
     pattern: str
-    part: Callable[[str], Part]
+    part: Callable[[str], LeverPart]
     archs: str = ""
     oldest_ptxas: str | None = None
     for_cute: bool = False
 
 
-def _registers(value: str) -> Part:
+def _registers(value: str) -> LeverPart:
     if not SMALLEST <= int(value) <= LARGEST:
         raise UsageError(f"maxnreg={value}: give a number from {SMALLEST} to {LARGEST}")
-    return Part(RegisterLimit(int(value)))
+    return LeverPart(RegisterLimit(int(value)))
 
 
 # In the order in which the parts of a lever are applied and written.
 KINDS = (
     Kind(
-        "name", f"rename the kernel with the prefix {PREFIX}", "name()", lambda _: Part(Rename(PREFIX)), for_cute=True
+        "name",
+        f"rename the kernel with the prefix {PREFIX}",
+        "name()",
+        lambda _: LeverPart(Rename(PREFIX)),
+        for_cute=True,
     ),
     Kind(
         "strip",
         f"remove {TRIGGER} from the kernel's name",
         "strip()",
-        lambda _: Part(Rename(strip=TRIGGER)),
+        lambda _: LeverPart(Rename(strip=TRIGGER)),
         for_cute=True,
     ),
     Kind(
         "pragma",
         'put .pragma "mma_throughput" into the kernel',
         "pragma()",
-        lambda _: Part(ThroughputPragma()),
+        lambda _: LeverPart(ThroughputPragma()),
         oldest_ptxas=PTXAS_VERSION,
         for_cute=True,
     ),
-    Kind("tma-cta", "TMA loads to .shared::cta", "tma-cta()", lambda _: Part(ClusterToCta()), archs=r"sm_12\d"),
+    Kind("tma-cta", "TMA loads to .shared::cta", "tma-cta()", lambda _: LeverPart(ClusterToCta()), archs=r"sm_12\d"),
     Kind("maxnreg=N", f"limit registers by .maxnreg, {SMALLEST} to {LARGEST}", r"maxnreg=(\d{1,3})", _registers),
     Kind(
         "ptxas=VERSION",
         "assemble by another ptxas",
         r"ptxas=(\d{1,4}\.\d{1,4}\.\d{1,4})",
-        lambda value: Part(ptxas=value),
+        lambda value: LeverPart(ptxas=value),
     ),
-    Kind("ON", "the -O level, O0 to O4", "O([0-4])", lambda value: Part(option=f"-O{value}")),
+    Kind("ON", "the -O level, O0 to O4", "O([0-4])", lambda value: LeverPart(option=f"-O{value}")),
     Kind(
         "regalloc=N",
         "--regAllocOptLevel, 0 to 6",
         "regalloc=([0-6])",
-        lambda value: Part(option=f"--regAllocOptLevel={value}"),
+        lambda value: LeverPart(option=f"--regAllocOptLevel={value}"),
     ),
     Kind(
         "regusage=N",
         "--register-usage-level, 0 to 10",
         "regusage=([0-9]|10)",
-        lambda value: Part(option=f"--register-usage-level={value}"),
+        lambda value: LeverPart(option=f"--register-usage-level={value}"),
     ),
     Kind(
         "controls=FILE",
         "--apply-controls with a file of yours",
         "controls=([^,+]+)",
-        lambda value: Part(controls=value),
+        lambda value: LeverPart(controls=value),
         oldest_ptxas=CONTROLS_VERSION,
     ),
 )
@@ -121,7 +125,7 @@ class Lever:
 
     text: str
     kinds: tuple[Kind, ...] = field(repr=False, compare=False)
-    parts: tuple[Part, ...] = field(repr=False, compare=False)
+    parts: tuple[LeverPart, ...] = field(repr=False, compare=False)
 
     @property
     def rewrites(self) -> Rewrites:
@@ -167,7 +171,7 @@ class Lever:
 
 def lever(text: str) -> Lever:
     """Read one lever. Raises UsageError for what is none."""
-    found: dict[int, Part] = {}
+    found: dict[int, LeverPart] = {}
     words: dict[int, str] = {}
     for word in text.split(AND):
         number, part = _part(word.strip())
@@ -178,7 +182,7 @@ def lever(text: str) -> Lever:
     return Lever(AND.join(words[n] for n in order), tuple(KINDS[n] for n in order), tuple(found[n] for n in order))
 
 
-def _part(word: str) -> tuple[int, Part]:
+def _part(word: str) -> tuple[int, LeverPart]:
     for number, kind in enumerate(KINDS):
         if (match := re.fullmatch(kind.pattern, word)) is not None:
             return number, kind.part(match[1])

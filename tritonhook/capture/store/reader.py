@@ -48,7 +48,7 @@ class Sighting(Brief):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tuning(Brief):
+class AutotunerChoice(Brief):
     """One choice of an autotuner in one process. winner: the record it chose. among: the records it tried."""
 
     winner: str
@@ -117,7 +117,7 @@ class CaptureFolder(Notebook):
     torn: int
     notes: tuple[str, ...] = ()
     is_part: bool = False
-    tunings: tuple[Tuning, ...] = ()
+    tunings: tuple[AutotunerChoice, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unrecorded: Mapping[str, str] = field(default_factory=dict)
     _captures: dict[str, Capture] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -250,7 +250,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     sightings: dict[tuple[str, str], Sighting] = {}
     processes: list[Mapping[str, Any]] = []
     notes: list[str] = []
-    tunings: dict[tuple[str, str], Tuning] = {}
+    tunings: dict[tuple[str, str], AutotunerChoice] = {}
     counts: dict[tuple[str, str], int] = {}
     unrecorded: dict[str, str] = {}
     torn = 0
@@ -272,7 +272,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             )
             sightings.setdefault((item["record"], process), sighting)
         elif kind == "winner":
-            chosen = Tuning(item["winner"], tuple(item["among"]), item["by"], index.stem)
+            chosen = AutotunerChoice(item["winner"], tuple(item["among"]), item["by"], index.stem)
             if (earlier := tunings.get((process, item["tuning"]))) is not None:
                 chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
             tunings[process, item["tuning"]] = chosen

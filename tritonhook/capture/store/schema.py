@@ -30,7 +30,7 @@ class Ptxas(Fields):
     arguments: list[str] | None
 
 
-class Kernel(Fields):
+class KernelRecord(Fields):
     """One kernel as it was compiled.
 
     kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: what made the cubin.
@@ -50,7 +50,7 @@ class Kernel(Fields):
     note: str | None
 
 
-class Record(Kernel):
+class Record(KernelRecord):
     """capture.json in the folder of a kernel. files: the file of each stage, beside it."""
 
     format: int

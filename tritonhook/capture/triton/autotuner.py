@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.locks import Lock
+from tritonhook._util.locks import ForkLock
 from tritonhook.capture.patching import Patch
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Autotuning:
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round holds its tuner
         self._trial = threading.local()
         self._patch: Patch | None = None

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tritonhook._util.locks import Lock
+from tritonhook._util.locks import ForkLock
 
 
 class MutedThreads:
     """Replaces sys.stdout while at least one thread is muted; other threads print as before."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._threads: set[int] = set()
         self._real: Any = None
 

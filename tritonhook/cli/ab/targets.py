@@ -33,7 +33,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path
-from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
+from tritonhook.timing.images import CandidateChange, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
 from tritonhook.timing.rough import rough_times
 from tritonhook.timing.sides import change_names
@@ -42,7 +42,7 @@ _LISTED = 5  # of a script's other launches
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPlan:
     """A plan, and notes for the user on how it was made."""
 
     plan: Plan
@@ -52,7 +52,7 @@ class Prepared:
 class Target(Protocol):
     """Something that can be launched."""
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
 
 
@@ -79,7 +79,7 @@ def target_of(options: Options) -> Target:
     if is_function(first):
         _refuse_script_arguments(options)
         _refuse(options, rest, ("--options", "--entry", "--args", "--launch"), f"{first} launches itself")
-        return Function(options, first)
+        return FunctionTarget(options, first)
     never = ("--candidate", "--only", "--tune")
     why = "the target is launched as recorded"
     if is_script(first):
@@ -124,13 +124,13 @@ def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: st
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionTarget:
     """MODULE:FUNCTION: each side calls it in its own process, with the change applied while Triton compiles."""
 
     options: Options
     name: str
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         plan = Plan(
             target=self.name,
             out=folder,
@@ -139,7 +139,7 @@ class Function:
             rewrites=tuple(self.options.timing.rewrite),
             **_common(self.options),
         )
-        return Prepared(plan)
+        return PreparedPlan(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Recorded:
     path: str
     launch: Path | None = None
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         options = self.options
         launch = self.launch or launch_of(options.timing.args, options.timing.launch, [self.path])
         given = load_input(self.path, options.tool.entry)
@@ -170,7 +170,7 @@ class Recorded:
             notes.append("the code assembled here is not that of the captured cubin")
         own = [given.entry]
         names = change_names(own, self.path, change.rename, change.rewrites, options.timing.candidate_options)
-        return Prepared(_launched_plan(options, self.path, folder, sides, launch, names), tuple(notes))
+        return PreparedPlan(_launched_plan(options, self.path, folder, sides, launch, names), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class TwoCubins:
     reference: str
     candidate: str
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         options, paths = self.options, [self.reference, self.candidate]
         if (
             options.rename.wanted()
@@ -197,7 +197,7 @@ class TwoCubins:
         sides = sides_of_cubins(*(self._assembled(one) for one in given))
         label = f"{self.candidate} against {self.reference}"
         names = (self.reference, self.candidate)
-        return Prepared(_launched_plan(options, label, folder, sides, launch, names))
+        return PreparedPlan(_launched_plan(options, label, folder, sides, launch, names))
 
     def _assembled(self, given: Input) -> KernelImage:
         if given.cubin is not None:
@@ -218,7 +218,7 @@ class CapturedRun:
     path: Path
     label: str
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         captures = CaptureFolder.open(self.path)
         found = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
         kernels = {one.record: one for one in found if isinstance(one, Selected) and one.launches}
@@ -229,7 +229,7 @@ class CapturedRun:
         capture = str(self.path / "kernels" / chosen.record)
         prepared = Recorded(self.options, capture, chosen.path).prepare(folder)
         named = replace(prepared.plan, target=f"{self.label}: {kernels[chosen.record].capture.kernel}")
-        return Prepared(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
+        return PreparedPlan(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
 
     def _longest(self, kernels: Mapping[str, Selected]) -> tuple[Launched, tuple[str, ...]]:
         """Time every launch roughly. Returns the one with most time in all, and notes with the shares of the others.
@@ -275,7 +275,7 @@ class Script:
     options: Options
     words: tuple[str, ...]
 
-    def prepare(self, folder: Path) -> Prepared:
+    def prepare(self, folder: Path) -> PreparedPlan:
         captures = folder / "captures"
         self._run(captures)
         trusted = replace(
@@ -330,9 +330,9 @@ def _rename(options: Options) -> Rename | None:
     return Rename(prefix=PREFIX) if wanted is None and not any(others) else wanted
 
 
-def _change(options: Options) -> Change:
+def _change(options: Options) -> CandidateChange:
     ptxas = options.timing.candidate_ptxas
-    return Change(
+    return CandidateChange(
         _rename(options),
         tuple(options.timing.rewrite),
         None if ptxas is None else find_toolchain(ptxas),

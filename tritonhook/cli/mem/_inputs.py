@@ -11,7 +11,7 @@ from tritonhook.capture.store import CaptureFolder, by_module, read_capture
 from tritonhook.cli._inputs import no_kernels, read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import StackNeed, stack_needs
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import recursive_entries
@@ -22,7 +22,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
 
 
-def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackNeed]:
+def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[StackNeed]:
     """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
@@ -31,7 +31,7 @@ def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackN
     return needs
 
 
-def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
+def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]:
     if place.is_dir():
         for module in by_module(captures(place)):
             capture = next(iter(module.values()))
@@ -52,14 +52,14 @@ def captures(place: Path) -> dict[str, Capture]:
     return {record: folder.capture(record) for record in folder.records}
 
 
-def _of_capture(capture: Capture, label: str, gpu: Gpu, ptxas: str | None) -> tuple[StackNeed, ...]:
+def _of_capture(capture: Capture, label: str, gpu: GpuSpecs, ptxas: str | None) -> tuple[StackNeed, ...]:
     if ptxas is None and Stage.CUBIN in capture.artifacts:
         recursive = recursive_entries(capture.ptx) if Stage.PTX in capture.artifacts else ()
         return _of_cubin(Cubin.from_bytes(capture.cubin, label), label, gpu, recursive)
     return _of_ptx(capture.ptx, label, gpu, ptxas, capture.assembler.options)
 
 
-def _of_cubin(cubin: Cubin, label: str, gpu: Gpu, recursive: Sequence[str] = ()) -> tuple[StackNeed, ...]:
+def _of_cubin(cubin: Cubin, label: str, gpu: GpuSpecs, recursive: Sequence[str] = ()) -> tuple[StackNeed, ...]:
     if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
         raise UsageError(
             f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) cannot run; "
@@ -69,7 +69,7 @@ def _of_cubin(cubin: Cubin, label: str, gpu: Gpu, recursive: Sequence[str] = ())
 
 
 def _of_ptx(
-    ptx: Ptx, label: str, gpu: Gpu, ptxas: str | None, options: Sequence[str] | None = None
+    ptx: Ptx, label: str, gpu: GpuSpecs, ptxas: str | None, options: Sequence[str] | None = None
 ) -> tuple[StackNeed, ...]:
     made = assemble(find_ptxas(ptxas), ptx, [*(options or ()), f"--gpu-name={_target(ptx, label, gpu)}"])
     if not isinstance(made, Assembled):
@@ -77,7 +77,7 @@ def _of_ptx(
     return stack_needs(made.cubin, {*recursive_entries(ptx), *_UNBOUNDED.findall(made.log)})
 
 
-def _target(ptx: Ptx, label: str, gpu: Gpu) -> str:
+def _target(ptx: Ptx, label: str, gpu: GpuSpecs) -> str:
     """The target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs there."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
     number = int(match[1]) if match else 0

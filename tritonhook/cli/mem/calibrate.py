@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import DeviceError
-from tritonhook.memory.calibration import Measured, Point, store
+from tritonhook.memory.calibration import MeasuredPool, Point, store
 from tritonhook.ptxas.discovery import find_ptxas
 
 _LIMIT_S = 120
@@ -54,7 +54,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _measure(ptxas: str, device: int) -> Measured:
+def _measure(ptxas: str, device: int) -> MeasuredPool:
     """Measure in a child: this process keeps no context, and the child's pool ends with it."""
     command = [sys.executable, "-c", _CHILD, ptxas, str(device)]
     try:
@@ -69,4 +69,4 @@ def _measure(ptxas: str, device: int) -> Measured:
     if "error" in document:
         raise DeviceError(document["error"])
     points = tuple(Point(**point) for point in document["points"])
-    return Measured(**document | {"points": points})
+    return MeasuredPool(**document | {"points": points})

@@ -18,7 +18,7 @@ from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.mem._inputs import load_needs
 from tritonhook.errors import UsageError
 from tritonhook.memory.calibration import stored
-from tritonhook.memory.gpu_specs import Gpu, find_gpu, make_gpu
+from tritonhook.memory.gpu_specs import GpuSpecs, find_gpu, make_gpu
 from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 
 
@@ -28,7 +28,7 @@ class GpuOptions(Group):
     sms: int | None = option(type=int, metavar="N", help="streaming multiprocessors, for a GPU not in the table")
     threads_per_sm: int | None = option(type=int, metavar="N", help="maximum of resident threads per SM")
 
-    def wanted(self) -> Gpu:
+    def wanted(self) -> GpuSpecs:
         """The GPU the options name. Raises UsageError if they name none or two."""
         if self.gpu is not None:
             if self.sms is not None or self.threads_per_sm is not None:
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
     return int(failed)
 
 
-def _calibration(gpu: Gpu) -> Calibration | None:
+def _calibration(gpu: GpuSpecs) -> Calibration | None:
     """What `mem calibrate` measured on a GPU of that name, as the table or the driver spells it."""
     for name, calibration in stored().items():
         try:

@@ -30,16 +30,16 @@ from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
     from tritonhook.report.results.capture import CapturedOne
-    from tritonhook.report.results.captures import CapturedKernel, Captures
+    from tritonhook.report.results.captures import Captures, FolderKernel
     from tritonhook.report.results.file import FileKernel
-    from tritonhook.report.results.kernel import Resources
+    from tritonhook.report.results.kernel import ResourceFields
     from tritonhook.report.summary import Summary
 
 
-def _most(figures: Callable[[Resources], Sequence[int | None]]) -> Callable[[CapturedKernel], tuple[bool, int]]:
+def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable[[FolderKernel], tuple[bool, int]]:
     """A sort key: the kernels with most first, those for which it is not known last."""
 
-    def key(kernel: CapturedKernel) -> tuple[bool, int]:
+    def key(kernel: FolderKernel) -> tuple[bool, int]:
         values = [None] if kernel.resources is None else figures(kernel.resources)
         known = [value for value in values if value is not None]
         return len(known) < len(values), -sum(known)
@@ -47,7 +47,7 @@ def _most(figures: Callable[[Resources], Sequence[int | None]]) -> Callable[[Cap
     return key
 
 
-_ORDERS: dict[str, Callable[[CapturedKernel], Any]] = {
+_ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "name": lambda kernel: kernel.kernel,
     "regs": _most(lambda r: [r.registers]),
     "spills": _most(lambda r: [r.spill_stores, r.spill_loads]),
@@ -201,7 +201,7 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
     )
 
 
-def _filtered(captures: Captures, wanted: str) -> tuple[CapturedKernel, ...]:
+def _filtered(captures: Captures, wanted: str) -> tuple[FolderKernel, ...]:
     """The kernels in whose row, with all its columns, the expression is found. Raises UsageError if it is none."""
     try:
         expression = re.compile(wanted, re.IGNORECASE)

@@ -32,7 +32,7 @@ from tritonhook.cli._inputs import place, trust_option
 from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.verify.known import give_known
-from tritonhook.cli.verify.targets import Subject, check_gpu, subjects_of
+from tritonhook.cli.verify.targets import VerifySubject, check_gpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas
@@ -120,7 +120,7 @@ def run(options: Options) -> int:
 
 def _verified(options: Options, folder: Path, executor: Executor) -> Iterator[Verified]:
     """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
-    waiting: deque[tuple[Subject | Skipped, Future[Built] | None]] = deque()
+    waiting: deque[tuple[VerifySubject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(options, folder))
     with (
         ThreadPoolExecutor(usable_processors()) as pool,
@@ -142,7 +142,9 @@ def _verified(options: Options, folder: Path, executor: Executor) -> Iterator[Ve
                 advance(1)
 
 
-def _one(options: Options, subject: Subject | Skipped, future: Future[Built] | None, executor: Executor) -> Verified:
+def _one(
+    options: Options, subject: VerifySubject | Skipped, future: Future[Built] | None, executor: Executor
+) -> Verified:
     if isinstance(subject, Skipped) or future is None:
         assert isinstance(subject, Skipped)
         return skipped(subject.kernel, "", subject.reason)
@@ -161,7 +163,7 @@ def _one(options: Options, subject: Subject | Skipped, future: Future[Built] | N
     return found
 
 
-def _minimised(folder: Path, subject: Subject, case: Case, found: Verified, executor: Executor) -> str:
+def _minimised(folder: Path, subject: VerifySubject, case: Case, found: Verified, executor: Executor) -> str:
     """Write a reproducer; a line that says where, or why there is none."""
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"

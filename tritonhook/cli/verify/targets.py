@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class VerifySubject:
     """A kernel, a launch of it, and where its builds come from: recipes for its PTX, or cubins as they are.
 
     folder: of the launch's recorded contents.
@@ -49,7 +49,7 @@ class Subject:
         return build_all(self.ptx, self.kernel, self.recipes, folder, pool)
 
 
-def subjects_of(options: Options, folder: Path) -> Iterator[Subject | Skipped]:
+def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skipped]:
     """The kernels of the target. folder: for captures and cubins, as long as the verification lasts.
 
     Raises TritonHookError if there is nothing to run.
@@ -83,7 +83,7 @@ def check_gpu() -> None:
 # --- kinds of target -----------------------------------------------------------------------------
 
 
-def _of_captures(options: Options, path: Path) -> Iterator[Subject | Skipped]:
+def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = CaptureFolder.open(path)
     found = False
@@ -95,7 +95,7 @@ def _of_captures(options: Options, path: Path) -> Iterator[Subject | Skipped]:
         raise UsageError(f"{path}: {what} in this capture folder")
 
 
-def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> Subject | Skipped:
+def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> VerifySubject | Skipped:
     kernel = one.capture.kernel
     if not one.launches:
         record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
@@ -107,14 +107,14 @@ def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> Subj
         return Skipped(kernel, one.record, str(error))
 
 
-def _of_file(options: Options, path: str) -> Subject:
+def _of_file(options: Options, path: str) -> VerifySubject:
     """A PTX file, a capture, or one kernel of a capture folder."""
     given = load_input(path, options.entry)
     launch = launch_of(options.args, options.launch, [path])
     return _subject(options, given, launch)
 
 
-def _subject(options: Options, given: Input, launch: Path) -> Subject:
+def _subject(options: Options, given: Input, launch: Path) -> VerifySubject:
     if given.ptx is None:
         raise UsageError(
             f"{given.label}: no PTX to assemble anew; give a second build of it, to compare the two as they are"
@@ -125,7 +125,7 @@ def _subject(options: Options, given: Input, launch: Path) -> Subject:
     wanted = recipes(own, arguments, latitude, _others(options))
     if options.against:
         wanted = _against(wanted, own)
-    return Subject(given.entry, read_launch(launch), launch.parent, latitude, given.ptx, wanted)
+    return VerifySubject(given.entry, read_launch(launch), launch.parent, latitude, given.ptx, wanted)
 
 
 def _others(options: Options) -> list[Tool]:
@@ -143,14 +143,14 @@ def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
     return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])
 
 
-def _of_cubins(options: Options, a: str, b: str, folder: Path) -> Subject:
+def _of_cubins(options: Options, a: str, b: str, folder: Path) -> VerifySubject:
     """Two builds as they are: cubins, captures of other compilers or options, PTX files."""
     launch = launch_of(options.args, options.launch, [a, b])
     given = load_pair(a, b, options.entry)
     builds = tuple(_as_it_is(options, kernel, folder / f"{n}.cubin") for n, kernel in enumerate(given))
     ptx = next((kernel.ptx for kernel in given if kernel.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)
-    return Subject(given[0].entry, read_launch(launch), launch.parent, latitude, None, (), builds)
+    return VerifySubject(given[0].entry, read_launch(launch), launch.parent, latitude, None, (), builds)
 
 
 def _as_it_is(options: Options, given: Input, path: Path) -> Build:

@@ -3,7 +3,7 @@
 # ruff: noqa: E501  (one probe per line: the small differences between neighbours are easy to see)
 from __future__ import annotations
 
-from tritonhook.lab.capabilities import Probe
+from tritonhook.lab.capabilities import InstructionProbe
 from tritonhook.lab.kernels.families import vector
 
 
@@ -14,19 +14,21 @@ def _regs(kind: str, first: int, count: int) -> str:
 def _mma(
     name: str, version: str, types: str, expected: str, a: int = 4, b: int = 2, accumulators: str = "f", count: int = 4,
     tail: str = "", prefix: str = "mma.sync.aligned",
-) -> Probe:  # fmt: skip
+) -> InstructionProbe:  # fmt: skip
     c = vector(accumulators, 0 if accumulators == "f" else 12, count)
     code = f"{prefix}.{types} {c}, {vector('r', 0, a)}, {vector('r', 4, b)}, {c}{tail};"
-    return Probe(
+    return InstructionProbe(
         "mma.sync", name, version, code, expected, _regs(accumulators, 0 if accumulators == "f" else 12, count)
     )
 
 
-def _scaled(name: str, version: str, types: str, expected: str, a: int = 4, b: int = 2, sparse: str = "") -> Probe:
+def _scaled(
+    name: str, version: str, types: str, expected: str, a: int = 4, b: int = 2, sparse: str = ""
+) -> InstructionProbe:
     tail = f"{sparse}, {{%r10}}, {{%h0,%h0}}, {{%r11}}, {{%h0,%h0}}"
     prefix = "mma.sp::ordered_metadata.sync.aligned" if sparse else "mma.sync.aligned"
     probe = _mma(name, version, types, expected, a, b, tail=tail, prefix=prefix)
-    return Probe(probe.group, name, version, "mov.b16 %h0, 0; " + probe.code, expected, probe.outputs)
+    return InstructionProbe(probe.group, name, version, "mov.b16 %h0, 0; " + probe.code, expected, probe.outputs)
 
 
 _SPARSE = "mma.sp::ordered_metadata.sync.aligned"
@@ -35,11 +37,11 @@ _MMA = (
     _mma("f16, f16 accumulate", "7.0", "m16n8k16.row.col.f16.f16.f16.f16", "HMMA.16816.F16", accumulators="r", count=2),
     _mma("bf16", "7.0", "m16n8k16.row.col.f32.bf16.bf16.f32", "HMMA.16816.F32.BF16"),
     _mma("tf32", "7.0", "m16n8k8.row.col.f32.tf32.tf32.f32", "HMMA.1688.F32.TF32"),
-    Probe(
+    InstructionProbe(
         "mma.sync", "f64 m8n8k4", "7.0",
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd0,%fd1}, {%fd2}, {%fd3}, {%fd0,%fd1};", "DMMA", "fd0 fd1",
     ),
-    Probe(
+    InstructionProbe(
         "mma.sync", "f64 m16n8k8", "7.8",
         "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%fd0,%fd1,%fd2,%fd3}, {%fd4,%fd5,%fd6,%fd7}, {%fd2,%fd3}, "
         "{%fd0,%fd1,%fd2,%fd3};", "DMMA.16", "fd0 fd1 fd2 fd3",
@@ -105,14 +107,14 @@ _MATRIX = (
 
 def _wgmma(
     name: str, shape: str, expected: str, tail: str = "", accumulators: str = "f", version: str = "8.0"
-) -> Probe:
+) -> InstructionProbe:
     first = 0 if accumulators == "f" else 8
     code = (
         "wgmma.fence.sync.aligned; "
         f"wgmma.mma_async.{shape} {vector(accumulators, first, 8)}, %rd10, %rd11{tail};"
         " wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
     )
-    return Probe("wgmma", name, version, code, expected, _regs(accumulators, first, 8))
+    return InstructionProbe("wgmma", name, version, code, expected, _regs(accumulators, first, 8))
 
 
 _WGMMA = (
@@ -123,7 +125,7 @@ _WGMMA = (
     _wgmma("e5m2", "sync.aligned.m64n16k32.f32.e5m2.e5m2", "QGMMA", ", 1, 1, 1"),
     _wgmma("s8", "sync.aligned.m64n16k32.s32.s8.s8", "IGMMA", ", 1", "r"),
     _wgmma("b1", "sync.aligned.m64n16k256.s32.b1.b1.and.popc", "BGMMA", ", 1", "r"),
-    Probe(
+    InstructionProbe(
         "wgmma", "sparse f16", "8.2",
         "wgmma.fence.sync.aligned; wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16 "
         f"{vector('f', 0, 8)}, %rd10, %rd11, %r8, 0, 1, 1, 1, 0, 0;"
@@ -132,24 +134,26 @@ _WGMMA = (
 )  # fmt: skip
 
 
-def _tcgen05_mma(name: str, kind: str, expected: str, scales: str = "", form: str = "", cta_group: int = 1) -> Probe:
+def _tcgen05_mma(
+    name: str, kind: str, expected: str, scales: str = "", form: str = "", cta_group: int = 1
+) -> InstructionProbe:
     code = f"@%p0 tcgen05.mma{form}.cta_group::{cta_group}.kind::{kind} [%r62], %rd10, %rd11, {scales or '%r12'}, %p0;"
-    return Probe("tcgen05", name, "8.6", code, expected)
+    return InstructionProbe("tcgen05", name, "8.6", code, expected)
 
 
 _SF = "%r12, [%r14], [%r15]"
 _TCGEN05 = (
-    Probe("tcgen05", "alloc", "8.6", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r60], 128;", "UTCATOMSWS.FIND_AND_SET"),
-    Probe("tcgen05", "dealloc", "8.6", "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r62, 128;", "UTCATOMSWS"),
-    Probe("tcgen05", "ld 32x32b.x4", "8.6", "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r20,%r21,%r22,%r23}, [%r62]; tcgen05.wait::ld.sync.aligned;", "LDTM", "r20 r21 r22 r23"),
-    Probe("tcgen05", "ld.red 32x32b.x4.max.f32", "8.8", "tcgen05.ld.red.sync.aligned.32x32b.x4.max.f32 {%r20,%r21,%r22,%r23}, %r24, [%r62]; tcgen05.wait::ld.sync.aligned;", "LDTM", "r20 r21 r22 r23 r24"),
-    Probe("tcgen05", "st 32x32b.x4", "8.6", "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r62], {%r0,%r1,%r2,%r3}; tcgen05.wait::st.sync.aligned;", "STTM"),
-    Probe("tcgen05", "cp 128x256b", "8.6", "@%p0 tcgen05.cp.cta_group::1.128x256b [%r62], %rd10;", "UTCCP.T.S"),
-    Probe("tcgen05", "cp 32x128b.warpx4", "8.6", "@%p0 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r62], %rd10;", "UTCCP.T.S.4x32"),
-    Probe("tcgen05", "cp 128x256b.b8x16.b4x16_p64", "8.6", "@%p0 tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r62], %rd10;", "UTCCP"),
-    Probe("tcgen05", "shift", "8.6", "@%p0 tcgen05.shift.cta_group::1.down [%r62];", "UTCSHIFT"),
-    Probe("tcgen05", "commit", "8.6", "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r60];", "UTCBAR"),
-    Probe("tcgen05", "commit.multicast::cluster", "8.6", "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r60], %h0;", "UTCBAR.MULTICAST"),
+    InstructionProbe("tcgen05", "alloc", "8.6", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r60], 128;", "UTCATOMSWS.FIND_AND_SET"),
+    InstructionProbe("tcgen05", "dealloc", "8.6", "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r62, 128;", "UTCATOMSWS"),
+    InstructionProbe("tcgen05", "ld 32x32b.x4", "8.6", "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r20,%r21,%r22,%r23}, [%r62]; tcgen05.wait::ld.sync.aligned;", "LDTM", "r20 r21 r22 r23"),
+    InstructionProbe("tcgen05", "ld.red 32x32b.x4.max.f32", "8.8", "tcgen05.ld.red.sync.aligned.32x32b.x4.max.f32 {%r20,%r21,%r22,%r23}, %r24, [%r62]; tcgen05.wait::ld.sync.aligned;", "LDTM", "r20 r21 r22 r23 r24"),
+    InstructionProbe("tcgen05", "st 32x32b.x4", "8.6", "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r62], {%r0,%r1,%r2,%r3}; tcgen05.wait::st.sync.aligned;", "STTM"),
+    InstructionProbe("tcgen05", "cp 128x256b", "8.6", "@%p0 tcgen05.cp.cta_group::1.128x256b [%r62], %rd10;", "UTCCP.T.S"),
+    InstructionProbe("tcgen05", "cp 32x128b.warpx4", "8.6", "@%p0 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r62], %rd10;", "UTCCP.T.S.4x32"),
+    InstructionProbe("tcgen05", "cp 128x256b.b8x16.b4x16_p64", "8.6", "@%p0 tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r62], %rd10;", "UTCCP"),
+    InstructionProbe("tcgen05", "shift", "8.6", "@%p0 tcgen05.shift.cta_group::1.down [%r62];", "UTCSHIFT"),
+    InstructionProbe("tcgen05", "commit", "8.6", "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r60];", "UTCBAR"),
+    InstructionProbe("tcgen05", "commit.multicast::cluster", "8.6", "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r60], %h0;", "UTCBAR.MULTICAST"),
     _tcgen05_mma("mma kind::f16", "f16", "UTCHMMA"),
     _tcgen05_mma("mma kind::tf32", "tf32", "UTCHMMA"),
     _tcgen05_mma("mma kind::f8f6f4", "f8f6f4", "UTCQMMA"),
@@ -159,7 +163,7 @@ _TCGEN05 = (
     _tcgen05_mma("mma kind::mxf4nvf4, scale_vec::4X", "mxf4nvf4.block_scale.scale_vec::4X", "UTCOMMA", _SF),
     _tcgen05_mma("mma kind::f16, cta_group::2", "f16", "UTCHMMA.2CTA", cta_group=2),
     _tcgen05_mma("mma.ws kind::f16", "f16", "UTCHMMA", form=".ws"),
-    Probe("tcgen05", "mma.sp kind::f16", "8.6", "@%p0 tcgen05.mma.sp.cta_group::1.kind::f16 [%r62], %rd10, %rd11, [%r14], %r12, %p0;", "UTCHMMA"),
+    InstructionProbe("tcgen05", "mma.sp kind::f16", "8.6", "@%p0 tcgen05.mma.sp.cta_group::1.kind::f16 [%r62], %rd10, %rd11, [%r14], %r12, %p0;", "UTCHMMA"),
 )  # fmt: skip
 
 _BULK = "mbarrier::complete_tx::bytes"
@@ -288,19 +292,21 @@ _MEMORY = (
     ("st.bulk", "8.6", "st.bulk.weak.shared::cta [%rd2], 512, 0;", "UMEMSETS", ""),
 )  # fmt: skip
 
-PROBES: tuple[Probe, ...] = (
+PROBES: tuple[InstructionProbe, ...] = (
     *_MMA,
     *(
-        Probe("matrix", name, version, code.replace("{D4}", vector("r", 20, 4)), expected, _regs("r", 20, outputs))
+        InstructionProbe(
+            "matrix", name, version, code.replace("{D4}", vector("r", 20, 4)), expected, _regs("r", 20, outputs)
+        )
         for name, version, code, expected, outputs in _MATRIX
     ),
     *_WGMMA,
     *_TCGEN05,
-    *(Probe("copy", *row) for row in _COPIES),
-    *(Probe("TMA", *row) for row in _TMA),
-    *(Probe("cluster", *row) for row in _CLUSTER),
-    *(Probe("warp and sync", *row) for row in _SYNC),
-    *(Probe("arithmetic", *row) for row in _MATH),
-    *(Probe("cvt", *row) for row in _CONVERT),
-    *(Probe("memory", *row) for row in _MEMORY),
+    *(InstructionProbe("copy", *row) for row in _COPIES),
+    *(InstructionProbe("TMA", *row) for row in _TMA),
+    *(InstructionProbe("cluster", *row) for row in _CLUSTER),
+    *(InstructionProbe("warp and sync", *row) for row in _SYNC),
+    *(InstructionProbe("arithmetic", *row) for row in _MATH),
+    *(InstructionProbe("cvt", *row) for row in _CONVERT),
+    *(InstructionProbe("memory", *row) for row in _MEMORY),
 )

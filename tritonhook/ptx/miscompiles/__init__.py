@@ -12,7 +12,7 @@ from tritonhook.ptx.miscompiles.integers import INTEGERS
 from tritonhook.ptx.miscompiles.matrices import MATRICES
 from tritonhook.ptx.miscompiles.normal import normal_operations
 from tritonhook.ptx.miscompiles.packed import PACKED
-from tritonhook.ptx.miscompiles.record import Miscompilation, Verdict
+from tritonhook.ptx.miscompiles.record import Miscompilation, PtxasVerdict
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import line_numbers
 
@@ -51,22 +51,24 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Hit:
     """A place, and what a version of ptxas makes of it for the module's target. ptxas: None if it is not known."""
 
     place: Place
     ptxas: str | None
-    verdict: Verdict
+    verdict: PtxasVerdict
 
     @property
     def is_suspect(self) -> bool:
         """Whether this ptxas is wrong, or may be."""
-        return self.ptxas is not None and self.verdict is not Verdict.RIGHT
+        return self.ptxas is not None and self.verdict is not PtxasVerdict.RIGHT
 
     @property
     def warning(self) -> str:
         bug = self.place.bug
-        says = "miscompiles" if self.verdict is Verdict.WRONG else "was not tried, and versions beside it miscompile"
+        says = (
+            "miscompiles" if self.verdict is PtxasVerdict.WRONG else "was not tried, and versions beside it miscompile"
+        )
         return (
             f"ptxas {self.ptxas} {says} {self.place.function}, line {self.place.line}: it {bug.does} ({bug.name}): "
             f"{bug.remedy}; see {PAGE}"
@@ -83,16 +85,16 @@ class KnownModule:
     name: str
     target: str | None
     ptxas: str | None
-    found: Sequence[Finding] = ()
+    found: Sequence[Hit] = ()
     unread: str | None = None
 
 
-def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding, ...]:
+def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
     """Every place in the text of a module, for this version of ptxas at this level. Raises PtxError if it is no PTX."""
     return _findings(text, ptxas, level, MISCOMPILATIONS)
 
 
-def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding, ...]:
+def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
     """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
 
     A text without the opcodes of bugs that this version may have is not read further.
@@ -103,18 +105,16 @@ def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding,
     return tuple(one for one in found if one.is_suspect)
 
 
-def _findings(text: str, ptxas: str | None, level: str, bugs: Sequence[Miscompilation]) -> tuple[Finding, ...]:
+def _findings(text: str, ptxas: str | None, level: str, bugs: Sequence[Miscompilation]) -> tuple[Hit, ...]:
     possible = _possible(text, bugs)
     if not possible:
         return ()
     ptx = Ptx(text)
-    return tuple(
-        Finding(place, ptxas, _verdict(place.bug, ptxas, ptx.target, level)) for place in places(ptx, possible)
-    )
+    return tuple(Hit(place, ptxas, _verdict(place.bug, ptxas, ptx.target, level)) for place in places(ptx, possible))
 
 
-def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) -> Verdict:
-    return Verdict.NOT_KNOWN if ptxas is None else bug.verdict(ptxas, target, level)
+def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) -> PtxasVerdict:
+    return PtxasVerdict.NOT_KNOWN if ptxas is None else bug.verdict(ptxas, target, level)
 
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:

@@ -28,7 +28,7 @@ ld.param.b64 %out, [k_param_0]; ld.param.b64 %in, [k_param_1];
 """
 
 
-class Verdict(Enum):
+class PtxasVerdict(Enum):
     """What a version of ptxas makes of such PTX."""
 
     WRONG = "wrong"
@@ -44,14 +44,14 @@ class Range:
     first: str
     last: str
 
-    def verdict(self, ptxas: str) -> Verdict:
+    def verdict(self, ptxas: str) -> PtxasVerdict:
         """What this version does. One between two that were tried is like both; where they differ, not known."""
         key = version_key(ptxas)
         if version_key(self.first) <= key <= version_key(self.last):
-            return Verdict.WRONG
+            return PtxasVerdict.WRONG
         older, newer = _tried_before(self.first), _tried_after(self.last)
         right = (older and key <= version_key(older[-1])) or (newer and key >= version_key(newer[0]))
-        return Verdict.RIGHT if right else Verdict.NOT_KNOWN
+        return PtxasVerdict.RIGHT if right else PtxasVerdict.NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Miscompilation:
 
     def may_be(self, ptxas: str) -> bool:
         """Whether this version is wrong for some target, or may be."""
-        return any(one.verdict(ptxas) is not Verdict.RIGHT for one in self.ranges)
+        return any(one.verdict(ptxas) is not PtxasVerdict.RIGHT for one in self.ranges)
 
     @property
     def remedy(self) -> str:
@@ -111,15 +111,15 @@ class Miscompilation:
         other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
         return f"{self.instead}, or use ptxas {other}" if other else self.instead
 
-    def verdict(self, ptxas: str, target: str, level: str = "-O3") -> Verdict:
+    def verdict(self, ptxas: str, target: str, level: str = "-O3") -> PtxasVerdict:
         """What a version does for a target. One that was not tried is like those of the same generation."""
         if level == UNOPTIMISED and not self.unoptimised:
-            return Verdict.RIGHT
+            return PtxasVerdict.RIGHT
         alike = [one for one in self.ranges if target in one.targets] or [
             one for one in self.ranges if any(_generation(target) == _generation(name) for name in one.targets)
         ]
-        verdicts = {one.verdict(ptxas) for one in alike} or {Verdict.RIGHT}
-        return next(one for one in (Verdict.WRONG, Verdict.NOT_KNOWN, Verdict.RIGHT) if one in verdicts)
+        verdicts = {one.verdict(ptxas) for one in alike} or {PtxasVerdict.RIGHT}
+        return next(one for one in (PtxasVerdict.WRONG, PtxasVerdict.NOT_KNOWN, PtxasVerdict.RIGHT) if one in verdicts)
 
 
 def _tried_before(version: str) -> list[str]:

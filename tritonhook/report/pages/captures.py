@@ -14,7 +14,7 @@ from tritonhook.report.summary import Figure, Page, Table
 
 if TYPE_CHECKING:
     from tritonhook.report.results.capture import CapturedOne
-    from tritonhook.report.results.captures import CapturedKernel, Captures
+    from tritonhook.report.results.captures import Captures, FolderKernel
 
 _WHY_NO_CODE = (
     "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
@@ -56,11 +56,11 @@ def captures_page(captures: Captures) -> Page:
     return Page(captures.summary(), "captures", parts)
 
 
-def _size(kernel: CapturedKernel) -> int:
+def _size(kernel: FolderKernel) -> int:
     return kernel.resources.code_bytes if kernel.resources else 0
 
 
-def _sort_key(kernel: CapturedKernel, heading: str) -> int | None:
+def _sort_key(kernel: FolderKernel, heading: str) -> int | None:
     """What a column is sorted by; None: what its cells show."""
     return kernel.resources.spill_stores if kernel.resources and heading == "spills" else None
 
@@ -86,7 +86,7 @@ def _figures(captures: Captures) -> list[Figure]:
     ]
 
 
-def _details(kernel: CapturedKernel) -> list[tuple[str, str]]:
+def _details(kernel: FolderKernel) -> list[tuple[str, str]]:
     given = to_builtins(kernel)
     return [(name, short(text, 400)) for name, text in flat({k: given[k] for k in _DETAILS if given[k] is not None})]
 

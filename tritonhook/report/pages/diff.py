@@ -16,7 +16,7 @@ from tritonhook.report.pages.listing import sass_listing, text_listing
 from tritonhook.report.summary import Figure, Page
 
 if TYPE_CHECKING:
-    from tritonhook.report.results.diff import CodePair, Diff, Loop, LoopPair, Resource, Side
+    from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."
@@ -39,7 +39,7 @@ def diff_page(diff: Diff) -> Page:
     return Page(diff.summary(), "diff", parts, data)
 
 
-def _side(name: str, side: Side) -> dict[str, str]:
+def _side(name: str, side: DiffSide) -> dict[str, str]:
     return {
         "name": name,
         "kernel": side.name,
@@ -79,7 +79,7 @@ def _difference(a: object, b: object) -> str:
     return "same" if a == b else signed(b - a)
 
 
-def _layout(a_side: Side, b_side: Side) -> dict[str, Any] | None:
+def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
     """Both files as bars on one scale, with each byte in one part. None if a side has no layout."""
     if a_side.layout is UNSET or b_side.layout is UNSET:
         return None
@@ -148,7 +148,7 @@ def _loops(pairs: Sequence[LoopPair]) -> dict[str, Any]:
     return {"shown": shown, "more": max(0, len(pairs) - _MOST_LOOPS)}
 
 
-def _loop(loop: Loop | None, longest: int) -> dict[str, Any] | None:
+def _loop(loop: LoopRow | None, longest: int) -> dict[str, Any] | None:
     if loop is None:
         return None
     counts = class_counts(loop.opcodes)

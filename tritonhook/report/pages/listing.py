@@ -11,7 +11,7 @@ from tritonhook.cubin.sass import Sass
 
 if TYPE_CHECKING:
     from tritonhook.report.results.code import Code
-    from tritonhook.report.results.diff import Loop, LoopPair
+    from tritonhook.report.results.diff import LoopPair, LoopRow
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
@@ -111,7 +111,7 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
     ]
 
 
-def _loop_numbers(sass: Sass, loops: Sequence[Loop | None]) -> dict[int, int]:
+def _loop_numbers(sass: Sass, loops: Sequence[LoopRow | None]) -> dict[int, int]:
     """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     found = {}

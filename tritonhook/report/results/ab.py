@@ -21,9 +21,9 @@ from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
     REFERENCE,
-    Block,
     Comparison,
     Effect,
+    SampleBlock,
     TimingVerdict,
     percent,
 )
@@ -66,7 +66,7 @@ class TimedComparison(Result, tag="ab"):
     flushes: bool | None
     stopped: str | None
     seconds: Number
-    blocks: tuple[Block, ...]
+    blocks: tuple[SampleBlock, ...]
     band: Annotated[float, Meta(gt=0, lt=1)]
     control_of: Literal["reference", "candidate"] | None
     code: dict[str, str]

@@ -27,7 +27,7 @@ _DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons
 _Outcome = tuple[Status, str, str]
 
 
-class Assembled(Fields):
+class PtxasCells(Fields):
     """One ptxas. ptx_version: the newest that it reads, in which the probes were written. cells: by probe, a number for
     each of `archs`."""
 
@@ -46,7 +46,7 @@ class Capabilities(Result, tag="capabilities"):
     verbs: ClassVar = "caps"
 
     evidence: str
-    ptxas: Annotated[dict[Version, Assembled], Meta(min_length=1)]
+    ptxas: Annotated[dict[Version, PtxasCells], Meta(min_length=1)]
     outcomes: dict[Annotated[str, Meta(pattern=r"\A[0-9]{1,9}\Z")], _Outcome]
 
     @classmethod
@@ -58,7 +58,7 @@ class Capabilities(Result, tag="capabilities"):
             return tuple(numbers[matrix.cells[one.version, arch, probe]] for arch in one.archs)
 
         ptxas = {
-            one.version: Assembled(one.ptx_version, one.archs, {probe: row(one, probe) for probe in matrix.probes})
+            one.version: PtxasCells(one.ptx_version, one.archs, {probe: row(one, probe) for probe in matrix.probes})
             for one in matrix.assemblers
         }
         outcomes = {str(i): (cell.status, cell.opcode, cell.reason) for cell, i in numbers.items()}

@@ -17,7 +17,7 @@ from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.format import UNKNOWN, count, kernel_names, number, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.kernel import KernelFields, Read, Resources
+from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
 from tritonhook.report.summary import Page, Summary, Table, Tone
 
 _COUNTS = {"warps": "num_warps", "stages": "num_stages", "ctas": "num_ctas", "maxnreg": "maxnreg"}
@@ -31,7 +31,7 @@ class Seen(Fields):
     cache_hit: bool
 
 
-class CapturedKernel(KernelFields, kw_only=True):
+class FolderKernel(KernelFields, kw_only=True):
     """A kernel of a folder. id: the short name that verbs take. record: the name of its folder. seen: by which
     processes."""
 
@@ -39,7 +39,7 @@ class CapturedKernel(KernelFields, kw_only=True):
     record: str
     seen: tuple[Seen, ...]
 
-    def resource(self, text: Callable[[Resources], str]) -> str:
+    def resource(self, text: Callable[[ResourceFields], str]) -> str:
         """A text of its resources. Without a cubin it has none; of a cubin that cannot be read they are not known."""
         if Stage.CUBIN.value not in self.stages:
             return "-"
@@ -106,7 +106,7 @@ class Captures(Result, tag="captures"):
     path: str
     processes: tuple[dict[str, Any], ...]
     torn_lines: Count
-    kernels: tuple[CapturedKernel, ...]
+    kernels: tuple[FolderKernel, ...]
     damaged: tuple[Damaged, ...]
     tunings: tuple[TuningFields, ...]
     crashes: tuple[str, ...]
@@ -120,7 +120,7 @@ class Captures(Result, tag="captures"):
         read = Read.of(captures)
         damaged = {record: read.kernels.get(record, error) for record, error in found.items()}
         kernels = (
-            CapturedKernel(
+            FolderKernel(
                 id=ids[record],
                 record=record,
                 seen=tuple(like(sighting, Seen) for sighting in folder.seen(record)),
@@ -259,7 +259,7 @@ class Captures(Result, tag="captures"):
         return found
 
 
-Cell = Callable[[CapturedKernel], str]  # a kernel's text in a column
+Cell = Callable[[FolderKernel], str]  # a kernel's text in a column
 _COMMON: dict[str, Cell] = {
     "target": lambda k: k.arch,
     "ptxas": lambda k: number(k.ptxas.version),

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Version
-from tritonhook.lab.name_probe import CRASHES, Cell, NameVerdict
+from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict
 from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.report.format import count
@@ -101,7 +101,7 @@ class SweptCell(Fields):
     code: str | UnsetType | None = UNSET
 
     @classmethod
-    def of(cls, cell: Cell, code: str | UnsetType | None = UNSET) -> SweptCell:
+    def of(cls, cell: NameCell, code: str | UnsetType | None = UNSET) -> SweptCell:
         return cls(
             kernel=cell.setup.kernel,
             ptxas=cell.setup.ptxas,

@@ -38,7 +38,7 @@ _UNITS = {
 _MOST_LOOPS = 12
 
 
-class Side(Fields):
+class DiffSide(Fields):
     """One side of a diff.
 
     name: the user's. kernel: the name under which it was assembled: `name`, or a control name. arch: such as "sm_90".
@@ -56,7 +56,7 @@ class Side(Fields):
     layout: tuple[tuple[str, Count, Count], ...] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, cubin: Cubin, name: str, kernel: str, ptxas: str | None, ptx: str | None) -> Side:
+    def of(cls, cubin: Cubin, name: str, kernel: str, ptxas: str | None, ptx: str | None) -> DiffSide:
         made_by = cubin.ptxas_version or ptxas
         return cls(
             name=name,
@@ -79,7 +79,7 @@ class Side(Fields):
         return f"{number(self.file_bytes)} bytes"
 
 
-class Section(Fields):
+class SectionRow(Fields):
     """A section of both files. role: its name, with the kernel's as {kernel}. a_bytes, b_bytes: null where it is
     absent. changed: whether its bytes differ."""
 
@@ -128,7 +128,7 @@ class Resource(Fields):
         return (change, f"worse{relative}", Tone.BAD) if b > a else (change, f"better{relative}", Tone.GOOD)
 
 
-class Counts(Fields):
+class CountPair(Fields):
     """A number on both sides."""
 
     a: Count
@@ -142,7 +142,7 @@ class KnownCounts(Fields):
     b: Count | None
 
 
-class Loop(Fields):
+class LoopRow(Fields):
     """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums; static, not time. rescheduled: whether it
     has the mark of the other scheduler. opcodes: how often each occurs."""
 
@@ -161,11 +161,11 @@ class Loop(Fields):
 class LoopPair(Fields):
     """A loop on both sides; null: on the other side only."""
 
-    a: Loop | None
-    b: Loop | None
+    a: LoopRow | None
+    b: LoopRow | None
 
     @property
-    def sides(self) -> tuple[Loop | None, Loop | None]:
+    def sides(self) -> tuple[LoopRow | None, LoopRow | None]:
         return self.a, self.b
 
     @property
@@ -201,32 +201,32 @@ class SassChanges(Fields):
     base opcode. loops: innermost loops.
     """
 
-    instructions: Counts
+    instructions: CountPair
     in_place: Count
     identical: Count
     moved: Count
     removed: Count
     added: Count
     control_changed: Count
-    yield_bits: Counts
-    stall_cycles: Counts
-    opcodes: dict[str, Counts]
+    yield_bits: CountPair
+    stall_cycles: CountPair
+    opcodes: dict[str, CountPair]
     loops: tuple[LoopPair, ...]
 
     @classmethod
     def of(cls, diff: CubinDiff) -> SassChanges:
         s = diff.sass
         return cls(
-            instructions=Counts(s.a_instructions, s.b_instructions),
+            instructions=CountPair(s.a_instructions, s.b_instructions),
             in_place=s.in_place,
             identical=s.identical,
             moved=s.moved,
             removed=s.removed,
             added=s.added,
             control_changed=s.control_changed,
-            yield_bits=Counts(s.a_yield_bits, s.b_yield_bits),
-            stall_cycles=Counts(s.a_stall_cycles, s.b_stall_cycles),
-            opcodes={name: Counts(a, b) for name, (a, b) in s.opcodes.items()},
+            yield_bits=CountPair(s.a_yield_bits, s.b_yield_bits),
+            stall_cycles=CountPair(s.a_stall_cycles, s.b_stall_cycles),
+            opcodes={name: CountPair(a, b) for name, (a, b) in s.opcodes.items()},
             loops=tuple(like(pair, LoopPair) for pair in s.loops),
         )
 
@@ -243,7 +243,7 @@ class Scheduler(Fields):
 
     other_scheduler: Flags
     capmerc_records: KnownCounts
-    rescheduled_loops: Counts
+    rescheduled_loops: CountPair
 
     @property
     def judged_by_marks(self) -> bool:
@@ -273,9 +273,9 @@ class Diff(Result, tag="diff"):
 
     verdict: CodeVerdict
     said: str = field(name="summary")
-    a: Side
-    b: Side
-    sections: tuple[Section, ...]
+    a: DiffSide
+    b: DiffSide
+    sections: tuple[SectionRow, ...]
     resources: tuple[Resource, ...]
     sass: SassChanges
     scheduler: Scheduler
@@ -300,15 +300,15 @@ class Diff(Result, tag="diff"):
         return cls(
             verdict=diff.verdict,
             said=diff.summary,
-            a=Side.of(diff.a, a_name, diff.a_kernel, ptxas[0], ptx[0]),
-            b=Side.of(diff.b, b_name, diff.b_kernel, ptxas[1], ptx[1]),
-            sections=tuple(like(section, Section) for section in diff.sections),
+            a=DiffSide.of(diff.a, a_name, diff.a_kernel, ptxas[0], ptx[0]),
+            b=DiffSide.of(diff.b, b_name, diff.b_kernel, ptxas[1], ptx[1]),
+            sections=tuple(like(section, SectionRow) for section in diff.sections),
             resources=tuple(like(resource, Resource) for resource in diff.resources),
             sass=SassChanges.of(diff),
             scheduler=Scheduler(
                 Flags(*diff.other_scheduler),
                 KnownCounts(*diff.scheduler_records),
-                Counts(diff.sass.a_rescheduled_loops, diff.sass.b_rescheduled_loops),
+                CountPair(diff.sass.a_rescheduled_loops, diff.sass.b_rescheduled_loops),
             ),
             notes=UNSET if notes is None else tuple(notes),
             code=CodePair.of(diff, *ptx) if full else UNSET,
@@ -331,7 +331,7 @@ class Diff(Result, tag="diff"):
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
         """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
         s, other = self.scheduler, self.scheduler.other_scheduler
-        pairs: list[tuple[str, Counts | KnownCounts]] = [
+        pairs: list[tuple[str, CountPair | KnownCounts]] = [
             ("loops with its mark", s.rescheduled_loops)
             if s.judged_by_marks
             else ("its records in .nv.capmerc", s.capmerc_records),

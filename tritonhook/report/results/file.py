@@ -16,7 +16,7 @@ from tritonhook.cubin.sass import INSTRUCTION_BYTES, Loop, Sass
 from tritonhook.report.format import count, kernel_names, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
-from tritonhook.report.results.kernel import Resources
+from tritonhook.report.results.kernel import ResourceFields
 from tritonhook.report.summary import Page, Summary, Table, Tone
 
 _OPCODES = 4  # of a loop, the most frequent
@@ -71,7 +71,7 @@ class FileKernel(Fields):
     kernel: str
     arch: str
     ptxas: str | None
-    resources: Resources
+    resources: ResourceFields
     barriers: Count | None
     threads: Count | tuple[Count, ...] | None
     needs: tuple[str, ...]
@@ -86,7 +86,7 @@ class FileKernel(Fields):
             kernel=kernel,
             arch=f"sm_{cubin.arch}",
             ptxas=cubin.ptxas_version or ptxas,
-            resources=Resources(
+            resources=ResourceFields(
                 registers=resources.registers,
                 stack=resources.stack,
                 spill_stores=resources.spill_stores,

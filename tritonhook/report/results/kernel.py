@@ -9,14 +9,14 @@ from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.model import Capture, Stage, front_end_name
 from tritonhook.capture.store import by_module
-from tritonhook.capture.store.schema import Kernel, Ptxas
+from tritonhook.capture.store.schema import KernelRecord, Ptxas
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.ptx.triggers import Trigger, triggers_of
 from tritonhook.ptxas.levels import level_of
 from tritonhook.report.format import UNKNOWN, flat, number, short, size, spills
 
 
-class Resources(Fields):
+class ResourceFields(Fields):
     """What a kernel needs; null: not known.
 
     registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
@@ -62,13 +62,13 @@ class Resources(Fields):
         yield "instructions", f"{number(self.instructions)} ({size(self.code_bytes)})"
 
 
-class KernelFields(Kernel, kw_only=True):
+class KernelFields(KernelRecord, kw_only=True):
     """What the documents of captures say of a kernel. stages: what was kept. trigger: what makes ptxas take its other
     scheduler. resources: null without a cubin."""
 
     stages: tuple[str, ...]
     trigger: Trigger
-    resources: Resources | None
+    resources: ResourceFields | None
 
     @property
     def front_end(self) -> str:
@@ -122,11 +122,11 @@ class Read:
             found = resources[record]
             if isinstance(found, TritonHookError):
                 self.unread.setdefault(str(found), []).append(record)
-            known = like(found, Resources) if isinstance(found, KernelResources) else None
+            known = like(found, ResourceFields) if isinstance(found, KernelResources) else None
             self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
 
 
-def _fields(capture: Capture, trigger: Trigger, resources: Resources | None) -> KernelFields:
+def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None) -> KernelFields:
     assembler = capture.assembler
     arguments = None if assembler.arguments is None else list(assembler.arguments)
     return KernelFields(

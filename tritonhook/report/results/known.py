@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from tritonhook._util.schema import Count, Fields
-from tritonhook.ptx.miscompiles import PAGE, Finding, KnownModule
-from tritonhook.ptx.miscompiles.record import Verdict
+from tritonhook.ptx.miscompiles import PAGE, Hit, KnownModule
+from tritonhook.ptx.miscompiles.record import PtxasVerdict
 from tritonhook.report.format import count, number, sentence, short
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 
-_TONES = {Verdict.WRONG: Tone.BAD, Verdict.NOT_KNOWN: Tone.UNSURE, Verdict.RIGHT: Tone.GOOD}
+_TONES = {PtxasVerdict.WRONG: Tone.BAD, PtxasVerdict.NOT_KNOWN: Tone.UNSURE, PtxasVerdict.RIGHT: Tone.GOOD}
 
 
 class KnownPlace(Fields):
@@ -28,13 +28,13 @@ class KnownPlace(Fields):
     line: Count
     target: str | None
     ptxas: str | None
-    verdict: Verdict
+    verdict: PtxasVerdict
     does: str
     remedy: str
     sources: tuple[str, ...]
 
     @classmethod
-    def of(cls, module: KnownModule, finding: Finding) -> KnownPlace:
+    def of(cls, module: KnownModule, finding: Hit) -> KnownPlace:
         place, bug = finding.place, finding.place.bug
         return cls(
             bug=bug.name,
@@ -87,13 +87,13 @@ class Known(Result, tag="known miscompilations"):
     def summary(self) -> Summary:
         """Where known bugs are and what to do. The bugs of the ptxas in use come first."""
         found = {place.verdict for place in self.places}
-        unsure = Verdict.NOT_KNOWN in found or self.unread
+        unsure = PtxasVerdict.NOT_KNOWN in found or self.unread
         unread = (f"{one.module}: not read: {one.reason}" for one in self.unread)
         return Summary(
             "Known miscompilations",
             self.path,
             self._verdict(),
-            Tone.BAD if Verdict.WRONG in found else Tone.UNSURE if unsure else Tone.GOOD,
+            Tone.BAD if PtxasVerdict.WRONG in found else Tone.UNSURE if unsure else Tone.GOOD,
             tuple(self._facts()),
             (self._table(),) if self.places else (),
             (*unread, *self.notes),
@@ -107,7 +107,7 @@ class Known(Result, tag="known miscompilations"):
         read = count(self.modules - len(self.unread), "module") + (f" of {self.modules:,}" if self.unread else "")
         if not self.places:
             return f"no pattern of a known bug of ptxas in {read}"
-        said = {Verdict.WRONG: "the ptxas in use has the bug at", Verdict.NOT_KNOWN: "not known at"}
+        said = {PtxasVerdict.WRONG: "the ptxas in use has the bug at", PtxasVerdict.NOT_KNOWN: "not known at"}
         counts = {verdict: sum(place.verdict is verdict for place in self.places) for verdict in said}
         parts = [f"{said[verdict]} {times:,}" for verdict, times in counts.items() if times]
         found = f"{count(len(self.places), 'place')} in {read} with the pattern of a known bug"

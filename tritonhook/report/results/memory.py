@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.memory.prediction import SYSCALL_STACK
-from tritonhook.memory.timeline import Attribution, Mark, MemorySample, MemoryTimeline, Part, Snapshot
+from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
 from tritonhook.report.format import MIB, UNKNOWN, number, size, size_range
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Page, Summary, Table, Tone
@@ -32,7 +32,7 @@ class Cause(Fields):
     detail: str | None
 
     @classmethod
-    def of(cls, part: Part) -> Cause:
+    def of(cls, part: GrowthCause) -> Cause:
         return cls(part.name, part.bytes, part.source, part.detail or None)
 
 
@@ -251,7 +251,7 @@ def _titled(title: str, named: str) -> str:
 # --- variants ------------------------------------------------------------------------------------
 
 
-class Variant(Fields):
+class VariantMemory(Fields):
     """What one variant took, in the process and GPU that grew most; null: no source says. pool_bytes: the local-memory
     pool."""
 
@@ -263,13 +263,13 @@ class Variant(Fields):
     timelines: tuple[ExplainedTimeline, ...]
 
     @classmethod
-    def of(cls, timelines: Sequence[MemoryTimeline]) -> Variant:
+    def of(cls, timelines: Sequence[MemoryTimeline]) -> VariantMemory:
         told = tuple(map(ExplainedTimeline.of, timelines))
         each = (cls._of(timeline, told) for timeline in timelines)
         return max(each, key=lambda one: one.growth_bytes or 0, default=cls(None, None, None, None, None, told))
 
     @classmethod
-    def _of(cls, timeline: MemoryTimeline, told: tuple[ExplainedTimeline, ...]) -> Variant:
+    def _of(cls, timeline: MemoryTimeline, told: tuple[ExplainedTimeline, ...]) -> VariantMemory:
         """told: the timelines of all processes and GPUs."""
         start, attribution, reading = timeline.start.used, timeline.attribution(), timeline.end.reading
         ends = [s.used_bytes for s in timeline.samples if s.source == attribution.source]
@@ -298,11 +298,11 @@ class Variants(Result, tag="memory variants"):
 
     verbs: ClassVar = "mem compare"
 
-    variants: Annotated[dict[str, Variant], Meta(min_length=1)]
+    variants: Annotated[dict[str, VariantMemory], Meta(min_length=1)]
 
     @classmethod
     def of(cls, variants: Mapping[str, Sequence[MemoryTimeline]]) -> Variants:
-        return cls({name: Variant.of(timelines) for name, timelines in variants.items()})
+        return cls({name: VariantMemory.of(timelines) for name, timelines in variants.items()})
 
     def summary(self) -> Summary:
         """The memory that each variant took, side by side."""

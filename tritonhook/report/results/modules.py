@@ -23,7 +23,7 @@ _COLUMNS = {"registers": "registers", "stack": "stack", "spill_stores": "spill s
 _CODE = {CodeVerdict.DIFFERENT_CODE: "different", CodeVerdict.SCHEDULING: "scheduling"}
 
 
-class Module(Fields):
+class ModuleFields(Fields):
     """A module with several kernels. kernels: how many. file_bytes, sha256: of the cubin."""
 
     arch: str
@@ -33,7 +33,7 @@ class Module(Fields):
     sha256: str
 
     @classmethod
-    def of(cls, cubin: Cubin, ptxas: str | None) -> Module:
+    def of(cls, cubin: Cubin, ptxas: str | None) -> ModuleFields:
         made_by = cubin.ptxas_version or ptxas
         return cls(f"sm_{cubin.arch}", made_by, len(cubin.kernels), len(cubin.data), cubin.sha256)
 
@@ -71,7 +71,7 @@ class KernelPair(Fields):
         return short(self.a), short(self.b) if self.b != self.a else "", _CODE[self.verdict], *figures
 
 
-class ModuleDiff(Result, tag="module diff"):
+class ModuleDiffResult(Result, tag="module diff"):
     """Two modules compared.
 
     same_code: whether both have the same kernels with the same code. only_a, only_b: names of the kernels of one side.
@@ -81,20 +81,22 @@ class ModuleDiff(Result, tag="module diff"):
     verbs: ClassVar = "diff MODULE MODULE"
 
     same_code: bool
-    a: Module
-    b: Module
+    a: ModuleFields
+    b: ModuleFields
     kernels: tuple[KernelPair, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     notes: tuple[str, ...] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, diff: modules.ModuleDiff, a_ptxas: str | None, b_ptxas: str | None, notes: Sequence[str]) -> ModuleDiff:
+    def of(
+        cls, diff: modules.ModuleDiff, a_ptxas: str | None, b_ptxas: str | None, notes: Sequence[str]
+    ) -> ModuleDiffResult:
         """a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs."""
         return cls(
             same_code=diff.identical_code,
-            a=Module.of(diff.a, a_ptxas),
-            b=Module.of(diff.b, b_ptxas),
+            a=ModuleFields.of(diff.a, a_ptxas),
+            b=ModuleFields.of(diff.b, b_ptxas),
             kernels=tuple(map(KernelPair.of, diff.kernels)),
             only_a=diff.only_a,
             only_b=diff.only_b,

@@ -17,7 +17,7 @@ from tritonhook.report.results.diff import Diff
 from tritonhook.report.summary import Page, Summary, Table, Tone
 
 
-class Assembler(Fields):
+class AssemblerFields(Fields):
     """The ptxas that assembled. version, path: null if not known."""
 
     version: str | None
@@ -25,7 +25,7 @@ class Assembler(Fields):
     arguments: tuple[str, ...]
 
 
-class Crash(Fields):
+class CrashFields(Fields):
     """A run of ptxas that made no cubin. summary: in one line. signal: what ended it. command: repeats it."""
 
     summary: str
@@ -37,7 +37,7 @@ class Crash(Fields):
     ptxas: str
 
     @classmethod
-    def of(cls, crash: assembler.Crash) -> Crash:
+    def of(cls, crash: assembler.Crash) -> CrashFields:
         return cls(
             summary=crash.summary,
             signal=crash.signal,
@@ -49,17 +49,21 @@ class Crash(Fields):
         )
 
 
-class Build(Fields):
+class NameBuild(Fields):
     """A kernel under one name. file_bytes: null if it crashed."""
 
     kernel: str
     file_bytes: Count | None
-    crash: Crash | None
+    crash: CrashFields | None
 
     @classmethod
-    def of(cls, build: names.Build) -> Build:
+    def of(cls, build: names.RenamedBuild) -> NameBuild:
         size = None if build.cubin is None else len(build.cubin.data)
-        return cls(build.kernel, size, Crash.of(build.result) if isinstance(build.result, assembler.Crash) else None)
+        return cls(
+            build.kernel,
+            size,
+            CrashFields.of(build.result) if isinstance(build.result, assembler.Crash) else None,
+        )
 
 
 class CodesSeen(Fields):
@@ -79,10 +83,10 @@ class Names(Result, tag="names"):
 
     verbs: ClassVar = "ab FILE"
 
-    ptxas: Assembler
-    original: Build
-    renamed: Build
-    control: Build
+    ptxas: AssemblerFields
+    original: NameBuild
+    renamed: NameBuild
+    control: NameBuild
     runs: Count
     codes_seen: CodesSeen
     control_is_neutral: bool | None
@@ -103,10 +107,10 @@ class Names(Result, tag="names"):
             ptx = texts.get(diff.a_kernel), texts.get(diff.b_kernel)
             found = Diff.of(diff, (version, version), ptx, (original.kernel, renamed.kernel), full=full)
         return cls(
-            ptxas=Assembler(version, path, tuple(arguments)),
-            original=Build.of(original),
-            renamed=Build.of(renamed),
-            control=Build.of(control),
+            ptxas=AssemblerFields(version, path, tuple(arguments)),
+            original=NameBuild.of(original),
+            renamed=NameBuild.of(renamed),
+            control=NameBuild.of(control),
             runs=comparison.runs,
             codes_seen=CodesSeen(*comparison.codes),
             control_is_neutral=comparison.control_is_neutral,
@@ -141,7 +145,7 @@ class Names(Result, tag="names"):
         return f"{short(self.original.kernel)} under the name {short(self.renamed.kernel)}"
 
     @property
-    def _builds(self) -> tuple[tuple[str, Build, int], ...]:
+    def _builds(self) -> tuple[tuple[str, NameBuild, int], ...]:
         seen = self.codes_seen
         return (
             ("original", self.original, seen.original),
@@ -150,7 +154,7 @@ class Names(Result, tag="names"):
         )
 
     @property
-    def _crashes(self) -> list[tuple[str, Build, Crash]]:
+    def _crashes(self) -> list[tuple[str, NameBuild, CrashFields]]:
         return [(name, build, build.crash) for name, build, _ in self._builds if build.crash is not None]
 
     @property

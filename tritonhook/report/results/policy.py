@@ -72,7 +72,7 @@ class PolicyEntry(Fields):
         return self.kernel, self.arch, self.lever, self.state.value, gain, f"{self.gpu}, {self.date}"
 
 
-class Policy(Result, tag="policy"):
+class PolicyResult(Result, tag="policy"):
     """A policy and what it does here.
 
     captures: the folder that it was compared with; null if with none. counts: kernels by state. notes: on captured
@@ -88,7 +88,7 @@ class Policy(Result, tag="policy"):
     notes: list[str] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, path: str, captures: str | None, checked: Sequence[Checked], notes: Sequence[str] = ()) -> Policy:
+    def of(cls, path: str, captures: str | None, checked: Sequence[Checked], notes: Sequence[str] = ()) -> PolicyResult:
         return cls(
             path=path,
             captures=captures,

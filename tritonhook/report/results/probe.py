@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType, field
 from tritonhook._util.schema import Count, Fields, Version, Whole
 from tritonhook._util.versions import version_key
 from tritonhook.compare.diff import CubinDiff
-from tritonhook.lab.minimise import Trigger
-from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
+from tritonhook.lab.minimise import NamePart
+from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
@@ -64,7 +64,7 @@ class CellCode(Fields):
         return cls(Code.of(diff.a, diff.a_sass), Code.of(diff.b, diff.b_sass), SassChanges.of(diff).loops)
 
 
-def code_key(cell: Cell) -> str | None:
+def code_key(cell: NameCell) -> str | None:
     """A name for the two codes of a cell: equal pairs have equal names. None if a side was not assembled."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
@@ -83,7 +83,9 @@ class Probe(Result, tag="probe"):
     codes: dict[str, CellCode] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], notes: Sequence[str] = (), codes: Mapping[str, CellCode] | None = None) -> Probe:
+    def of(
+        cls, cells: Sequence[NameCell], notes: Sequence[str] = (), codes: Mapping[str, CellCode] | None = None
+    ) -> Probe:
         """codes: the code of changed cells by `code_key`, each pair once, for a page."""
         found = Counter(cell.verdict for cell in cells)
         few = (found[NameVerdict.CHANGED], found[NameVerdict.UNSTEADY], found[NameVerdict.NO_ANSWER])
@@ -194,7 +196,7 @@ class MinimalTrigger(Fields):
     names_tried: Count | UnsetType = UNSET
 
     @classmethod
-    def of(cls, key: SetupKey, trigger: Trigger | None) -> MinimalTrigger:
+    def of(cls, key: SetupKey, trigger: NamePart | None) -> MinimalTrigger:
         where = (key.kernel, key.ptxas, key.arch, key.options)
         if trigger is None:
             return cls(*where, None)
@@ -220,7 +222,7 @@ class Triggers(Result, tag="triggers"):
     without_answer: tuple[SweptCell, ...]
 
     @classmethod
-    def of(cls, found: Mapping[SetupKey, Trigger | None], silent: Sequence[Cell], name: str) -> Triggers:
+    def of(cls, found: Mapping[SetupKey, NamePart | None], silent: Sequence[NameCell], name: str) -> Triggers:
         """silent: cells without an answer, of places that assemble nothing."""
         return cls(name, tuple(MinimalTrigger.of(*one) for one in found.items()), tuple(map(SweptCell.of, silent)))
 

@@ -14,18 +14,18 @@ from tritonhook.capture.model import front_end_name
 from tritonhook.report.format import both, count, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.snapshot.changes import Change, Status
+from tritonhook.snapshot.changes import Change, ChangeStatus
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
 _LOCKED = {"stack": "stack", "shared": "shared", "instrs": "instructions", "in loops": "loop_instructions"}
 _GROUPS = {
-    Status.NEW: "New kernels",
-    Status.GONE: "Gone kernels",
-    Status.UNKNOWN: "Kernels whose machine code is not known",
+    ChangeStatus.NEW: "New kernels",
+    ChangeStatus.GONE: "Gone kernels",
+    ChangeStatus.UNKNOWN: "Kernels whose machine code is not known",
 }
-_SHOWN = (Status.CHANGED, Status.FAILED)
-_COUNTED = (Status.FAILED, Status.CHANGED, Status.NEW, Status.GONE, Status.UNKNOWN)
+_SHOWN = (ChangeStatus.CHANGED, ChangeStatus.FAILED)
+_COUNTED = (ChangeStatus.FAILED, ChangeStatus.CHANGED, ChangeStatus.NEW, ChangeStatus.GONE, ChangeStatus.UNKNOWN)
 _WORSE = "worse"  # in counts, beside the statuses
 
 
@@ -191,7 +191,7 @@ class KernelChange(Fields):
     arch: str
     specialisation: tuple[str, ...]
     number: Positive
-    status: Status
+    status: ChangeStatus
     code_changed: bool
     by: str
     worse: tuple[str, ...]
@@ -265,7 +265,7 @@ class KernelChanges(Result, tag="kernel changes"):
         notes: Sequence[str] = (),
     ) -> KernelChanges:
         """old, new: what was compared. failures: by kernel, the rules of --fail-on it breaks."""
-        counts = {status.value: sum(change.status is status for change in changes) for status in Status}
+        counts = {status.value: sum(change.status is status for change in changes) for status in ChangeStatus}
         return cls(
             old=old,
             new=new,
@@ -287,7 +287,7 @@ class KernelChanges(Result, tag="kernel changes"):
 
     def _verdict(self) -> tuple[str, Tone]:
         total, worse = count(len(self.kernels), "kernel"), self.counts[_WORSE]
-        further = {Status.CHANGED: f" ({worse:,} worse)"} if worse else {}
+        further = {ChangeStatus.CHANGED: f" ({worse:,} worse)"} if worse else {}
         parts = [
             f"{found:,} {status.value}{further.get(status, '')}"
             for status in _COUNTED
@@ -295,14 +295,15 @@ class KernelChanges(Result, tag="kernel changes"):
         ]
         if not parts:
             return f"{total}, all with the same code", Tone.GOOD
-        bad = worse or self.counts[Status.FAILED.value] or any(kernel.fails for kernel in self.kernels)
+        bad = worse or self.counts[ChangeStatus.FAILED.value] or any(kernel.fails for kernel in self.kernels)
         return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED
 
     def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
         """Who changed how many kernels, and what breaks the rules of --fail-on."""
         by = Counter((kernel.status, kernel.by) for kernel in self.kernels if kernel.by)
         for (status, who), times in by.most_common():
-            yield f"{count(times, 'kernel')} {'not assembled: ' if status is Status.FAILED else 'changed by '}{who}"
+            told = "not assembled: " if status is ChangeStatus.FAILED else "changed by "
+            yield f"{count(times, 'kernel')} {told}{who}"
         if same := sum(kernel.code_changed and kernel.has_equal_figures for kernel in self.kernels):
             yield f"{count(same, 'kernel')} with other code, but equal figures"
         for kernel in self.kernels:
@@ -334,7 +335,7 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
         row += [kernel.bounds] if bounds else []
         row += [", ".join(kernel.loaded_changed or ())] if loaded else []
         rows.append((*row, kernel.by or "the same code"))
-    tones = tuple(Tone.BAD if k.worse or k.status is not Status.CHANGED else Tone.CHANGED for k in kernels)
+    tones = tuple(Tone.BAD if k.worse or k.status is not ChangeStatus.CHANGED else Tone.CHANGED for k in kernels)
     words = tuple(range(len(columns) - bounds - loaded, len(columns) + 1))
     return Table("Changed kernels, the worst first", (*columns, "changed by"), tuple(rows), tones=tones, words=words)
 

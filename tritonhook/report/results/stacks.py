@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Number, Whole, like
 from tritonhook.cubin.image import Cubin
-from tritonhook.memory.calibration import FRAMES, Measured
-from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.calibration import FRAMES, MeasuredPool
+from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import Bracket, Prediction, StackNeed
 from tritonhook.ptx.cta_loads import Site
 from tritonhook.report.format import MIB, UNKNOWN, count, number, sentence, size, size_range
@@ -18,7 +18,7 @@ from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 
 
-class Buffer(Fields):
+class DriverBuffer(Fields):
     """A buffer of the driver. default_bytes: what it took with default limits."""
 
     name: str
@@ -33,12 +33,12 @@ class KernelStack(Fields):
     frame_bytes: Count | None
     stack_bytes: Bracket | None
     syscalls: tuple[str, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[DriverBuffer, ...]
     why_unknown: str | None
 
     @classmethod
     def of(cls, need: StackNeed) -> KernelStack:
-        buffers = tuple(Buffer(*buffer) for buffer in need.buffers)
+        buffers = tuple(DriverBuffer(*buffer) for buffer in need.buffers)
         return cls(need.kernel, need.frame, need.stack, need.syscalls, buffers, need.why_unknown)
 
     @property
@@ -57,7 +57,7 @@ class MemoryPrediction(Result, tag="memory prediction"):
 
     verbs: ClassVar = "mem predict"
 
-    gpu: Gpu
+    gpu: GpuSpecs
     growth_bytes: Bracket | None
     deepest: str | None
     cause: str
@@ -220,12 +220,12 @@ class Calibrated(Result, tag="calibration"):
     bytes_per_stack_byte: Number
     worst_residual_bytes: Whole
     points: Count
-    measured: Measured
+    measured: MeasuredPool
     frames: tuple[Count, ...]
     file: str | None
 
     @classmethod
-    def of(cls, measured: Measured, file: str | None) -> Calibrated:
+    def of(cls, measured: MeasuredPool, file: str | None) -> Calibrated:
         """file: where it is kept, if it is."""
         one = measured.calibration
         fitted = (one.bytes_per_stack_byte, one.worst_residual_bytes, one.points)

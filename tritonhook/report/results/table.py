@@ -46,7 +46,7 @@ class PublishedRow(Fields):
     note: str | None
 
     @classmethod
-    def of(cls, row: published_table.Row) -> PublishedRow:
+    def of(cls, row: published_table.ConditionRow) -> PublishedRow:
         return cls(
             condition=row.title,
             published=None if row.published is None else PublishedRatio(*row.published),
@@ -97,7 +97,7 @@ class PublishedTable(Result, tag="table"):
     format: Literal[1] = 1  # also where it is a part of another result
 
     @classmethod
-    def of(cls, rows: Sequence[published_table.Row], ptxas: Tool, notes: Sequence[str] = ()) -> PublishedTable:
+    def of(cls, rows: Sequence[published_table.ConditionRow], ptxas: Tool, notes: Sequence[str] = ()) -> PublishedTable:
         targets = dict.fromkeys(row.comparison.original.ptx.target for row in rows)
         return cls(ptxas.version, tuple(map(PublishedRow.of, rows)), tuple(targets), tuple(notes))
 

@@ -14,7 +14,7 @@ from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 
 
-class Status(Result, tag="status"):
+class StatusResult(Result, tag="status"):
     """What tritonhook finds.
 
     tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each

@@ -14,12 +14,12 @@ from tritonhook.capture.selection import Skipped
 from tritonhook.report.format import count, grouped, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.timing.statistics import Block
+from tritonhook.timing.statistics import SampleBlock
 from tritonhook.tuning.candidates import Candidate, Dropped
 from tritonhook.tuning.race import Race
-from tritonhook.tuning.result import Tuned, TuneRun, Verdict
+from tritonhook.tuning.result import Tuned, TuneRun, TuneVerdict
 
-_TONES = {Verdict.WIN: Tone.GOOD, Verdict.LEAVE: Tone.NEUTRAL, Verdict.ASSEMBLED: Tone.NEUTRAL}
+_TONES = {TuneVerdict.WIN: Tone.GOOD, TuneVerdict.LEAVE: Tone.NEUTRAL, TuneVerdict.ASSEMBLED: Tone.NEUTRAL}
 _MOST_CODES = 100
 _CODE_COLUMNS = ("kernel", "lever", "regs", "spills", "stack")
 _OWN = "none: as compiled"
@@ -107,7 +107,7 @@ class TunedKernel(Fields):
     ptxas: str
     share: float | None
     launch: str
-    verdict: Verdict
+    verdict: TuneVerdict
     reason: str
     lever: str | None
     gain_percent: Number | None
@@ -120,7 +120,7 @@ class TunedKernel(Fields):
     race: TunedRace | None
     notes: tuple[str, ...]
     seconds: float
-    samples: tuple[Block, ...] | None
+    samples: tuple[SampleBlock, ...] | None
 
     @classmethod
     def of(cls, row: Tuned, full: bool = False) -> TunedKernel:
@@ -155,7 +155,7 @@ class TunedKernel(Fields):
     @property
     def row(self) -> tuple[str, ...]:
         share = "" if self.share is None else f"{self.share:.1%}"
-        if self.verdict is Verdict.WIN:
+        if self.verdict is TuneVerdict.WIN:
             if self.interval_percent is None or self.gain_percent is None:
                 raise ValueError(f"{self.kernel}: a win without a gain or its interval")
             low, high = self.interval_percent
@@ -192,7 +192,7 @@ class Tuning(Result, tag="tuning"):
             device=run.device or None,
             stopped=run.stopped,
             start_seconds=round(run.start_s, 3),
-            counts={verdict.value: sum(row.verdict is verdict for row in run.rows) for verdict in Verdict},
+            counts={verdict.value: sum(row.verdict is verdict for row in run.rows) for verdict in TuneVerdict},
             kernels=tuple(TunedKernel.of(row, full) for row in run.rows),
             skipped=tuple(skipped),
         )
@@ -207,7 +207,7 @@ class Tuning(Result, tag="tuning"):
 
     def _codes(self) -> Iterator[Table]:
         """The codes that were assembled and not timed, where they are few enough to read."""
-        kernels = [one for one in self.kernels if one.verdict is Verdict.ASSEMBLED and one.candidates]
+        kernels = [one for one in self.kernels if one.verdict is TuneVerdict.ASSEMBLED and one.candidates]
         rows = [
             row
             for one in kernels
@@ -216,26 +216,26 @@ class Tuning(Result, tag="tuning"):
         if 0 < len(rows) <= _MOST_CODES:
             yield Table("Codes (stack, spill stores/loads: bytes)", _CODE_COLUMNS, tuple(rows), 2)
 
-    def _of(self, verdict: Verdict) -> int:
+    def _of(self, verdict: TuneVerdict) -> int:
         return self.counts.get(verdict.value, 0)
 
     def _verdict(self) -> tuple[str, Tone]:
-        if self._of(Verdict.ASSEMBLED):
+        if self._of(TuneVerdict.ASSEMBLED):
             codes = sum(len(kernel.candidates) for kernel in self.kernels)
             text = f"{count(codes, 'code')} of {count(len(self.kernels), 'kernel')} to race; nothing was timed"
             return text, Tone.NEUTRAL
         if not self.kernels:
             return "no kernel was tuned", Tone.UNSURE
-        wins = self._of(Verdict.WIN)
+        wins = self._of(TuneVerdict.WIN)
         text = f"{count(wins, 'win')} of {count(len(self.kernels), 'kernel')}"
         return text, Tone.GOOD if wins else Tone.NEUTRAL
 
     def _facts(self) -> Iterator[str]:
         if self.stopped:
             yield f"{self.stopped}: the kernels that were not done are left as they are"
-        if self._of(Verdict.ASSEMBLED):
+        if self._of(TuneVerdict.ASSEMBLED):
             yield f"race them on a GPU: `tritonhook tune {self.target}`"
-        if self._of(Verdict.WIN):
+        if self._of(TuneVerdict.WIN):
             yield f"apply them with `tritonhook run --policy {self.policy}` or tritonhook.enable(policy=...)"
 
     def _notes(self) -> Iterator[str]:
