@@ -26,7 +26,19 @@ class CubinError(TritonHookError):
 
 
 class NotUnderstood(TritonHookError):
-    """An opcode, modifier or operand that the emulator does not know. Nothing is guessed."""
+    """An opcode, modifier or operand that the emulator does not know. Nothing is guessed.
+
+    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None until it is known.
+    why: an operand or a state that is not known; "" if it is the opcode.
+    """
+
+    def __init__(self, opcode: str, line: int | None = None, why: str = "") -> None:
+        self.opcode, self.line, self.why = opcode, line, why
+        super().__init__(opcode, line, why)
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f"line {self.line}: "
+        return f"{where}{self.opcode}{f' ({self.why})' if self.why else ''}"
 
 
 class CaptureError(TritonHookError):

@@ -1,0 +1,361 @@
+"""The machine that executes decoded instructions: threads of several CTAs at once, in groups of equal program counter.
+
+A front end (`ptx`, `sass`) decodes a kernel once into `Instruction`s, whose `step(group)` is a closure. `Machine.run`
+calls the steps. What a step may do:
+
+* *Registers* are NumPy arrays with one element for each thread of the machine (`machine.registers(count, dtype)` makes
+  a file of them). `row[group.s]` reads those of a group, `group.put(row, value)` writes them where lanes are active.
+  Values may be computed for inactive lanes too: they are not kept.
+* *Predicates*: `inner = group.under(where)` gives the group with fewer active lanes, or None if none is.
+* *Control*: an instruction with `ends=True` may move threads. Before its step, `group.pc` is that of the next
+  instruction. `group.part(where)` takes lanes out of the group into one of their own (None: all of them), which may
+  then `jump(pc)`, `scatter(pcs)`, `exit()` or `wait(ready)`. A branch is `part = group.part(taken)`, `part.jump(target)`.
+* *Convergence*: `group.converge(lanes)` in any step makes the threads wait here until all lanes of that mask of their
+  warp, that have not ended, have arrived; then the step runs again, for all of them. Call it before the step changes
+  anything. SASS: BSYNC and WARPSYNC; PTX: `.sync`.
+* *Spinning*: a step that polls (a volatile load, `test_wait`) calls `group.give_way()`, so that other threads get on.
+* *Memory*: `machine.memory.read(group, space, addresses, unit, count)` and `write`; see memory.py.
+
+The group with the lowest program counter runs first, until it parts, waits or ends; groups that meet become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault, Hang
+from tritonhook.emulate.memory import Memory
+from tritonhook.errors import NotUnderstood
+
+Array = Any  # a NumPy array: numpy has no types where the project is checked
+WARP = 32
+MOST_STEPS = 20_000_000
+Step = Callable[["Group"], None]
+Ready = Callable[[], Any]  # True, False, or an array of bool over all threads of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One decoded instruction. text: as people read it. line: in the PTX, or the address in machine code. ends: whether
+    its step may move threads."""
+
+    step: Step
+    text: str
+    line: int
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin."""
+
+    instructions: Sequence[Instruction]
+    targets: frozenset[int]
+    entry: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What is executed. grid, block, cluster: as launched. ctas: the linear numbers of the CTAs that are executed, CTAs
+    of one cluster behind one another in order of their rank."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    ctas: tuple[int, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def block_threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def padded_threads(self) -> int:
+        """Of a CTA, in whole warps."""
+        return -(-self.block_threads // WARP) * WARP
+
+
+class _Parked(Exception):
+    """Lanes of the warp have not arrived yet."""
+
+
+class Group:
+    """Threads that execute together: those of `s`, a slice of whole warps, where `mask` is true (None: all).
+
+    pc: of the instruction that is next. ready: what they wait for; None: nothing.
+    """
+
+    __slots__ = ("gave_way", "machine", "mask", "parked", "pc", "ready", "s")
+
+    def __init__(self, machine: Machine, s: slice, mask: Array | None, pc: int) -> None:
+        self.machine, self.s, self.mask, self.pc = machine, s, mask, pc
+        self.ready: Ready | None = None
+        self.parked = self.gave_way = False
+
+    # --- registers ---------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """How many threads the slice has, active or not."""
+        return int(self.s.stop - self.s.start)
+
+    @property
+    def active(self) -> Array:
+        """The mask, also where it is None."""
+        return np.ones(self.size, bool) if self.mask is None else self.mask
+
+    @property
+    def numbers(self) -> Array:
+        """The numbers of the active threads among all of the machine."""
+        return np.flatnonzero(self.active) + self.s.start
+
+    def put(self, row: Array, value: Array) -> None:
+        """Write a register where lanes are active. value: an array over the slice, or one number for all."""
+        if self.mask is None:
+            row[self.s] = value
+        else:
+            np.copyto(row[self.s], value, where=self.mask, casting="unsafe")
+
+    def under(self, where: Array) -> Group | None:
+        """The group with the lanes that are active and of which `where` is true; None if there is none."""
+        if self.mask is not None:
+            where = where & self.mask
+        elif where.all():
+            return self
+        return Group(self.machine, self.s, where.copy(), self.pc) if where.any() else None
+
+    # --- control -----------------------------------------------------------------------------
+
+    def part(self, where: Array | None = None) -> Group | None:
+        """Take the active lanes of which `where` is true out of this group. None if there is none."""
+        if where is None:
+            return self
+        active = where.copy() if self.mask is None else where & self.mask
+        if not active.any():
+            return None
+        if (rest := ~active if self.mask is None else self.mask & ~active).any():
+            other = self.machine.group(active, self.s.start, self.pc)
+            self._become(rest)
+            return other
+        return self
+
+    def _become(self, active: Array) -> None:
+        shaped = self.machine.shaped(active, self.s.start)
+        self.s, self.mask = shaped
+
+    def jump(self, pc: int) -> None:
+        self.pc = pc
+
+    def scatter(self, pcs: Array) -> None:
+        """Go to a place of each thread's own. pcs: over the slice."""
+        for pc in np.unique(pcs[self.active]):
+            part = self.part(pcs == pc)
+            assert part is not None
+            part.jump(int(pc))
+            if part is self:
+                return
+
+    def exit(self) -> None:
+        """End these threads."""
+        self.machine.live[self.s] &= ~self.active
+        self.machine.ended(self)
+
+    def wait(self, ready: Ready) -> None:
+        """Wait until `ready()` is true for them; it is asked again and again, and may change nothing."""
+        self.ready = ready
+
+    def give_way(self) -> None:
+        """Let other threads run first: these poll for what those do."""
+        self.gave_way = True
+
+    def converge(self, lanes: Array | int) -> None:
+        """Go on only when all lanes of this mask, that have not ended, are here. lanes: uint32, or one for each thread
+        of the slice."""
+        if self.mask is None:
+            return
+        wanted = np.broadcast_to(np.asarray(lanes, np.uint32), (self.size,))
+        named = (wanted >> self.machine.lane[self.s] & 1).astype(bool) & self.machine.live[self.s]
+        warps_here = np.repeat(self.mask.reshape(-1, WARP).any(1), WARP)
+        if bool((named & warps_here & ~self.mask).any()):
+            raise _Parked
+
+
+class Machine:
+    """Threads of several CTAs, their memory and their schedule.
+
+    geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics.
+    threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
+    uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: have not ended.
+    rank: uint32, of the thread's CTA in its cluster.
+    """
+
+    def __init__(self, geometry: Geometry, memory: Memory, seed: int = 0, most_steps: int = MOST_STEPS) -> None:
+        self.geometry, self.memory = geometry, memory
+        self.random = np.random.default_rng(seed)
+        self.most_steps = self.steps_left = most_steps
+        ctas, padded = len(geometry.ctas), geometry.padded_threads
+        self.threads = ctas * padded
+        inside = np.tile(np.arange(padded), ctas)
+        self.live: Array = inside < geometry.block_threads
+        self.lane = (inside % WARP).astype(np.uint32)
+        self.warp = (inside // WARP).astype(np.uint32)
+        self.cta = np.repeat(np.arange(ctas), padded)
+        self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
+        self.tid = _coordinates(inside, geometry.block)
+        self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.code = Code((), frozenset())
+        self._groups: list[Group] = []
+        self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
+        self._leaders: list[int] = []
+        self._running: tuple[int, int, Any] = (0, 0, iter(()))
+        memory.attach(self)
+
+    def registers(self, count: int, dtype: Any) -> Array:
+        """Make a register file: zeros of shape (count, threads)."""
+        return np.zeros((count, self.threads), dtype)
+
+    @property
+    def pc(self) -> int:
+        """The index of the instruction that is executed now."""
+        start, count, iterator = self._running
+        return int(start + count - 1 - iterator.__length_hint__())
+
+    @property
+    def instruction(self) -> Instruction:
+        """What is executed now."""
+        return self.code.instructions[min(self.pc, len(self.code.instructions) - 1)]
+
+    # --- groups ------------------------------------------------------------------------------
+
+    def shaped(self, active: Array, start: int) -> tuple[slice, Array | None]:
+        """The smallest slice of whole warps with these lanes, and their mask in it. start: the first one's number."""
+        warps = np.flatnonzero(active.reshape(-1, WARP).any(1))
+        low, high = int(warps[0]) * WARP, int(warps[-1] + 1) * WARP
+        mask = active[low:high]
+        return slice(start + low, start + high), None if mask.all() else mask
+
+    def group(self, active: Array, start: int, pc: int) -> Group:
+        """Make a group of these lanes, and add it to those that run."""
+        made = Group(self, *self.shaped(active, start), pc)
+        self._groups.append(made)
+        return made
+
+    def ended(self, group: Group) -> None:
+        self._groups.remove(group)
+        for other in self._groups:
+            other.parked = False  # they may have waited for lanes that have ended
+
+    def run(self, code: Code) -> None:
+        """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line."""
+        self.code, self._blocks = code, {}
+        ends = {number + 1 for number, one in enumerate(code.instructions) if one.ends}
+        self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
+        self._groups = []
+        self.group(self.live.copy(), 0, code.entry)
+        with np.errstate(all="ignore"):
+            try:
+                while self._groups:
+                    self._advance(self._next())
+            except (NotUnderstood, Fault) as error:
+                if error.line is None:
+                    error.line = self.instruction.line
+                if isinstance(error, Fault):
+                    error.pc = self.pc
+                raise
+
+    def _next(self) -> Group:
+        """The group that runs next: groups that meet have become one, those whose wait is over are back."""
+        for group in list(self._groups):
+            if group.ready is not None:
+                self._release(group)
+        self._merge()
+        able = [group for group in self._groups if group.ready is None and not group.parked]
+        if not able:
+            raise Hang(self._stuck())
+        willing = [group for group in able if not group.gave_way]
+        if not willing:
+            for group in able:
+                group.gave_way = False
+            willing = able
+        return min(willing, key=lambda group: group.pc)
+
+    def _release(self, group: Group) -> None:
+        assert group.ready is not None
+        ready = group.ready()
+        if ready is True or ready is False:
+            group.ready = None if ready else group.ready
+            return
+        waits = group.ready
+        if (part := group.part(ready[group.s])) is not None:
+            group.ready = waits
+            part.ready = None
+
+    def _merge(self) -> None:
+        if len(self._groups) == 1:
+            return
+        places: dict[int, list[Group]] = {}
+        for group in self._groups:
+            if group.ready is None:
+                places.setdefault(group.pc, []).append(group)
+        for pc, several in places.items():
+            if len(several) > 1:
+                low, high = min(group.s.start for group in several), max(group.s.stop for group in several)
+                active = np.zeros(high - low, bool)
+                for group in several:
+                    active[group.s.start - low : group.s.stop - low] |= group.active
+                    self._groups.remove(group)
+                self.group(active, low, pc).gave_way = all(group.gave_way for group in several)
+
+    def _advance(self, group: Group) -> None:
+        """Run a group until it parts, waits, ends, or is no longer the one with the lowest program counter."""
+        others = [other.pc for other in self._groups if other is not group and other.ready is None]
+        lowest = min(others, default=len(self.code.instructions) + 1)
+        count = len(self._groups)
+        while True:
+            steps, end, moves = self._blocks.get(group.pc) or self._block(group.pc)
+            iterator = iter(steps)
+            self._running = group.pc, len(steps), iterator
+            self.steps_left -= len(steps)
+            if self.steps_left < 0:
+                raise Hang(f"more than {self.most_steps:,} steps; at line {self.instruction.line}")
+            group.pc = end
+            try:
+                for step in iterator:
+                    step(group)
+            except _Parked:
+                group.pc, group.parked = self.pc, True
+                return
+            if moves and (len(self._groups) != count or group.ready is not None):
+                return
+            if group.gave_way or group.pc >= lowest:
+                return
+
+    def _block(self, pc: int) -> tuple[Sequence[Step], int, bool]:
+        """The steps from here to where the next instruction is jumped to or this one may move threads."""
+        if pc >= len(self.code.instructions):
+            raise Hang("threads run past the end of the kernel")
+        end = next(leader for leader in self._leaders if leader > pc)
+        steps = tuple(one.step for one in self.code.instructions[pc:end])
+        self._blocks[pc] = steps, end, self.code.instructions[end - 1].ends
+        return self._blocks[pc]
+
+    def _stuck(self) -> str:
+        lines = sorted({self.code.instructions[group.pc - (group.ready is not None)].line for group in self._groups})
+        return f"all threads wait: at line {', '.join(map(str, lines))}"
+
+
+def _coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
+    x, y, _ = extent
+    return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
+
+
+def lanes_of(where: Array) -> Array:
+    """The mask of the lanes of each warp of which `where` is true, as uint32: one for each warp."""
+    return np.packbits(where.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)[:, 0]

@@ -1,0 +1,291 @@
+"""The memory of the machine: global, shared, local and constant, as bytes in NumPy arrays.
+
+A front end reads and writes by space and address:
+
+    values = memory.read(group, space, addresses, unit, count)     # shape (count, group.size), unsigned of `unit` bytes
+    memory.write(group, space, addresses, unit, values)            # the same shape
+    old = memory.atomic(group, space, addresses, unit, combine, *operands)
+
+`addresses` is an array of unsigned over the group's slice; what inactive lanes hold does not matter. An access has to
+be aligned to unit * count bytes, as GPUs ask for, and must lie in a buffer, in the CTA's shared memory, or in the thread's
+local memory; else it raises Fault.
+
+Spaces: GLOBAL: 64-bit addresses. SHARED: of the own CTA. CLUSTER: of any CTA of the cluster. LOCAL: of the own thread.
+CONSTANT: one array for all. GENERIC: 64-bit addresses of global, shared (SHARED_WINDOW + address) or local memory
+(LOCAL_WINDOW + address). As on GPUs, bits 24 and up of a shared address are the rank of a CTA in its cluster; plain
+accesses of SHARED do not look at them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+
+Array = Any
+GLOBAL, SHARED, CLUSTER, LOCAL, CONSTANT, GENERIC = "global", "shared", "shared::cluster", "local", "const", "generic"
+GLOBAL_BASE = 0x7F00_0000_0000
+SHARED_WINDOW, LOCAL_WINDOW = 0x6000_0000_0000, 0x6100_0000_0000
+RANK_SHIFT = 24  # of a CTA's rank in a shared address
+GUARD_BYTES = 1 << 14  # between buffers
+_ALIGNED = 512
+_WINDOW = np.uint64(0xFFFF_FFFF)
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+Watch = Callable[["Group", str, Array, int, str], None]  # group, space, indices in its store, bytes, "r", "w" or "a"
+
+
+class Store:
+    """Bytes that are read and written by index. data: uint8; its size is a multiple of 16."""
+
+    def __init__(self, data: Array) -> None:
+        self.data = data
+        self._views = {unit: data.view(kind) for unit, kind in UNSIGNED.items()}
+        self._rows: dict[tuple[int, int], Array] = {}
+
+    @classmethod
+    def of_size(cls, size: int) -> Store:
+        return cls(np.zeros(-(-max(size, 1) // 64) * 64, np.uint8))
+
+    def read(self, index: Array, unit: int, count: int) -> Array:
+        """The elements at these byte indices: shape (count, len(index))."""
+        if count == 1:
+            return self._views[unit][index // unit][None]
+        return self._row(unit, count)[index // (unit * count)].T
+
+    def write(self, index: Array, unit: int, values: Array) -> None:
+        count = len(values)
+        if count == 1:
+            self._views[unit][index // unit] = values[0]
+        else:
+            self._row(unit, count)[index // (unit * count)] = np.stack(tuple(values), axis=1)
+
+    def _row(self, unit: int, count: int) -> Array:
+        if (unit, count) not in self._rows:
+            self._rows[unit, count] = self._views[unit].reshape(-1, count)
+        return self._rows[unit, count]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A buffer in global memory. name: for messages. begin: its index in the store. size: in bytes."""
+
+    name: str
+    begin: int
+    size: int
+
+    @property
+    def address(self) -> int:
+        return GLOBAL_BASE + self.begin
+
+
+class Memory:
+    """All memory of one run.
+
+    shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
+    Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
+    """
+
+    def __init__(self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"") -> None:
+        self.shared_bytes = -(-shared_bytes // 1024) * 1024
+        self.local_bytes = -(-local_bytes // 16) * 16
+        self.constant_bytes = len(constant)
+        self.constant = Store.of_size(len(constant))
+        self.constant.data[: len(constant)] = np.frombuffer(constant, np.uint8)
+        self.allocations: list[Allocation] = []
+        self._contents: list[bytes] = []
+        self._begins: list[int] = []
+        self._end = GUARD_BYTES
+        self.watch: Watch | None = None
+        self.global_ = self.shared = self.local = Store.of_size(0)
+        self._stride = 0
+
+    def allocate(self, contents: bytes | int, name: str = "") -> Allocation:
+        """Make a buffer with these contents, or of so many zeros."""
+        size = contents if isinstance(contents, int) else len(contents)
+        made = Allocation(name or f"buffer {len(self.allocations)}", self._end, size)
+        self._end += -(-max(size, 1) // _ALIGNED) * _ALIGNED + GUARD_BYTES
+        self.allocations.append(made)
+        self._begins.append(made.begin)
+        self._contents.append(b"" if isinstance(contents, int) else contents)
+        return made
+
+    def attach(self, machine: Machine) -> None:
+        """Make room for a machine's threads."""
+        self.machine = machine
+        self._stride = machine.geometry.cluster_size
+        self.global_ = Store.of_size(self._end)
+        for one, contents in zip(self.allocations, self._contents, strict=True):
+            self.global_.data[one.begin : one.begin + len(contents)] = np.frombuffer(contents, np.uint8)
+        self.shared = Store.of_size(self.shared_bytes * len(machine.geometry.ctas))
+        self.local = Store.of_size(self.local_bytes * machine.threads)
+        self._shared_begin = machine.cta * self.shared_bytes
+        self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
+        self._local_begin = np.arange(machine.threads) * self.local_bytes
+
+    def contents(self, allocation: Allocation) -> bytes:
+        """What a buffer holds now."""
+        return bytes(self.global_.data[allocation.begin : allocation.begin + allocation.size])
+
+    # --- access ------------------------------------------------------------------------------
+
+    def read(self, group: Group, space: str, addresses: Array, unit: int, count: int = 1) -> Array:
+        if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
+            found = np.zeros((count, group.size), UNSIGNED[unit])
+            for one, where in space.items():
+                inner = group.under(where)
+                assert inner is not None
+                np.copyto(found, self.read(inner, one, _in_space(one, addresses), unit, count), where=where)
+            return found
+        store, index = self.locate(group, space, addresses, unit * count, "r")
+        return store.read(index, unit, count)
+
+    def write(self, group: Group, space: str, addresses: Array, unit: int, values: Array) -> None:
+        if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
+            for one, where in space.items():
+                inner = group.under(where)
+                assert inner is not None
+                self.write(inner, one, _in_space(one, addresses), unit, values)
+            return
+        store, index = self.locate(group, space, addresses, unit * len(values), "w")
+        if group.mask is not None:
+            index, values = index[group.mask], [np.broadcast_to(row, group.mask.shape)[group.mask] for row in values]
+        store.write(index, unit, values)
+
+    def atomic(
+        self,
+        group: Group,
+        space: str,
+        addresses: Array,
+        unit: int,
+        combine: Callable[..., Array],
+        *operands: Array,
+    ) -> Array:
+        """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
+        contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
+        if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
+            raise Fault("an atomic on memory of several kinds at once", int(group.numbers[0]))
+        store, index = self.locate(group, space, addresses, unit, "a")
+        old = np.zeros(group.size, UNSIGNED[unit])
+        lanes = self.machine.random.permutation(np.flatnonzero(group.active))
+        lanes = lanes[np.argsort(index[lanes], kind="stable")]
+        places = index[lanes]
+        first = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
+        turn = np.arange(len(lanes)) - np.repeat(first, np.diff(np.r_[first, len(lanes)]))
+        for number in range(int(turn.max()) + 1):  # threads that meet at one address come one after the other
+            now = lanes[turn == number]
+            before = store.read(index[now], unit, 1)[0]
+            old[now] = before
+            store.write(index[now], unit, combine(before, *(operand[now] for operand in operands))[None])
+        return old
+
+    def locate(self, group: Group, space: str, addresses: Array, size: int, how: str) -> tuple[Store, Array]:
+        """The store of a space, and the byte indices of these addresses in it; those of inactive lanes are valid, too.
+
+        size: bytes that each lane accesses. how: "r", "w" or "a"tomic. Raises Fault for a place that has no memory."""
+        if space == GENERIC:
+            space = _one_space(group, addresses)
+            if isinstance(space, dict):
+                raise Fault("an access of memory of several kinds at once", int(group.numbers[0]))
+            addresses = _in_space(space, addresses)
+        elif addresses.dtype == np.uint64 and space in (SHARED, CLUSTER, LOCAL):
+            addresses = _in_space(space, addresses)
+        if space == GLOBAL:
+            store, index = self.global_, (addresses.astype(np.uint64) - np.uint64(GLOBAL_BASE)).view(np.int64)
+            active = index if group.mask is None else index[group.mask]
+            self._check_global(group, active, size, how)
+        else:
+            store, index, limit = self._in_store(group, space, addresses)
+            active = index if group.mask is None else index[group.mask]
+            outside = (active < 0) | (active + size > limit)
+            if outside.any():
+                self._refuse(group, outside, active, f"{_WORDS[how]} of {size} bytes outside of {space} memory")
+        begin = self._begin(group, space)
+        if group.mask is not None:
+            index = np.where(group.mask, index, active[0])
+        if begin is not None:
+            index = index + begin
+        if size > 1 and (wrong := index & (size - 1)).any():
+            self._refuse(group, wrong != 0, index, f"misaligned {_WORDS[how]} of {size} bytes of {space} memory")
+        if self.watch is not None:
+            self.watch(group, space, index, size, how)
+        return store, index
+
+    def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:
+        """The store, the offsets in each thread's part of it, and the size of that part."""
+        offset = addresses.astype(np.int64)
+        if space == SHARED:
+            return self.shared, offset & (1 << RANK_SHIFT) - 1, self.shared_bytes
+        if space == CLUSTER:
+            rank, offset = offset >> RANK_SHIFT, offset & (1 << RANK_SHIFT) - 1
+            inside = (offset < self.shared_bytes) & (rank < self._stride)
+            return self.shared, np.where(inside, rank * self.shared_bytes + offset, -1), 1 << 62
+        if space == LOCAL:
+            return self.local, offset, self.local_bytes
+        assert space == CONSTANT, space
+        return self.constant, offset, self.constant_bytes
+
+    def _begin(self, group: Group, space: str) -> Array | None:
+        """Where each thread's part of the store begins; None: at 0."""
+        begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
+        return getattr(self, begins[space])[group.s] if space in begins else None
+
+    def _check_global(self, group: Group, index: Array, size: int, how: str) -> None:
+        low, high = int(index.min()), int(index.max())
+        number = bisect_right(self._begins, low) - 1
+        if number >= 0:
+            one = self.allocations[number]
+            if high + size <= one.begin + one.size:
+                return
+        begins = np.asarray(self._begins or [0], np.int64)
+        sizes = np.asarray([one.size for one in self.allocations] or [0], np.int64)
+        place = np.searchsorted(begins, index, "right") - 1
+        outside = (place < 0) | (index + size > begins[place] + sizes[place])
+        if outside.any():
+            self._refuse(group, outside, index, f"{_WORDS[how]} of {size} bytes outside of all buffers")
+
+    def _refuse(self, group: Group, wrong: Array, index: Array, text: str) -> None:
+        lanes = group.numbers if len(wrong) != group.size else np.arange(group.s.start, group.s.stop)
+        first = int(np.flatnonzero(wrong)[0])
+        place = self.near(int(index[first])) if "buffers" in text else f" at {int(index[first]):#x}"
+        raise Fault(text + place, int(lanes[first]))
+
+    def near(self, index: int) -> str:
+        """Where an index of global memory lies, in words."""
+        if not self.allocations:
+            return ""
+        one = min(self.allocations, key=lambda a: max(a.begin - index, index - (a.begin + a.size), 0))
+        if index < one.begin:
+            return f", {one.begin - index:,} bytes before {one.name}"
+        return f", {index - one.begin - one.size:,} bytes behind the end of {one.name} ({one.size:,} bytes)"
+
+
+_WORDS = {"r": "read", "w": "write", "a": "atomic access"}
+
+
+def _in_space(space: str, addresses: Array) -> Array:
+    """Addresses of a space from generic ones."""
+    return addresses if space == GLOBAL else addresses & _WINDOW
+
+
+def _one_space(group: Group, addresses: Array) -> Any:
+    """The space that generic addresses lie in; by space, the lanes, if these differ."""
+    high = addresses >> np.uint64(32)
+    active = high if group.mask is None else high[group.mask]
+    least, most = int(active.min()), int(active.max())
+    shared, local = SHARED_WINDOW >> 32, LOCAL_WINDOW >> 32
+    if least == most:
+        return {shared: CLUSTER, local: LOCAL}.get(least, GLOBAL)
+    if least > local or most < shared:
+        return GLOBAL
+    lanes = {CLUSTER: high == shared, LOCAL: high == local}
+    lanes[GLOBAL] = ~(lanes[CLUSTER] | lanes[LOCAL])
+    return {space: where for space, where in lanes.items() if (where & group.active).any()}
