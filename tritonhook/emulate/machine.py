@@ -9,7 +9,7 @@ calls the steps. What a step may do:
 * *Predicates*: `inner = group.under(where)` gives the group with fewer active lanes, or None if none is.
 * *Control*: an instruction with `ends=True` may move threads. Before its step, `group.pc` is that of the next
   instruction. `group.part(where)` takes lanes out of the group into one of their own (None: all of them), which may
-  then `jump(pc)`, `scatter(pcs)`, `exit()` or `wait(ready)`. A branch is `part = group.part(taken)`, `part.jump(target)`.
+  then `jump(pc)`, `scatter(pcs)`, `exit()` or `wait(ready)`. A branch: `part = group.part(taken)`, `part.jump(target)`.
 * *Convergence*: `group.converge(lanes)` in any step makes the threads wait here until all lanes of that mask of their
   warp, that have not ended, have arrived; then the step runs again, for all of them. Call it before the step changes
   anything. SASS: BSYNC and WARPSYNC; PTX: `.sync`.
@@ -192,7 +192,7 @@ class Machine:
 
     geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics.
     threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
-    uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: have not ended.
+    uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
     rank: uint32, of the thread's CTA in its cluster.
     """
 

@@ -7,8 +7,8 @@ A front end reads and writes by space and address:
     old = memory.atomic(group, space, addresses, unit, combine, *operands)
 
 `addresses` is an array of unsigned over the group's slice; what inactive lanes hold does not matter. An access has to
-be aligned to unit * count bytes, as GPUs ask for, and must lie in a buffer, in the CTA's shared memory, or in the thread's
-local memory; else it raises Fault.
+be aligned to unit * count bytes, as GPUs ask for, and must lie in a buffer, in the CTA's shared memory, or in the
+thread's local memory; else it raises Fault.
 
 Spaces: GLOBAL: 64-bit addresses. SHARED: of the own CTA. CLUSTER: of any CTA of the cluster. LOCAL: of the own thread.
 CONSTANT: one array for all. GENERIC: 64-bit addresses of global, shared (SHARED_WINDOW + address) or local memory
