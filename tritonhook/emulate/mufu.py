@@ -1,0 +1,99 @@
+"""The special function unit: 2^x, log2, 1/x, 1/sqrt, sin, cos, tanh. Approximate: its last bits are not known.
+
+One model for PTX and machine code: the exact function rounded to the nearest float32, within the error that the
+PTX ISA documents. Subnormal arguments and results are flushed, as MUFU does; what PTX adds around it (scaling for
+subnormal numbers) is in the machine code that ptxas writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritonhook.emulate.numbers import Array, finish32, flush32, mul32
+from tritonhook.errors import NotUnderstood
+
+# Documented error, PTX ISA 9: absolute or relative, of .approx.ftz.f32.
+DOCUMENTED = {
+    "ex2": "2 ulp",
+    "lg2": "2^-22 absolute in (0.5, 2), else relative",
+    "rcp": "1 ulp",
+    "rsq": "2^-22.9 relative",
+    "sqrt": "2^-23 relative",
+    "sin": "2^-20.5 absolute in [-pi, pi]",
+    "cos": "2^-20.5 absolute in [-pi, pi]",
+    "tanh": "2^-11 relative",
+}
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda x: 1.0 / x,
+    "rsq": lambda x: 1.0 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "sin": lambda x: np.sin(2 * np.pi * np.remainder(x, 1.0)),
+    "cos": lambda x: np.cos(2 * np.pi * np.remainder(x, 1.0)),
+    "tanh": np.tanh,
+}
+
+
+def mufu(name: str, bits: Array) -> Array:
+    """Approximate a function of float32. sin and cos take turns, not radians."""
+    if name not in _FUNCTIONS:
+        raise NotUnderstood(f"MUFU.{name.upper()}")
+    x = flush32(bits).view(np.float32).astype(np.float64)
+    return finish32(_FUNCTIONS[name](x).astype(np.float32), True, False)
+
+
+def mufu64(name: str, high: Array) -> Array:
+    """The upper word of 1/x or 1/sqrt(x) of float64, given the upper word of x (MUFU.RCP64H, MUFU.RSQ64H)."""
+    if name not in ("rcp", "rsq"):
+        raise NotUnderstood(f"MUFU.{name.upper()}64H")
+    x = (high.astype(np.uint64) << np.uint64(32)).view(np.float64)
+    x = np.where(np.abs(x) < 2.0**-1022, np.copysign(0.0, x), x)
+    found = _FUNCTIONS[name](x)
+    found = np.where(np.abs(found) < 2.0**-1022, np.copysign(0.0, found), found)
+    word = (found.view(np.uint64) >> np.uint64(32)).astype(np.uint32)
+    return np.where(np.isnan(found), np.uint32(0xFFF8_0000), word)
+
+
+# --- as PTX has them: what ptxas writes around MUFU -------------------------------------------------
+
+
+def _scaled(bits: Array, mask: Array, factor: float) -> Array:
+    x = bits.view(np.float32)
+    return np.where(mask, x * np.float32(factor), x).view(np.uint32)
+
+
+def approximate(name: str, bits: Array, ftz: bool) -> Array:
+    """ex2, lg2, rcp, rsq, sqrt, sin, cos, tanh `.approx[.ftz].f32`, with the steps of ptxas's code."""
+    if name in ("sin", "cos"):
+        return mufu(name, mul32(bits, np.full_like(bits, 0x3E22_F983), "rz", ftz))  # turns
+    if ftz or name == "tanh":
+        return mufu(name, bits)
+    x = bits.view(np.float32)
+    if name == "ex2":
+        small = x < np.float32(-126)
+        found = mufu("ex2", _scaled(bits, small, 0.5)).view(np.float32)
+        return finish32(np.where(small, found * found, found), False, False)
+    small = np.abs(x) < np.float32(2.0**-126)
+    if name == "lg2":
+        found = mufu("lg2", _scaled(bits, small, 2.0**24)).view(np.float32)
+        return finish32(np.where(small, found - np.float32(24), found), False, False)
+    if name == "rsq":
+        found = mufu("rsq", _scaled(bits, small, 2.0**24)).view(np.float32)
+        return finish32(np.where(small, found * np.float32(2.0**12), found), False, False)
+    if name == "sqrt":
+        found = mufu("sqrt", _scaled(bits, small, 2.0**24)).view(np.float32)
+        return finish32(np.where(small, found * np.float32(2.0**-12), found), False, False)
+    if name == "rcp":
+        return _rcp(bits)
+    raise NotUnderstood(f"{name}.approx")
+
+
+def _rcp(bits: Array) -> Array:
+    """rcp.approx.f32 with subnormal numbers: rounded as exact, where MUFU would flush."""
+    x = bits.view(np.float32)
+    exact = (1.0 / x.astype(np.float64)).astype(np.float32)
+    return finish32(exact, False, False)

@@ -1,0 +1,347 @@
+"""Floating-point arithmetic with one rounding, as the hardware has it, on arrays of bits.
+
+A number of at most 32 bits travels as uint32, one of 64 as uint64 (numbers64.py). Everything between is float64 that
+holds the exact value, or the exact value rounded to odd (Boldo and Melquiond 2008: a second rounding to at most 51 bits
+is then as one), and `encode` rounds it. Approximations of the hardware are in mufu.py. NumPy warns of overflow and NaN:
+callers run under `np.errstate(all="ignore")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tritonhook.errors import NotUnderstood
+
+Array = Any  # numpy.ndarray: NumPy is not there when types are checked
+
+NAN32 = np.uint32(0x7FFF_FFFF)
+SIGN32, ABS32 = np.uint32(0x8000_0000), np.uint32(0x7FFF_FFFF)
+_SMALLEST32 = np.float32(2.0**-126)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A binary format. least: exponent of its smallest normal number. nan: its canonical NaN, None if it has none."""
+
+    name: str
+    bits: int
+    mantissa: int
+    least: int
+    largest: float
+    nan: int | None
+    has_inf: bool = True
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        Format("f64", 64, 52, -1022, float(np.finfo(np.float64).max), 0xFFF8_0000_0000_0000),
+        Format("f32", 32, 23, -126, float(np.finfo(np.float32).max), 0x7FFF_FFFF),
+        Format("tf32", 32, 10, -126, 2.0**127 * (2 - 2.0**-10), 0x7FFF_FFFF),
+        Format("f16", 16, 10, -14, 65504.0, 0x7FFF),
+        Format("bf16", 16, 7, -126, 2.0**127 * (2 - 2.0**-7), 0x7FFF),
+        Format("e5m2", 8, 2, -14, 57344.0, 0x7F),
+        Format("e4m3", 8, 3, -6, 448.0, 0x7F, False),
+        Format("e3m2", 6, 2, -2, 28.0, None, False),
+        Format("e2m3", 6, 3, 0, 7.5, None, False),
+        Format("e2m1", 4, 1, 0, 6.0, None, False),
+        Format("ue8m0", 8, 0, -127, 2.0**127, 0xFF, False),
+    )
+}
+
+
+def decode(bits: Array, name: str) -> Array:
+    """Give the float64 of each code. Exact."""
+    if name == "f32":
+        return bits.view(np.float32).astype(np.float64)
+    if name == "f16":
+        return bits.astype(np.uint16).view(np.float16).astype(np.float64)
+    if name == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if name == "f64":
+        return bits.view(np.float64)
+    if name == "tf32":
+        return (bits & np.uint32(0xFFFF_E000)).view(np.float32).astype(np.float64)
+    if name not in FORMATS:
+        raise NotUnderstood(f"numbers of format {name}")
+    return _values(name)[bits]
+
+
+@lru_cache(maxsize=16)
+def _values(name: str) -> Array:
+    """The value of each code of a format of at most 8 bits."""
+    one = FORMATS[name]
+    codes = np.arange(1 << one.bits)
+    if name == "ue8m0":
+        return np.where(codes == 0xFF, np.nan, np.ldexp(1.0, codes - 127))
+    fraction = codes & (1 << one.mantissa) - 1
+    exponent = codes >> one.mantissa & (1 << one.bits - 1 - one.mantissa) - 1
+    whole = np.where(exponent > 0, fraction + (1 << one.mantissa), fraction).astype(np.float64)
+    size = np.ldexp(whole, np.maximum(exponent, 1) - 1 + one.least - one.mantissa)
+    if one.has_inf:
+        size = np.where(size > one.largest, np.where(fraction > 0, np.nan, np.inf), size)
+    elif one.nan is not None:
+        size[(codes & one.nan) == one.nan] = np.nan
+    return np.where(codes >> one.bits - 1 == 1, -size, size)
+
+
+_TO_INTEGER: dict[str, Callable[[Array], Array]] = {
+    "rn": np.rint,
+    "rz": np.trunc,
+    "rm": np.floor,
+    "rp": np.ceil,
+    "rna": lambda x: np.trunc(x + np.copysign(0.5, x)),
+}
+
+
+def integral(x: Array, mode: str) -> Array:
+    """Round to whole numbers: rn (ties to even), rz, rm (down), rp (up), rna (ties away from zero)."""
+    if mode not in _TO_INTEGER:
+        raise NotUnderstood(f"rounding .{mode}")
+    return _TO_INTEGER[mode](x)
+
+
+def encode(
+    x: Array,
+    name: str,
+    mode: str = "rn",
+    *,
+    ftz: bool = False,
+    finite: bool = False,
+    unit: bool = False,
+    relu: bool = False,
+) -> Array:
+    """Round exact float64 (or rounded to odd) to a format and give its code.
+
+    ftz: subnormal results become zeros of their sign. finite: overflow gives the largest number. unit: clamp to [0, 1],
+    NaN to 0. relu: clamp negative numbers to 0.
+    """
+    one = FORMATS.get(name)
+    if one is None or name == "f64":
+        raise NotUnderstood(f"rounding to {name}")
+    if relu:
+        x = np.where(x <= 0, 0.0, x)
+    if unit:
+        x = np.where(x > 0, np.minimum(x, 1.0), 0.0)
+    if name == "ue8m0":
+        return _encode_scale(x, mode)
+    if name == "f32" and mode == "rn" and not finite:
+        codes = x.astype(np.float32).view(np.uint32)
+    elif name == "f16" and mode == "rn" and not finite:
+        codes = x.astype(np.float16).view(np.uint16).astype(np.uint32)
+    else:
+        codes = _pack(_rounded(x, one, mode, finite), one)
+    if ftz:
+        is_small = np.abs(x) < 2.0**one.least
+        codes = np.where(is_small, np.where(np.signbit(x), np.uint32(1 << one.bits - 1), np.uint32(0)), codes)
+    is_nan = np.isnan(x)
+    if is_nan.any():
+        codes = np.where(is_nan, np.uint32(_pack_largest(one) if one.nan is None else one.nan), codes)
+    return codes.astype(np.uint32, copy=False)
+
+
+def _encode_scale(x: Array, mode: str) -> Array:
+    """A power of two without sign, as cvt has it: rz or rp; what is beyond its range is clamped."""
+    fraction, exponent = np.frexp(np.abs(x))
+    up = (fraction > 0.5) if mode == "rp" else np.zeros(x.shape, bool)
+    codes = np.clip(np.where(x == 0, -127, exponent - 1 + up) + 127, 0, 254)
+    return np.where(np.isnan(x), 0xFF, codes).astype(np.uint32)
+
+
+def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
+    """The number of the format, as float64; infinite where it overflows."""
+    _, exponent = np.frexp(x)
+    step = np.maximum(exponent - 1, one.least) - one.mantissa
+    found = np.ldexp(integral(np.ldexp(x, -step), mode), step)
+    found = np.where(np.isfinite(x), found, x)
+    largest = np.copysign(one.largest, x)
+    if finite:
+        return np.where(np.abs(found) > one.largest, largest, found)
+    goes_up = {"rn": True, "rna": True, "rz": False, "rp": ~np.signbit(x), "rm": np.signbit(x)}[mode]
+    too_large = np.where(goes_up, np.copysign(np.inf, x), largest)
+    return np.where((np.abs(found) > one.largest) & np.isfinite(x), too_large, found)
+
+
+def _pack(x: Array, one: Format) -> Array:
+    """The code of numbers that the format has."""
+    if one.bits == 32:
+        return x.astype(np.float32).view(np.uint32)
+    if one.name == "f16":
+        return x.astype(np.float16).view(np.uint16).astype(np.uint32)
+    if one.name == "bf16":
+        return x.astype(np.float32).view(np.uint32) >> np.uint32(16)
+    half = 1 << one.bits - 1
+    size = _values(one.name)[:half]
+    size = np.where(np.isnan(size), np.inf, size)
+    codes = np.searchsorted(size, np.abs(x)).astype(np.uint32)
+    return np.minimum(codes, np.uint32(half - 1)) | np.where(np.signbit(x), np.uint32(half), np.uint32(0))
+
+
+def _pack_largest(one: Format) -> int:
+    return (1 << one.bits - 1) - 1  # formats without NaN: the largest positive number
+
+
+def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool) -> Array:
+    """Give the codes in another format of at most 32 bits. how: as for `encode`."""
+    return encode(decode(bits, source), target, mode, **how)
+
+
+# --- 32 bits -------------------------------------------------------------------------------------
+
+
+def flush32(bits: Array) -> Array:
+    """Subnormal numbers become zeros of their sign."""
+    is_small = (bits & np.uint32(0x7F80_0000)) == 0
+    return np.where(is_small, bits & SIGN32, bits)
+
+
+def finish32(found: Array, ftz: bool, unit: bool) -> Array:
+    """Code of float32: canonical NaN, flushed, clamped to [0, 1]."""
+    if unit:
+        found = np.where(found > 0, np.minimum(found, np.float32(1)), np.float32(0))
+    codes = found.view(np.uint32)
+    is_nan = found != found
+    if is_nan.any():
+        codes = np.where(is_nan, NAN32, codes)
+    return flush32(codes) if ftz else codes
+
+
+def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
+    if mode == "rn":
+        found = x.astype(np.float32)
+        if ftz:  # tiny before rounding
+            found = np.where(np.abs(x) < float(_SMALLEST32), np.copysign(np.float32(0), found), found)
+        return finish32(found, False, unit)
+    return encode(x, "f32", mode, ftz=ftz, unit=unit)
+
+
+def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
+    """a * b + c with one rounding. unit: .sat."""
+    if ftz:
+        a, b, c = flush32(a), flush32(b), flush32(c)
+    product = a.view(np.float32).astype(np.float64) * b.view(np.float32)
+    added = c.view(np.float32).astype(np.float64)
+    total = odd_sum(product, added)
+    if mode == "rm":
+        total = np.where(total == 0, _zero_of_sum(product, added, mode), total)
+    return finish32_exact(total, mode, ftz, unit)
+
+
+def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
+    """a + b."""
+    if ftz:
+        a, b = flush32(a), flush32(b)
+    if mode == "rn":  # a sum below the smallest normal number is exact
+        return finish32(a.view(np.float32) + b.view(np.float32), ftz, unit)
+    total = odd_sum(a.view(np.float32).astype(np.float64), b.view(np.float32).astype(np.float64))
+    total = np.where(total == 0, _zero_of_sum(a.view(np.float32), b.view(np.float32), mode), total)
+    return finish32_exact(total, mode, ftz, unit)
+
+
+def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
+    """The zero that a sum of nothing has: negative where both are, or where it is rounded down and they differ."""
+    both, one = np.signbit(a) & np.signbit(b), np.signbit(a) | np.signbit(b)
+    return np.where(one if mode == "rm" else both, -0.0, 0.0)
+
+
+def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
+    """a * b."""
+    if ftz:
+        a, b = flush32(a), flush32(b)
+    return finish32_exact(a.view(np.float32).astype(np.float64) * b.view(np.float32), mode, ftz, unit)
+
+
+def div32(a: Array, b: Array, mode: str = "rn", ftz: bool = False) -> Array:
+    """a / b. The quotient of two float32 in float64 lies on the right side of each float32 and of each midpoint."""
+    if ftz:
+        a, b = flush32(a), flush32(b)
+    return finish32_exact(a.view(np.float32).astype(np.float64) / b.view(np.float32), mode, ftz, False)
+
+
+def sqrt32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
+    """Square root."""
+    if ftz:
+        a = flush32(a)
+    return finish32_exact(np.sqrt(a.view(np.float32).astype(np.float64)), mode, ftz, False)
+
+
+def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
+    """1 / a."""
+    return div32(np.full_like(a, 0x3F80_0000), a, mode, ftz)
+
+
+# --- two halves ----------------------------------------------------------------------------------
+
+
+def _halves(operation: Callable[..., Array], words: tuple[Array, ...], name: str, **how: bool) -> Array:
+    """Apply to the lower and to the upper halves of words; the result is two halves again."""
+    both = [np.stack([word & np.uint32(0xFFFF), word >> np.uint32(16)]) for word in words]
+    codes = encode(operation(*(decode(half, name) for half in both)), name, **how)  # type: ignore[arg-type]
+    return codes[0] | codes[1] << np.uint32(16)
+
+
+def fma_halves(a: Array, b: Array, c: Array, name: str = "f16", **how: bool) -> Array:
+    """a * b + c of two f16 or bf16 in a word. how: ftz, unit, relu."""
+    return _halves(lambda x, y, z: odd_sum(x * y, z), (a, b, c), name, **how)
+
+
+def add_halves(a: Array, b: Array, name: str = "f16", **how: bool) -> Array:
+    """a + b of two f16 or bf16 in a word."""
+    return _halves(odd_sum, (a, b), name, **how)
+
+
+def mul_halves(a: Array, b: Array, name: str = "f16", **how: bool) -> Array:
+    """a * b of two f16 or bf16 in a word."""
+    return _halves(lambda x, y: x * y, (a, b), name, **how)
+
+
+# --- exact sums and products in float64 ----------------------------------------------------------
+
+
+def odd_sum(a: Array, b: Array) -> Array:
+    """a + b in float64 rounded to odd: if it is not exact, its last bit is 1."""
+    total = a + b
+    error = error_of_sum(a, b, total)
+    inexact = (error != 0) & np.isfinite(total) & (error == error)
+    if not inexact.any():
+        return total
+    codes = total.view(np.uint64) if total.flags.c_contiguous else np.ascontiguousarray(total).view(np.uint64)
+    even = inexact & ((codes & np.uint64(1)) == 0)
+    outward = even & (np.signbit(error) == np.signbit(total))
+    return (codes + outward.astype(np.uint64) - (even & ~outward).astype(np.uint64)).view(np.float64)
+
+
+def error_of_sum(a: Array, b: Array, total: Array) -> Array:
+    part = total - a
+    return (a - (total - part)) + (b - part)
+
+
+# --- integers ------------------------------------------------------------------------------------
+
+
+def to_integer(x: Array, bits: int, signed: bool, mode: str, wide_source: bool = False) -> Array:
+    """Round float64 to an integer, clamped to its range. Gives int64 or uint64.
+
+    NaN gives 0, but the lowest int or 2^63 if the source (wide_source) or the target has 64 bits (PTX ISA, cvt).
+    """
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    whole = integral(x, mode)
+    kind = np.int64 if signed else np.uint64
+    inside = (whole >= float(low)) & (whole < float(high + 1))
+    found = np.where(inside, whole, 0.0).astype(kind)
+    found = np.where(whole >= float(high + 1), kind(high), found)
+    found = np.where(whole < float(low), kind(low), found)
+    if wide_source or bits == 64:
+        found = np.where(np.isnan(x), kind(low if signed else 1 << bits - 1), found)
+    return found
+
+
+def from_integer(values: Array) -> Array:
+    """int64 or uint64 to float64, rounded to odd."""
+    high = (values >> 32).astype(np.float64) * 2.0**32
+    return odd_sum(high, (values & values.dtype.type(0xFFFF_FFFF)).astype(np.float64))

@@ -1,0 +1,151 @@
+"""float64 arithmetic with one rounding, on arrays of uint64.
+
+Rare cases (numbers near both ends of the range, other roundings than to nearest) are computed with fractions.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from tritonhook.emulate.numbers import Array, error_of_sum, finish32_exact, flush32, odd_sum
+from tritonhook.errors import NotUnderstood
+
+NAN64 = np.uint64(0xFFF8_0000_0000_0000)
+
+
+def _error_of_product(a: Array, b: Array, product: Array) -> Array:
+    """Exact for numbers whose product is far from both ends of float64 (Veltkamp, Dekker)."""
+    high_a, low_a = _split(a)
+    high_b, low_b = _split(b)
+    return low_a * low_b - (((product - high_a * high_b) - low_a * high_b) - high_a * low_b)
+
+
+def _split(a: Array) -> tuple[Array, Array]:
+    scaled = a * 134217729.0  # 2^27 + 1
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+_SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
+
+
+def _finish64(found: Array, *sources: Array) -> Array:
+    """Code of float64. NaN: the first source that is one, made quiet; the default NaN where none is."""
+    codes = found.view(np.uint64)
+    is_nan = found != found
+    if is_nan.any():
+        codes = np.where(is_nan, NAN64, codes)
+    return codes
+
+
+def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
+    """a * b + c of float64 with one rounding. a, b, c: uint64."""
+    x, y, z = (one.view(np.float64) for one in (a, b, c))
+    product = x * y
+    rest = _error_of_product(x, y, product)
+    # Boldo and Melquiond: RN(h + RO(error of h + rest)).
+    inner = z + rest
+    inner_rest = error_of_sum(z, rest, inner)
+    outer = product + inner
+    outer_rest = error_of_sum(product, inner, outer)
+    found = outer + odd_sum(outer_rest, inner_rest)
+    sizes = np.abs(np.stack([x, y, z, product]))
+    is_safe = ((sizes == 0) | ((sizes > _SAFE_LEAST) & (sizes < _SAFE_MOST))).all(0)
+    plain = product + z
+    found = np.where(np.isfinite(plain) & (x != 0) & (y != 0), found, plain)
+    if mode != "rn" or not is_safe.all():
+        exact = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (np.ones_like(is_safe) if mode != "rn" else ~is_safe)
+        found = found.copy()
+        for i in np.flatnonzero(exact):
+            found.flat[i] = _exact_fma(x.flat[i], y.flat[i], z.flat[i], mode)
+    return _finish64(found, a, b, c)
+
+
+def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
+    """By fractions."""
+    x, y, z = float(x), float(y), float(z)
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    if not exact:
+        product_sign = np.signbit(x) != np.signbit(y)
+        negative = (product_sign and np.signbit(z)) or (mode == "rm" and product_sign != np.signbit(z))
+        return -0.0 if negative else 0.0
+    try:
+        found = float(exact)
+    except OverflowError:
+        found = float("inf") if exact > 0 else float("-inf")
+    if not found:
+        found = 0.0 if exact > 0 else -0.0
+    return _directed(found, exact, mode)
+
+
+def _directed(found: float, exact: Fraction, mode: str) -> float:
+    """Move the nearest number to the side of the exact one that the mode wants."""
+    is_inf = found in (float("inf"), float("-inf"))
+    above = found > 0 if is_inf else Fraction(found) > exact
+    below = found < 0 if is_inf else Fraction(found) < exact
+    down = mode == "rm" or (mode == "rz" and exact > 0)
+    up = mode == "rp" or (mode == "rz" and exact < 0)
+    if down and above:
+        return float(np.nextafter(found, -np.inf))
+    if up and below:
+        return float(np.nextafter(found, np.inf))
+    return found
+
+
+def add64(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a + b."""
+    x, y = a.view(np.float64), b.view(np.float64)
+    if mode == "rn":
+        return _finish64(x + y, a, b)
+    return fma64(a, np.full_like(a, 0x3FF0_0000_0000_0000), b, mode)
+
+
+def mul64(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a * b."""
+    x, y = a.view(np.float64), b.view(np.float64)
+    if mode == "rn":
+        return _finish64(x * y, a, b)
+    zero = np.where(np.signbit(x) != np.signbit(y), -0.0, 0.0)
+    return fma64(a, b, zero.view(np.uint64), mode)
+
+
+def div64(a: Array, b: Array, mode: str = "rn") -> Array:
+    """a / b."""
+    x, y = a.view(np.float64), b.view(np.float64)
+    found = x / y
+    if mode != "rn":
+        found = found.copy()
+        for i in np.flatnonzero(np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0)):
+            found.flat[i] = _directed(found.flat[i], Fraction(float(x.flat[i])) / Fraction(float(y.flat[i])), mode)
+    return _finish64(found, a, b)
+
+
+def sqrt64(a: Array, mode: str = "rn") -> Array:
+    """Square root."""
+    if mode != "rn":
+        raise NotUnderstood(f"square root of f64 with .{mode}")
+    return _finish64(np.sqrt(a.view(np.float64)), a)
+
+
+def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
+    """float64 to float32."""
+    return finish32_exact(a.view(np.float64), mode, ftz, False)
+
+
+def widen32(a: Array, ftz: bool = False) -> Array:
+    """float32 to float64."""
+    if ftz:
+        a = flush32(a)
+    return _finish64(a.view(np.float32).astype(np.float64), a)
+
+
+def from_integer64(values: Array, mode: str = "rn") -> Array:
+    """int64 or uint64 to the code of float64."""
+    nearest = values.astype(np.float64)
+    if mode == "rn":
+        return nearest.view(np.uint64)
+    both = zip(nearest.flat, values.flat, strict=True)
+    found = np.array([_directed(float(near), Fraction(int(value)), mode) for near, value in both])
+    return found.reshape(values.shape).view(np.uint64)
