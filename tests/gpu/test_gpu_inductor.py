@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from repository import ROOT
 
+from tritonhook.capture.store import CaptureFolder
+
 torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("triton", reason="needs triton")
 
@@ -38,6 +40,30 @@ def test_plain_renamed_and_plain_again_in_one_cache(tmp_path: Path, mode: str) -
     assert runs[5]["triton"] == runs[0]["triton"]
     hits = runs[2]["graph_cache"]["fxgraph_cache_hit"] + runs[2]["autograd_cache"].get("autograd_cache_hit", 0)
     assert hits > 0, "the second renamed run did not find the first one's graph"
+
+
+def test_a_policy_renames_what_it_names_with_cold_and_warm_caches(tmp_path: Path, monkeypatch) -> None:
+    """A run without the policy beside it, in the same caches, launches the plain kernels."""
+    import policies
+
+    from benchmarks.in_the_wild import inductor
+
+    first = inductor.run_one("default", "captured", "", tmp_path / "other", tmp_path / "first")
+    opened = CaptureFolder.open(tmp_path / "first" / "captures")
+    captures = [opened.capture(record) for record in opened.records]
+    policies.policy(tmp_path / "tritonhook.toml", captures, "name")
+    monkeypatch.setitem(inductor.VARIANTS, "policy", ["--policy", str(tmp_path / "tritonhook.toml")])
+    steps = ["policy", "policy", "plain"]
+    runs = [
+        inductor.run_one("default", step, "", tmp_path / "shared", tmp_path / str(n)) for n, step in enumerate(steps)
+    ]
+    for step, run in zip(steps, runs, strict=True):
+        assert inductor.problems(run, first, "default") == [], step
+    own = {name for name in first["triton"] if not name.startswith("cutlass_")}
+    assert own
+    for run in runs[:2]:
+        assert {f"cutlass_{name}" for name in own} <= set(run["triton"])
+    assert runs[2]["triton"] == first["triton"]
 
 
 GRAPH = """
