@@ -44,6 +44,43 @@ def test_two_folders_are_compared_kernel_by_kernel(here: Path, compiled: Compile
     assert "fails: gemm_kernel sm_90a: code" in capsys.readouterr().out
 
 
+def test_source_and_options_that_both_changed_are_told_apart(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    """The kernel is assembled four times: old and new PTX with old and new options."""
+    from triton_kernels import other_add_kernel
+
+    compiled("old")
+    compiled("new", adds=other_add_kernel(), ptx_options="-O0")
+    compiled("only options", ptx_options="-O0")
+    capsys.readouterr()
+    assert main(["lock", "old"]) == 0
+    for words in (("diff", "old", "new"), ("check", "kernels.lock", "new")):
+        capsys.readouterr()
+        assert main([*words, "--json"]) == 1
+        kernels = {kernel["kernel"]: kernel for kernel in json.loads(capsys.readouterr().out)["kernels"]}
+        first = kernels["add_kernel"]["builds"][0]
+        assert first["figure"] == "instructions" and first["old"] == kernels["add_kernel"]["old"]["instructions"]
+        assert main(["diff", "old", "only options", "--json"]) == 1
+        alone = {kernel["kernel"]: kernel for kernel in json.loads(capsys.readouterr().out)["kernels"]}
+        assert first["new_ptxas"] == alone["add_kernel"]["new"]["instructions"] and first["by"]
+        assert "builds" not in kernels["gemm_kernel"]  # its PTX is equal
+    assert main(["diff", "old", "new"]) == 1
+    assert "PTX and ptxas told apart" in capsys.readouterr().out
+
+
+def test_what_cannot_be_assembled_is_not_told_apart(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    from triton_kernels import other_add_kernel
+
+    compiled("old")
+    record = next((compiled("new", adds=other_add_kernel()) / "kernels").glob("add_kernel-*")) / "capture.json"
+    document = json.loads(record.read_text())
+    document["ptxas"]["version"] = "11.0.1"
+    record.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert main(["diff", "old", "new"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not told apart for add_kernel: ptxas 11.0.1 is not at hand; `tritonhook ptxas add 11.0.1`" in said
+
+
 def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("old")
     compiled("new", block=256)

@@ -8,7 +8,17 @@ import pytest
 
 from tritonhook.errors import UsageError
 from tritonhook.snapshot import changes
-from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_by_registers, compare, failures, rules
+from tritonhook.snapshot.changes import (
+    By,
+    Change,
+    ChangeStatus,
+    Crossed,
+    Values,
+    blocks_by_registers,
+    compare,
+    failures,
+    rules,
+)
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 STAGES = {"ttir": "a", "ttgir": "b", "llir": "c", "ptx": "d"}
@@ -24,9 +34,46 @@ def facts(kernel: str = "k", code: str = "1", arch: str = "sm_90a", **figures: i
 def test_another_ptxas_with_other_options_names_both() -> None:
     old = facts()
     new = replace(facts(code="2"), ptxas="13.4.59", options=("-v", "-O1"))
-    assert Change(old, new).blame == "ptxas 12.8.93 -> 13.4.59 and ptxas options -v -> -v -O1"
+    assert Change(old, new).blame == "ptxas 12.8.93 -> 13.4.59 and ptxas options -O1 added"
     assert Change(old, replace(new, options=old.options)).blame == "ptxas 12.8.93 -> 13.4.59"
-    assert Change(old, replace(new, ptxas=old.ptxas)).blame == "ptxas options -v -> -v -O1"
+    assert Change(old, replace(new, ptxas=old.ptxas)).blame == "ptxas options -O1 added"
+    assert (
+        Change(replace(old, options=("-v", "-O2")), replace(new, ptxas=old.ptxas)).blame
+        == "ptxas options -O1 added, -O2 removed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("builds", "by"),
+    [
+        ((168, 204, 168, 204), By.PTX),
+        ((168, 168, 204, 204), By.PTXAS),
+        ((168, 204, 204, 204), By.EITHER),
+        ((168, 168, 168, 204), By.TOGETHER),
+        ((1296, 1780, 1296, 1304), By.BOTH),
+        ((168, 168, 168, 168), None),
+        ((168, None, 168, 204), None),
+    ],
+)
+def test_four_builds_tell_ptx_and_ptxas_apart(builds: tuple[int, int, int, int], by: By | None) -> None:
+    assert Values(*builds).by is by
+    old, new_ptx, new_ptxas, new = (facts(code=str(n), registers=many) for n, many in enumerate(builds))
+    both = replace(new, stages={**STAGES, "ttgir": "x", "llir": "x", "ptx": "x"}, ptxas="13.4.59")
+    change = Change(old, both)
+    assert change.has_two_steps and not Change(old, new).has_two_steps
+    assert change.blame == "Triton's passes (ttgir), or ptxas 12.8.93 -> 13.4.59: not told apart"
+    if by is not None:
+        step, tools = "Triton's passes (ttgir)", "ptxas 12.8.93 -> 13.4.59"
+        said = {By.PTX: step, By.PTXAS: tools}.get(by, f"{step} and {tools}, {by.value}")
+        assert replace(change, crossed=Crossed(new_ptx, new_ptxas)).blame == said
+
+
+def test_of_code_with_equal_figures_the_hashes_tell() -> None:
+    """A build that gives one of several old codes has the old code."""
+    old = replace(facts(), codes=("1", "2"))
+    new = replace(facts(code="3"), ptxas="13.4.59", stages={**STAGES, "ptx": "x"})
+    change = Change(old, new, Crossed(facts(code="3"), facts(code="2")))
+    assert (change.leading, change.values("code"), change.blame) == ("code", Values("1", "3", "1", "3"), "LLVM (ptx)")
 
 
 def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
@@ -150,7 +197,7 @@ def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
         ({"stages": {**STAGES, "ttir": "x", "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),
         ({"stages": {**STAGES, "ttir": "x"}, "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
         ({"ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
-        ({"options": ("-O1",)}, "ptxas options -v -> -O1"),
+        ({"options": ("-O1",)}, "ptxas options -O1 added, -v removed"),
         ({}, "ptxas gave the same input another code"),
         ({"rewrites": "tma-cta", "stages": {**STAGES, "ptx": "x"}}, "tritonhook's rewrite none -> tma-cta"),
         ({"rewrites": "tma-cta", "stages": {**STAGES, "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),

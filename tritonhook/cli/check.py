@@ -19,7 +19,7 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
-from tritonhook.cli._streams import Results, check_new, give
+from tritonhook.cli._streams import Results, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
@@ -30,8 +30,9 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.changes import RULES, Change, ChangeStatus, Rule, compare, failures, nothing_compared, rules
+from tritonhook.snapshot.crossing import MOST, Text, crossed
 from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.lockfile import all_kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.lockfile import all_kept_ptx, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
 
 
@@ -85,7 +86,10 @@ def run(options: Options) -> int:
     (kernels,), notes = kernels_at(options.captures)
     now = lockable(kernels, () if options.update else locked)
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
+    texts = {kernel.ptx_sha256: text for kernel, text in now}
     changes = compare(locked, [kernel for kernel, _ in now])
+    changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
+    notes += further
     if not options.update:
         return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes)
     write_lock(path, settled(path, locked, now), tests)
@@ -147,6 +151,13 @@ def _rechecked(options: Options, tasks: Sequence[Task]) -> list[KernelFacts]:
 def _assembled_by(options: Options) -> str:
     tool = f"ptxas {find_ptxas(options.ptxas).version}" if options.ptxas else "the same ptxas"
     return f"its PTX, assembled by {tool}{f' {options.ptxas_options}' if options.ptxas_options else ''}"
+
+
+def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
+    """The changes, of which kernels with another PTX and another ptxas are assembled the other way round; and notes."""
+    two = min(sum(change.has_two_steps for change in changes), MOST)
+    with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
+        return crossed(changes, text)
 
 
 def give_changes(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._inputs import (
     Input,
@@ -37,7 +38,7 @@ from tritonhook.cli._inputs import (
 )
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, working
-from tritonhook.cli.check import fail_on_option, give_changes
+from tritonhook.cli.check import fail_on_option, give_changes, told_apart
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
@@ -143,7 +144,9 @@ def _compare_folders(options: Options, b: str) -> int:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
     sides, notes = kernels_at(options.a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
-    return give_changes(options.results, options.fail_on, options.a, b, compare_facts(old, new), notes)
+    captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
+    changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
+    return give_changes(options.results, options.fail_on, options.a, b, changes, [*notes, *further])
 
 
 def _inputs(options: Options) -> list[Input]:

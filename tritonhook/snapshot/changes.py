@@ -19,6 +19,7 @@ from tritonhook.snapshot.stages import MAKERS
 # occupancy calculator; compute capabilities 8.6 to 8.9 and 12.x hold 48, the others since 8.0 hold 64).
 _QUARTER_REGISTERS, _QUARTERS, _UNIT, _WARP = 16_384, 4, 256, 32
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
+_CODE = "code"
 _FEWER_WARPS, _WARPS, _SMALL_SM = 48, 64, re.compile(r"sm_(8[6-9]|12\d)")
 
 
@@ -33,12 +34,53 @@ class ChangeStatus(str, Enum):
     FAILED = "not assembled"
 
 
+class By(str, Enum):
+    """Which of two steps changed a value: the PTX, or ptxas with its options."""
+
+    PTX = "the PTX alone"
+    PTXAS = "ptxas alone"
+    EITHER = "each of both alone"
+    TOGETHER = "only both together"
+    BOTH = "both, each its part"
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """A kernel as nobody compiled it: its new PTX by the old ptxas with the old options, and its old PTX by the new."""
+
+    new_ptx: KernelFacts
+    new_ptxas: KernelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One figure of the four builds, or hashes of their code: old and new PTX by old and new ptxas. None: not known."""
+
+    old: int | str | None
+    new_ptx: int | str | None
+    new_ptxas: int | str | None
+    new: int | str | None
+
+    @property
+    def by(self) -> By | None:
+        """None where a value is not known, or all are equal."""
+        crossed = self.new_ptx, self.new_ptxas
+        if None in (self.old, self.new, *crossed):
+            return None
+        if crossed == (self.old, self.old):
+            return None if self.new == self.old else By.TOGETHER
+        known = {(self.new, self.old): By.PTX, (self.old, self.new): By.PTXAS, (self.new, self.new): By.EITHER}
+        return known.get(crossed, By.BOTH)
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One kernel before and after; None where it is not there."""
+    """One kernel before and after; None where it is not there. crossed: where PTX and ptxas or options differ, and
+    each could be assembled by the other's ptxas."""
 
     old: KernelFacts | None
     new: KernelFacts | None
+    crossed: Crossed | None = None
 
     @property
     def identity(self) -> Identity:
@@ -111,29 +153,67 @@ class Change:
 
     @property
     def blame(self) -> str:
-        """What changed the code or the figures: the first step after the last stage that is equal on both sides."""
+        """What changed the code or the figures: the first step after the last stage that is equal on both sides, or
+        ptxas, or both; of both the four builds tell."""
         if self.old is None or self.new is None or self.status in (ChangeStatus.SAME, ChangeStatus.UNKNOWN):
             return ""
         if self.new.failure:
             return self.new.failure
-        known = [stage for stage in self.old.stages if stage in self.new.stages]
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
             return "what the launch asks for: dynamic shared memory"
-        if Stage.PTX.value not in known:
+        if Stage.PTX.value not in self.old.stages or Stage.PTX.value not in self.new.stages:
             return "not known: there is no PTX"
+        step, tools = self._step, " and ".join(_tools_changed(self.old, self.new))
+        if not step:
+            other = "resources" if self.deltas or not self.loaded_changed else " and ".join(self.loaded_changed)
+            return _assemblers(self.old, self.new, "another code" if self.code_changed else f"and code other {other}")
+        by = None if self.crossed is None else self.values(self.leading).by
+        if not tools or by is By.PTX:
+            return step
+        if by is By.PTXAS:
+            return tools
+        return f"{step} and {tools}, {by.value}" if by else f"{step}, or {tools}: not told apart"
+
+    @property
+    def _step(self) -> str:
+        """What changed the PTX; empty if it is equal."""
+        assert self.old is not None and self.new is not None
         differs = None
-        for stage in reversed(known):
+        for stage in reversed([stage for stage in self.old.stages if stage in self.new.stages]):
             if self.new.stages[stage] == self.old.stages[stage]:
                 break
             differs = stage
+        if differs is None:
+            return ""
         if differs == Stage.PTX.value and self.old.rewrites != self.new.rewrites:
             return f"tritonhook's rewrite {self.old.rewrites or 'none'} -> {self.new.rewrites or 'none'}"
-        if differs is not None:
-            front_end = self.identity.front_end
-            maker = MAKERS.get(differs, "") if front_end == "Triton" else front_end_name(front_end)
-            return f"{maker} ({differs})"
-        other = "resources" if self.deltas or not self.loaded_changed else " and ".join(self.loaded_changed)
-        return _assemblers(self.old, self.new, "another code" if self.code_changed else f"and code other {other}")
+        front_end = self.identity.front_end
+        maker = MAKERS.get(differs, "") if front_end == "Triton" else front_end_name(front_end)
+        return f"{maker} ({differs})"
+
+    @property
+    def has_two_steps(self) -> bool:
+        """Whether both its PTX and what assembles it differ, so that either can have changed the code."""
+        if self.old is None or self.new is None or self.status is not ChangeStatus.CHANGED:
+            return False
+        stages = (facts.stages.get(Stage.PTX.value) for facts in (self.old, self.new))
+        return len({*stages, None}) == 3 and bool(_tools_changed(self.old, self.new))
+
+    @property
+    def leading(self) -> str:
+        """The figure that the blame is of: the one that hurts most; "code" where no figure changed."""
+        return next(iter((*self.worse, *self.deltas)), _CODE)
+
+    def values(self, name: str) -> Values:
+        """A figure, or "code", of the four builds. Only where `crossed` is known."""
+        assert self.old is not None and self.new is not None and self.crossed is not None
+        builds = self.old, self.crossed.new_ptx, self.crossed.new_ptxas, self.new
+        if name != _CODE:
+            return Values(*(facts.figures.get(name) for facts in builds))
+        known: dict[str, str] = {}  # several codes of one input count as one
+        for facts in (self.new, self.old):
+            known |= dict.fromkeys(facts.codes, facts.codes[0] if facts.codes else "")
+        return Values(*(next((known.get(code, code) for code in facts.codes), None) for facts in builds))
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -143,13 +223,22 @@ class Change:
         return (status is not ChangeStatus.FAILED, *(-by for by in grown), status is ChangeStatus.SAME, self.identity)
 
 
-def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
-    """Why equal PTX has other code or figures: all that differs between the two runs of ptxas."""
+def _tools_changed(old: KernelFacts, new: KernelFacts) -> list[str]:
+    """Which ptxas and which options were replaced."""
     reasons = []
     if old.ptxas != new.ptxas:
         reasons.append(f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}")
     if old.options != new.options:
-        reasons.append(f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}")
+        sides = old.options or (), new.options or ()
+        lists = zip(("added", "removed"), sides, reversed(sides), strict=True)
+        parts = [f"{' '.join(left)} {what}" for what, a, b in lists if (left := [one for one in b if one not in a])]
+        reasons.append(f"ptxas options {', '.join(parts) or 'in another order'}")
+    return reasons
+
+
+def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
+    """Why equal PTX has other code or figures: all that differs between the two runs of ptxas."""
+    reasons = _tools_changed(old, new)
     if lasting_name(old.entry) != lasting_name(new.entry):
         reasons.append(f"its name {old.entry} -> {new.entry}")
     return " and ".join(reasons) or f"ptxas gave the same input {what}"

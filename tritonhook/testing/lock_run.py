@@ -22,6 +22,7 @@ from tritonhook.report.format import count
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
+from tritonhook.snapshot.crossing import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
@@ -119,6 +120,9 @@ class LockRun:
         left, notes = self._left(old, [locked for locked, _ in now])
         notes += folder.notes
         changes = compare([facts for facts in old if facts.identity not in left], [locked for locked, _ in now])
+        texts = {facts.ptx_sha256: text for facts, text in now}
+        changes, further = crossed(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(self.path, it))
+        notes += further
         broken = failures(changes, self.rules)
         if blind := nothing_compared(changes):
             notes.append("no kernel of the lock was compiled: nothing was compared")

@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
-from tritonhook.report.format import both, count, number, spills
+from tritonhook.report.format import UNKNOWN, both, count, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.snapshot.changes import Change, ChangeStatus
+from tritonhook.snapshot.changes import By, Change, ChangeStatus
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
@@ -177,6 +177,31 @@ class LockContent(Result, tag="lock"):
 # --- before and after ----------------------------------------------------------------------------
 
 
+class FourBuilds(Fields):
+    """One figure of old and new PTX under old and new ptxas with its options. figure: its name, or "code": then the
+    values are hashes. by: who changed it; null where a build is not known."""
+
+    figure: str
+    old: int | str | None
+    new_ptx: int | str | None
+    new_ptxas: int | str | None
+    new: int | str | None
+    by: By | None
+
+    @classmethod
+    def all_of(cls, change: Change) -> tuple[FourBuilds, ...]:
+        """Of each figure that changed; of the code where none did."""
+        names = dict.fromkeys((change.leading, *change.deltas))
+        found = ((name, change.values(name)) for name in names)
+        return tuple(cls(name, of.old, of.new_ptx, of.new_ptxas, of.new, of.by) for name, of in found)
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        values = (self.old, self.new_ptx, self.new_ptxas, self.new)
+        shown = (value[:8] if isinstance(value, str) else number(value) for value in values)
+        return TITLES.get(self.figure, self.figure), *shown, UNKNOWN if self.by is None else self.by.value
+
+
 class KernelChange(Fields):
     """One kernel. number: of several kernels that have name, arch and specialisation in common.
 
@@ -184,7 +209,8 @@ class KernelChange(Fields):
     stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
     worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
     blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
-    there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations.
+    there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
+    where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
     """
 
     kernel: str
@@ -200,6 +226,7 @@ class KernelChange(Fields):
     old: KernelFigures | None
     new: KernelFigures | None
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
+    builds: tuple[FourBuilds, ...] | UnsetType = UNSET
 
     @classmethod
     def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
@@ -218,6 +245,7 @@ class KernelChange(Fields):
             old=None if change.old is None else KernelFigures.of(change.old),
             new=None if change.new is None else KernelFigures.of(change.new),
             loaded_changed=change.loaded_changed or UNSET,
+            builds=UNSET if change.crossed is None else FourBuilds.all_of(change),
         )
 
     @property
@@ -313,6 +341,9 @@ class KernelChanges(Result, tag="kernel changes"):
     def _tables(self, name: Callable[[Named], str]) -> Iterator[Table]:
         if shown := [kernel for kernel in self.kernels if kernel.status in _SHOWN]:
             yield _changed(shown, name)
+            if rows := [(name(kernel), *kernel.builds[0].row) for kernel in shown if kernel.builds]:
+                columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
+                yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,))
         for status, title in _GROUPS.items():
             if found := [kernel for kernel in self.kernels if kernel.status is status]:
                 yield Table(title, ("kernel",), tuple((name(kernel),) for kernel in found))

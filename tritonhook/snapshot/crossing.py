@@ -1,0 +1,63 @@
+"""Assemble kernels whose PTX and ptxas both changed the other way round: the new PTX by the old ptxas and the old PTX
+by the new one. The four builds tell whether the compiler, ptxas, or only both together changed a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tritonhook.errors import ToolError, TritonHookError, listed
+from tritonhook.lab.sweep import ResultCache, Run, sweep
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.snapshot.captured import disassembler
+from tritonhook.snapshot.changes import Change, Crossed
+from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.recheck import Task, all_drawn
+
+MOST = 100  # kernels: each takes two runs of ptxas
+Text = Callable[[KernelFacts], "str | None"]  # the PTX of a kernel
+
+
+def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
+    """The changes, with the crossed builds of those that have two steps, the worst MOST of them; and notes on those
+    that have none. run: what runs ptxas (default: here, with results that are kept)."""
+    if not any(change.has_two_steps for change in changes):
+        return list(changes), []
+    tasks: dict[int, tuple[Task, Task]] = {}
+    why: dict[str, list[str]] = {}
+    for number, change in enumerate(changes):
+        if change.has_two_steps and len(tasks) < MOST:
+            try:
+                tasks[number] = _tasks(change, text)
+            except TritonHookError as error:
+                why.setdefault(str(error), []).append(change.identity.kernel)
+    both = [task for pair in tasks.values() for task in pair]
+    made = iter(all_drawn(both, run or partial(sweep, cache=ResultCache()), disassembler(), runs=1))
+    found = list(changes)
+    for number in tasks:
+        (new_ptx,), (new_ptxas,) = next(made), next(made)
+        found[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
+    notes = [f"PTX and ptxas not told apart for {listed(names)}: {reason}" for reason, names in why.items()]
+    if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
+        notes.append(f"PTX and ptxas told apart for the worst {MOST} kernels only, not for {left:,} more")
+    return found, notes
+
+
+def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
+    """The new PTX by the old ptxas, and the old PTX by the new one. Raises a TritonHookError where one is missing."""
+    old, new = change.old, change.new
+    assert old is not None and new is not None
+    return _task(new, text, old), _task(old, text, new)
+
+
+def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
+    ptx = text(kernel)
+    if ptx is None or assembler.ptxas is None:
+        raise TritonHookError("its PTX was not kept" if ptx is None else "which ptxas made it is not known")
+    try:
+        tool = find_ptxas(assembler.ptxas)
+    except ToolError:
+        remedy = f"`tritonhook ptxas add {assembler.ptxas}` fetches it"
+        raise ToolError(f"ptxas {assembler.ptxas} is not at hand; {remedy}") from None
+    return Task(kernel, ptx, tool, assembler.options or ())
