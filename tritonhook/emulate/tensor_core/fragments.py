@@ -1,0 +1,107 @@
+"""Which thread holds which numbers of a matrix: mma.sync, wgmma, ldmatrix; HMMA, IMMA, QMMA, HGMMA, LDSM alike.
+
+Registers are uint32 of shape (count, threads), the threads of whole warps; matrices are (warps, rows, columns). In a
+warp, thread 4 g + t holds row g (of A, C) or column g (of B). Source: PTX ISA 9, "Matrix fragments for mma", "wgmma".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tritonhook.emulate.numbers import FORMATS, Array
+
+_WIDTH = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "s32": 32}
+
+
+def width(kind: str) -> int:
+    """Bits that a number takes in a register."""
+    return _WIDTH[kind] if kind in _WIDTH else FORMATS[kind].bits
+
+
+def unpack(registers: Array, bits: int) -> Array:
+    """The numbers of each register, lowest first, along a new last axis."""
+    if bits == 32:
+        return registers[..., None]
+    if bits == 16:
+        return np.ascontiguousarray(registers).view(np.uint16).reshape(*registers.shape, 2)
+    octets = np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4)
+    if bits == 8:
+        return octets
+    return np.stack([octets & 15, octets >> 4], -1).reshape(*registers.shape, 8)
+
+
+def pack(numbers: Array, bits: int) -> Array:
+    """Registers from numbers along the last axis."""
+    if bits == 32:
+        return numbers[..., 0].astype(np.uint32, copy=False)
+    if bits == 16:
+        return np.ascontiguousarray(numbers.astype(np.uint16)).view(np.uint32)[..., 0]
+    return np.ascontiguousarray(numbers.astype(np.uint8)).view(np.uint32)[..., 0]
+
+
+def matrix_a(registers: Array, bits: int) -> Array:
+    """A of 16 rows (8 if there is one register) from (count, threads): (warps, rows, k)."""
+    numbers = unpack(registers, bits)
+    count, threads, held = numbers.shape
+    rows = min(count, 2)
+    parts = numbers.reshape(count // rows, rows, threads // 32, 8, 4, held)
+    return parts.transpose(2, 1, 3, 0, 4, 5).reshape(threads // 32, 8 * rows, -1)
+
+
+def matrix_b(registers: Array, bits: int) -> Array:
+    """B of 8 columns from (count, threads): (warps, k, 8)."""
+    numbers = unpack(registers, bits)
+    count, threads, held = numbers.shape
+    parts = numbers.reshape(count, threads // 32, 8, 4, held)
+    return parts.transpose(1, 0, 3, 4, 2).reshape(threads // 32, -1, 8)
+
+
+def matrix_c(registers: Array, bits: int) -> Array:
+    """C of 16 rows and 8 columns for each two registers of 16 bits or four of 32: (warps, 16, columns)."""
+    if bits == 32:
+        registers = registers.reshape(len(registers) // 2, 2, -1).transpose(0, 2, 1)
+    else:
+        registers = unpack(registers, bits)
+    count, threads, _ = registers.shape
+    rows = min(count, 2)
+    parts = registers.reshape(count // rows, rows, threads // 32, 8, 4, 2)
+    return parts.transpose(2, 1, 3, 0, 4, 5).reshape(threads // 32, 8 * rows, -1)
+
+
+def registers_of_c(matrix: Array, bits: int) -> Array:
+    """Registers (count, threads) from C or D; the inverse of `matrix_c`."""
+    warps, rows, columns = matrix.shape
+    parts = matrix.reshape(warps, rows // 8, 8, columns // 8, 4, 2).transpose(3, 1, 0, 2, 4, 5)
+    parts = parts.reshape(-1, warps * 32, 2)
+    if bits == 32:
+        return parts.transpose(0, 2, 1).reshape(-1, warps * 32).astype(np.uint32, copy=False)
+    return pack(parts, bits)
+
+
+def by_warpgroup(matrix: Array) -> Array:
+    """(warps, 16, n) to (warpgroups, 64, n): the warps of a warpgroup hold rows one below the other."""
+    return matrix.reshape(-1, 64, matrix.shape[-1])
+
+
+def by_warp(matrix: Array) -> Array:
+    """The inverse of `by_warpgroup`."""
+    return matrix.reshape(-1, 16, matrix.shape[-1])
+
+
+# --- ldmatrix, stmatrix ----------------------------------------------------------------------------
+
+
+def loaded(rows: Array, transposed: bool) -> Array:
+    """ldmatrix of 16-bit numbers. rows: (warps, matrices, 8, 8) uint16. Gives registers (matrices, threads)."""
+    if transposed:
+        rows = rows.transpose(0, 1, 3, 2)
+    pairs = np.ascontiguousarray(rows).view(np.uint32)  # (warps, matrices, 8, 4)
+    return pairs.transpose(1, 0, 2, 3).reshape(rows.shape[1], -1)
+
+
+def stored(registers: Array, transposed: bool) -> Array:
+    """stmatrix: the inverse of `loaded`."""
+    count, threads = registers.shape
+    pairs = np.ascontiguousarray(registers.reshape(count, threads // 32, 8, 4).transpose(1, 0, 2, 3))
+    rows = pairs.view(np.uint16).reshape(threads // 32, count, 8, 8)
+    return rows.transpose(0, 1, 3, 2) if transposed else rows

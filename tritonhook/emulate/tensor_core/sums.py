@@ -1,0 +1,167 @@
+"""The sums of tensor cores, with the hardware's bits.
+
+The products of one sum are exact. They and the number to add are aligned to the largest exponent among them, truncated
+to `fraction` bits below it, added as integers, and the sum is rounded once. Source of the model and of its parameters:
+MMA-Sim (arXiv 2511.10909, microsoft/MMA-Sim); Khattak and Mikaitis (arXiv 2512.07004); FTTN (arXiv 2403.00232).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tritonhook.emulate.numbers import FORMATS, Array, decode, encode
+
+_ZERO_EXPONENT = -126  # of a zero of any format
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How an instruction adds.
+
+    fraction: bits kept below the largest exponent. depth: products in one sum; a longer product is a chain of sums.
+    result: format of what is rounded, f32 (towards zero) or f16 (to nearest). kept: fraction bits of an f32 result.
+    """
+
+    fraction: int
+    depth: int
+    result: str = "f32"
+    kept: int = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Factors of blocks along k. a: float64 (..., m, blocks); b: (..., blocks, n). group: products that are added
+    before they are aligned (1: each for itself)."""
+
+    a: Array
+    b: Array
+    group: int = 1
+
+
+def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: Sums) -> Array:
+    """a b + c of codes: a (..., m, k), b (..., k, n), c (..., m, n). formats: of a, b, c. Gives codes of the result."""
+    x, y = decode(a, formats[0]), decode(b, formats[1])
+    low = FORMATS[formats[0]].least, FORMATS[formats[1]].least
+    added, name = c, formats[2]
+    for begin in range(0, x.shape[-1], sums.depth):
+        k = slice(begin, begin + sums.depth)
+        added = _sum(x[..., :, k], y[..., k, :], decode(added, name), low, sums)
+        name = sums.result
+    return added
+
+
+def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scales: Scales, sums: Sums) -> Array:
+    """a b + c of codes with a factor for each block of a and b along k; c and the result are f32."""
+    x, y = decode(a, formats[0]), decode(b, formats[1])
+    added = decode(c, "f32")
+    wide = x.shape[-1] // scales.a.shape[-1]
+    if scales.group == 1:
+        low = FORMATS[formats[0]].least, FORMATS[formats[1]].least
+        power_a, power_b = (np.repeat(_exponent(s, -127), wide, axis) for s, axis in ((scales.a, -1), (scales.b, -2)))
+        found = _sum(x, y, added, low, sums, power_a, power_b)
+    else:
+        found = _grouped(x, y, added, scales, wide, sums)
+    bad = np.isnan(scales.a).any(-1)[..., :, None] | np.isnan(scales.b).any(-2)[..., None, :]
+    return np.where(bad, np.uint32(0x7FFF_FFFF), found)
+
+
+def _exponent(x: Array, least: int) -> Array:
+    """The exponent of each number; that of subnormal numbers is the format's least."""
+    _, exponent = np.frexp(x)
+    return np.where(x == 0, _ZERO_EXPONENT, np.maximum(exponent - 1, least)).astype(np.int32)
+
+
+def _power(exponent: Array) -> Array:
+    """2^exponent, for normal numbers of float64."""
+    return ((exponent.astype(np.int64) + 1023) << 52).view(np.float64)
+
+
+def _sum(
+    x: Array,
+    y: Array,
+    added: Array,
+    low: tuple[int, int],
+    sums: Sums,
+    power_a: Array | None = None,
+    power_b: Array | None = None,
+) -> Array:
+    """One sum of each row with each column. power_a, power_b: exponents to add to those of x and y."""
+    unusual = _unusual(x, y, added)
+    if unusual is not None:
+        x, y, added = (np.where(np.isfinite(one), one, 0.0) for one in (x, y, added))
+    high_x, high_y = _exponent(x, low[0]), _exponent(y, low[1])
+    if power_a is not None and power_b is not None:
+        x, y = np.ldexp(x, power_a), np.ldexp(y, power_b)
+        high_x, high_y = high_x + power_a, high_y + power_b
+    least_added = FORMATS["f16" if sums.result == "f16" else "f32"].least
+    highest = _exponent(added, least_added)
+    for k in range(x.shape[-1]):
+        np.maximum(highest, high_x[..., :, k, None] + high_y[..., k, None, :], out=highest)
+    scale = _power(sums.fraction - highest)
+    total = np.trunc(added * scale)
+    for k in range(x.shape[-1]):
+        product = x[..., :, k, None] * y[..., k, None, :]
+        product *= scale
+        total += np.trunc(product, out=product)
+    return _finish(total, highest - sums.fraction, sums, unusual)
+
+
+def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: Sums) -> Array:
+    """Groups of products are added exactly, then multiplied by the factors and aligned by these alone."""
+    terms = [(added, _exponent(added, -126))]
+    for begin in range(0, x.shape[-1], scales.group):
+        k, block = slice(begin, begin + scales.group), begin // wide
+        factor_a, factor_b = np.abs(scales.a[..., :, block, None]), np.abs(scales.b[..., None, block, :])
+        factor_a, factor_b = np.nan_to_num(factor_a), np.nan_to_num(factor_b)
+        exponent = _exponent(factor_a, -127) + _exponent(factor_b, -127)
+        terms.append((np.matmul(x[..., :, k], y[..., k, :]) * factor_a * factor_b, exponent))
+    highest = np.max(np.stack([exponent for _, exponent in terms]), 0)
+    scale = _power(sums.fraction - highest)
+    total = sum(np.trunc(value * scale) for value, _ in terms)
+    return _finish(total, highest - sums.fraction, sums, _unusual(x, y, added))
+
+
+def _unusual(x: Array, y: Array, added: Array) -> Array | None:
+    """The result where a factor or the number to add is infinite or NaN; finite elsewhere. None if none is."""
+    if np.isfinite(x).all() and np.isfinite(y).all() and np.isfinite(added).all():
+        return None
+    return (x[..., :, :, None] * y[..., None, :, :]).sum(-2) + added
+
+
+def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) -> Array:
+    exact = total * _power(exponent) + 0.0  # a sum of nothing is +0
+    if sums.result == "f16":
+        found = encode(exact, "f16")
+    else:
+        nearest = exact.astype(np.float32)
+        codes = nearest.view(np.uint32)
+        outward = (np.abs(nearest) > np.abs(exact)) & np.isfinite(nearest)
+        found = codes - outward.astype(np.uint32)
+        if sums.kept < 23:
+            found = np.where(np.isfinite(nearest), found & np.uint32(-1 << 23 - sums.kept & 0xFFFF_FFFF), found)
+    if unusual is None:
+        return found
+    codes = encode(np.where(np.isfinite(unusual), 0.0, unusual), sums.result)
+    return np.where(np.isfinite(unusual), found, codes)
+
+
+def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
+    """a b + c: a, b integers of at most 8 bits, as float64 (their sums are exact); c and the result uint32 of int32."""
+    total = np.matmul(a, b).astype(np.int64) + c.view(np.int32)
+    if saturate:
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+    return total.astype(np.uint32)
+
+
+def multiply_f64(a: Array, b: Array, c: Array) -> Array:
+    """a b + c of float64: one fma after the other, along k. Codes in and out."""
+    from tritonhook.emulate.numbers64 import fma64
+
+    shape = c.shape
+    for k in range(a.shape[-1]):
+        row = np.broadcast_to(a[..., :, k, None], shape).copy()
+        column = np.broadcast_to(b[..., None, k, :], shape).copy()
+        c = fma64(row, column, c)
+    return c
