@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tritonhook.capture.policy.file import write_policy
+
 torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL")
 
@@ -39,10 +41,11 @@ def launched(**wish: Any) -> tuple[set[str], Any, list[Any]]:
 
 
 def test_a_policy_strips_the_name_of_the_kernel_that_it_names(tmp_path: Path) -> None:
-    import policies
+    from policies import entry_like
 
-    plain_names, plain, captures = launched(out=tmp_path / "plain")
-    policies.policy(tmp_path / "tritonhook.toml", captures, "strip")
+    plain_names, plain, (own,) = launched(out=tmp_path / "plain")
+    _, _, (stripped,) = launched(out=tmp_path / "stripped", strip=True)
+    write_policy(tmp_path / "tritonhook.toml", [entry_like(own, "strip", stripped)])
     names, result, (kernel,) = launched(out=tmp_path / "policy", policy=tmp_path / "tritonhook.toml")
     assert all("cutlass" in name for name in plain_names) and plain_names
     assert names == {name.replace("cutlass_", "") for name in plain_names} == {kernel.kernel}

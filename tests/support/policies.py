@@ -10,7 +10,9 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.lab.sweep import sweep
+from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.tuning.candidates import Choice, Subject, choices, entry_of
 
 GAIN, INTERVAL, GPU, DATE = 5.25, (4.5, 6.0), "NVIDIA H200", "2026-11-22"
@@ -29,6 +31,24 @@ def entry(capture: Capture, text: str, folder: Path = Path()) -> Entry:
 
 
 def policy(path: Path, captures: Iterable[Capture], text: str) -> Path:
-    """Write a policy that gives each captured kernel the lever."""
-    write_policy(path, [entry(capture, text, path.parent) for capture in captures])
+    """Write a policy that gives each captured kernel the lever. A kernel that was captured twice has one entry."""
+    entries = [entry(capture, text, path.parent) for capture in captures]
+    write_policy(path, {one.identity: one for one in entries}.values())
     return path
+
+
+def entry_like(plain: Capture, text: str, like: Capture) -> Entry:
+    """The entry of a CuTe kernel whose lever gives it the code of another capture: needs no ptxas."""
+    return Entry(
+        kernel=plain.kernel,
+        arch=plain.arch,
+        front_end="cute",
+        ptx=normal_sha256(plain.ptx.text, plain.kernel),
+        ptxas=str(plain.assembler.version),
+        lever=lever(text),
+        code=summarise_image(like.cubin, {}).code_hash(like.kernel),
+        gain_percent=GAIN,
+        interval_percent=INTERVAL,
+        gpu=GPU,
+        date=DATE,
+    )

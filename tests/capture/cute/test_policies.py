@@ -14,15 +14,13 @@ pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL: `make test-c
 import cute_kernels as kernels
 import cutlass
 from cute_sessions import forget_in_memory
+from policies import entry_like
 
 import tritonhook
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import write_policy
-from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.summary import summarise_image
-from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 
 
@@ -42,23 +40,6 @@ def plain(tmp_path: Path) -> Capture:
     return captured(tmp_path / "plain")
 
 
-def entry(plain: Capture, text: str, like: Capture) -> Entry:
-    """The entry of a kernel whose lever gives it the code of another capture."""
-    return Entry(
-        kernel=plain.kernel,
-        arch=plain.arch,
-        front_end="cute",
-        ptx=normal_sha256(plain.ptx.text, plain.kernel),
-        ptxas=str(plain.assembler.version),
-        lever=lever(text),
-        code=summarise_image(like.cubin, {}).code_hash(like.kernel),
-        gain_percent=5.0,
-        interval_percent=(4.0, 6.0),
-        gpu="NVIDIA H200",
-        date="2026-11-22",
-    )
-
-
 def written(folder: Path, *entries: Entry) -> Path:
     write_policy(folder / "tritonhook.toml", entries)
     return folder / "tritonhook.toml"
@@ -67,7 +48,7 @@ def written(folder: Path, *entries: Entry) -> Path:
 @pytest.fixture
 def stripped(tmp_path: Path, plain: Capture) -> Entry:
     """The lever that takes "cutlass" out of the kernel's name."""
-    return entry(plain, "strip", captured(tmp_path / "stripped", strip=True))
+    return entry_like(plain, "strip", captured(tmp_path / "stripped", strip=True))
 
 
 def test_a_kernel_gets_its_lever_and_its_capture_says_so(tmp_path: Path, out: Path, plain: Capture, stripped) -> None:
@@ -85,7 +66,7 @@ def test_a_kernel_gets_its_lever_and_its_capture_says_so(tmp_path: Path, out: Pa
 def test_the_pragma(tmp_path: Path, out: Path, plain: Capture) -> None:
     """The kernel has "cutlass" in its name already, so that the pragma gives it no other code: here it only shows."""
     pragma = captured(tmp_path / "pragma", rewrites="mma-throughput")
-    found = captured(out, policy=written(tmp_path, entry(plain, "pragma", pragma)))
+    found = captured(out, policy=written(tmp_path, entry_like(plain, "pragma", pragma)))
     assert (found.lever, entries_with_pragma(found.ptx)) == ("pragma", (plain.kernel,))
 
 
@@ -117,7 +98,7 @@ def test_plain_and_tuned_kernels_have_cache_keys_of_their_own(tmp_path: Path, ou
     plain = session.captures[0]
     with tritonhook.session(tmp_path / "s", strip=True) as session:
         kernels.called()
-    path = written(tmp_path, entry(plain, "strip", session.captures[0]))
+    path = written(tmp_path, entry_like(plain, "strip", session.captures[0]))
     seen = []
     for number, wish in enumerate(({"policy": path}, {}, {"policy": path})):
         forget_in_memory()
