@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tritonhook.emulate.numbers import FORMATS, Array, decode, encode
+from tritonhook.emulate.numbers import FORMATS, Array, add32, decode, encode
 
 _ZERO_EXPONENT = -126  # of a zero of any format
 
@@ -50,6 +50,20 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
         added = _sum(x[..., :, k], y[..., k, :], decode(added, name), low, sums)
         name = sums.result
     return added
+
+
+def hopper_fp8(a: Array, b: Array, c: Array, kind: str, result: str) -> Array:
+    """mma.sync of fp8 on sm_90, which has no such instruction: ptxas writes two products of f16, the lower numbers of
+    each register and then the upper ones, and adds c to what they give."""
+    lower = np.flatnonzero(np.arange(a.shape[-1]) % 4 < 2)
+    sums = Sums(25, len(lower), result)
+    halves = [encode(decode(one, kind), "f16") for one in (a, b)]
+    found = np.zeros_like(c)
+    for k in (lower, lower + 2):
+        found = multiply(halves[0][..., k], halves[1][..., k, :], found, ("f16", "f16", result), sums)
+    if result == "f16":
+        return encode(decode(c, "f16") + decode(found, "f16"), "f16")
+    return add32(c, found)
 
 
 def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scales: Scales, sums: Sums) -> Array:
