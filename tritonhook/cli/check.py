@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._inputs import kernels_at
+from tritonhook.cli._inputs import captures_at, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
@@ -81,7 +80,7 @@ def run(options: Options) -> int:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
-    captured = CaptureFolder.open(options.captures).captures().values()
+    captured = captures_at(options.captures).captures().values()
     _check_archs(options.captures, locked, {capture.arch for capture in captured if isinstance(capture, Capture)})
     (kernels,), notes = kernels_at(options.captures)
     now = lockable(kernels, () if options.update else locked)
