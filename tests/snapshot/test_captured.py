@@ -36,7 +36,7 @@ def captured(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> 
 def test_only_what_the_latest_run_of_a_command_met_counts(
     captured: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    lock = str(tmp_path / "kernels.lock")
+    lock = str(tmp_path / "tritonhook.lock")
     folder = captured("a" * 16, LATER, edited=False)
     assert main(["lock", folder, "-o", lock]) == 0
     captured("a" * 16, LATER, edited=True)
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     (damaged,) = folder.glob(f"kernels/*/{file}")
     (other,) = folder.glob("kernels/*/gemm_kernel.cubin")
     damaged.write_bytes(other.read_bytes() if content is None else content)
-    lock = folder.parent / "kernels.lock"
+    lock = folder.parent / "tritonhook.lock"
     capsys.readouterr()
     assert main(["lock", str(folder), "-o", str(lock)] if verb == "lock" else ["diff", str(folder), str(folder)]) == 2
     assert f"{damaged.parent}: damaged: " in capsys.readouterr().err

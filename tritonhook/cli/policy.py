@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.capture.policy.file import USUAL_NAME
+from tritonhook.capture.project import read_project
 from tritonhook.cli._inputs import captures_at, outdated_note
 from tritonhook.cli._parser import Group, Verb, argument, part
-from tritonhook.cli._project import read_project
 from tritonhook.cli._streams import Results, give
 from tritonhook.cli._sweeps import Sweep, running
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun
 from tritonhook.capture.model import Capture
+from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
 from tritonhook.capture.session import summary_line
@@ -35,7 +36,6 @@ from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
 from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli._watch import await_change, times_of
 from tritonhook.cli.rename import RenameOptions, rewrite_option

@@ -29,12 +29,12 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.policy.file import USUAL_NAME, read_entries, write_policy
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
 from tritonhook.capture.policy.model import Entry, unnumbered, updated
+from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import captures_at, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, rest
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
-from tritonhook.cli._project import read_project
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
 from tritonhook.cli._sweeps import Sweep, positive, running, seconds
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError

@@ -8,7 +8,7 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
   tritonhook show a1b2c3
   tritonhook show captures/a1b2c3 --sass
   tritonhook show libkernels.so --entry my_kernel --sass
-  tritonhook show kernels.lock
+  tritonhook show tritonhook.lock
 """
 
 from __future__ import annotations
