@@ -133,7 +133,7 @@ class Elf(NamedTuple):
         Raises CubinError if a format is not known or a value exceeds the section.
         """
         content = self.content(name)
-        attributes: list[Attribute] = []
+        found: list[Attribute] = []
         position = 0
         while position + 4 <= len(content):
             form, kind, short = _ATTRIBUTE.unpack_from(content, position)
@@ -142,13 +142,13 @@ class Elf(NamedTuple):
                 position = start + short
                 if position > len(content):
                     raise _damaged(f"{name}: the attribute at byte {start - 4} ends at {position} of {len(content)}")
-                attributes.append(Attribute(kind, content[start:position]))
+                found.append(Attribute(kind, content[start:position]))
             elif form in (1, 2, 3):  # no value, u8, u16
-                attributes.append(Attribute(kind, content[start - 2 : start]))
+                found.append(Attribute(kind, content[start - 2 : start]))
                 position = start
             else:
                 raise CubinError(f"{name}: attribute format {form} at byte {position} is not known")
-        return attributes
+        return found
 
 
 def read_elf(data: bytes) -> Elf:
@@ -205,12 +205,12 @@ def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
 
 def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
     """The values of one attribute that is given per symbol, by the symbol's index; of several the first."""
-    values: dict[int, int] = {}
+    found: dict[int, int] = {}
     for attribute in attributes:
         if attribute.kind == kind and len(attribute.value) >= 8:
             symbol, value = _TWO_WORDS.unpack_from(attribute.value)
-            values.setdefault(symbol, value)
-    return values
+            found.setdefault(symbol, value)
+    return found
 
 
 def words(data: bytes) -> tuple[int, ...]:

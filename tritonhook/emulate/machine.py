@@ -13,6 +13,7 @@ calls the steps. What a step may do:
 * *Convergence*: `group.converge(lanes)` in any step makes the threads wait here until all lanes of that mask of their
   warp, that have not ended, have arrived; then the step runs again, for all of them. Call it before the step changes
   anything. SASS: BSYNC and WARPSYNC; PTX: `.sync`.
+* *Waiting in a step*: `group.retry(ready)` runs the step again when `ready()` is true.
 * *Spinning*: a step that polls (a volatile load, `test_wait`) calls `group.give_way()`, so that other threads get on.
 * *Memory*: `machine.memory.read(group, space, addresses, unit, count)` and `write`; see memory.py.
 
@@ -27,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.emulate.barriers import Barriers, SharedBarriers
+from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.memory import Memory
 from tritonhook.errors import NotUnderstood
@@ -34,6 +37,7 @@ from tritonhook.errors import NotUnderstood
 Array = Any  # a NumPy array: numpy has no types where the project is checked
 WARP = 32
 MOST_STEPS = 20_000_000
+_PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
 Step = Callable[["Group"], None]
 Ready = Callable[[], Any]  # True, False, or an array of bool over all threads of the machine
 
@@ -83,7 +87,10 @@ class Geometry:
 
 
 class _Parked(Exception):
-    """Lanes of the warp have not arrived yet."""
+    """Threads that run this instruction again: when lanes of their warp have arrived, or when `ready` is true."""
+
+    def __init__(self, ready: Ready | None = None) -> None:
+        self.ready = ready
 
 
 class Group:
@@ -92,12 +99,12 @@ class Group:
     pc: of the instruction that is next. ready: what they wait for; None: nothing.
     """
 
-    __slots__ = ("gave_way", "machine", "mask", "parked", "pc", "ready", "s")
+    __slots__ = ("gave_way", "machine", "mask", "parked", "pc", "ready", "retries", "s", "timed_out")
 
     def __init__(self, machine: Machine, s: slice, mask: Array | None, pc: int) -> None:
         self.machine, self.s, self.mask, self.pc = machine, s, mask, pc
         self.ready: Ready | None = None
-        self.parked = self.gave_way = False
+        self.parked = self.gave_way = self.retries = self.timed_out = False
 
     # --- registers ---------------------------------------------------------------------------
 
@@ -129,7 +136,14 @@ class Group:
             where = where & self.mask
         elif where.all():
             return self
-        return Group(self.machine, self.s, where.copy(), self.pc) if where.any() else None
+        else:
+            where = where.copy()
+        return self._inner(where) if where.any() else None
+
+    def _inner(self, where: Array) -> Group:
+        inner = Group(self.machine, self.s, where, self.pc)
+        inner.timed_out = self.timed_out
+        return inner
 
     # --- control -----------------------------------------------------------------------------
 
@@ -170,6 +184,15 @@ class Group:
     def wait(self, ready: Ready) -> None:
         """Wait until `ready()` is true for them; it is asked again and again, and may change nothing."""
         self.ready = ready
+
+    def retry(self, ready: Ready) -> None:
+        """Run this instruction again when `ready()` is true. If all threads of the machine wait, it runs again at once,
+        with `timed_out` set. Call it before the step changes anything."""
+        raise _Parked(ready)
+
+    def frozen(self) -> Group:
+        """The group as it is now."""
+        return Group(self.machine, self.s, None if self.mask is None else self.mask.copy(), self.pc)
 
     def give_way(self) -> None:
         """Let other threads run first: these poll for what those do."""
@@ -216,6 +239,7 @@ class Machine:
         self._leaders: list[int] = []
         self._running: tuple[int, int, Any] = (0, 0, iter(()))
         memory.attach(self)
+        self.barriers, self.shared_barriers, self.copies = Barriers(self), SharedBarriers(self), AsyncCopies(self)
 
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""
@@ -251,6 +275,7 @@ class Machine:
         self._groups.remove(group)
         for other in self._groups:
             other.parked = False  # they may have waited for lanes that have ended
+        self.barriers.ended()
 
     def run(self, code: Code) -> None:
         """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line."""
@@ -278,7 +303,7 @@ class Machine:
         self._merge()
         able = [group for group in self._groups if group.ready is None and not group.parked]
         if not able:
-            raise Hang(self._stuck())
+            able = self._timed_out()
         willing = [group for group in able if not group.gave_way]
         if not willing:
             for group in able:
@@ -286,16 +311,25 @@ class Machine:
             willing = able
         return min(willing, key=lambda group: group.pc)
 
+    def _timed_out(self) -> list[Group]:
+        """Those that can run although nothing they wait for has come."""
+        able = [group for group in self._groups if group.retries]
+        self.steps_left -= _PATIENCE
+        if not able or self.steps_left < 0:
+            raise Hang(self._stuck())
+        for group in able:
+            group.ready, group.retries, group.timed_out = None, False, True
+        return able
+
     def _release(self, group: Group) -> None:
         assert group.ready is not None
         ready = group.ready()
         if ready is True or ready is False:
-            group.ready = None if ready else group.ready
+            if ready:
+                group.ready, group.retries = None, False
             return
-        waits = group.ready
         if (part := group.part(ready[group.s])) is not None:
-            group.ready = waits
-            part.ready = None
+            part.ready, part.retries = None, False
 
     def _merge(self) -> None:
         if len(self._groups) == 1:
@@ -313,8 +347,14 @@ class Machine:
                     self._groups.remove(group)
                 self.group(active, low, pc).gave_way = all(group.gave_way for group in several)
 
+    @property
+    def first_thread(self) -> int:
+        """One of the threads that run now, for messages."""
+        return int(self._now.numbers[0])
+
     def _advance(self, group: Group) -> None:
         """Run a group until it parts, waits, ends, or is no longer the one with the lowest program counter."""
+        self._now = group
         others = [other.pc for other in self._groups if other is not group and other.ready is None]
         lowest = min(others, default=len(self.code.instructions) + 1)
         count = len(self._groups)
@@ -329,9 +369,11 @@ class Machine:
             try:
                 for step in iterator:
                     step(group)
-            except _Parked:
-                group.pc, group.parked = self.pc, True
+            except _Parked as parked:
+                group.pc, group.ready = self.pc, parked.ready
+                group.parked, group.retries = parked.ready is None, parked.ready is not None
                 return
+            group.timed_out = False
             if moves and (len(self._groups) != count or group.ready is not None):
                 return
             if group.gave_way or group.pc >= lowest:
@@ -347,7 +389,8 @@ class Machine:
         return self._blocks[pc]
 
     def _stuck(self) -> str:
-        lines = sorted({self.code.instructions[group.pc - (group.ready is not None)].line for group in self._groups})
+        places = {group.pc - (group.ready is not None and not group.retries) for group in self._groups}
+        lines = sorted({self.code.instructions[pc].line for pc in places})
         return f"all threads wait: at line {', '.join(map(str, lines))}"
 
 

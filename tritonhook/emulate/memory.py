@@ -40,7 +40,9 @@ _ALIGNED = 512
 _WINDOW = np.uint64(0xFFFF_FFFF)
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
-Watch = Callable[["Group", str, Array, int, str], None]  # group, space, indices in its store, bytes, "r", "w" or "a"
+Watch = Callable[
+    ["Group", str, Array, int, str], None
+]  # group, space, indices in its store, bytes, "r", "w", "a" or "b"
 
 
 class Store:
@@ -190,7 +192,7 @@ class Memory:
     def locate(self, group: Group, space: str, addresses: Array, size: int, how: str) -> tuple[Store, Array]:
         """The store of a space, and the byte indices of these addresses in it; those of inactive lanes are valid, too.
 
-        size: bytes that each lane accesses. how: "r", "w" or "a"tomic. Raises Fault for a place that has no memory."""
+        size: bytes that each lane accesses. how: "r", "w", "a"tomic or m"b"arrier. Raises Fault where no memory is."""
         if space == GENERIC:
             space = _one_space(group, addresses)
             if isinstance(space, dict):
@@ -268,7 +270,7 @@ class Memory:
         return f", {index - one.begin - one.size:,} bytes behind the end of {one.name} ({one.size:,} bytes)"
 
 
-_WORDS = {"r": "read", "w": "write", "a": "atomic access"}
+_WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier"}
 
 
 def _in_space(space: str, addresses: Array) -> Array:

@@ -34,12 +34,14 @@ VARIABLES = (".local", ".shared", ".param", ".global", ".const")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One label, declaration or instruction of a body. guard: "@%p0", "@!%p0" or ""."""
+    """One label, declaration or instruction of a body. guard: "@%p0", "@!%p0" or "". position: of the opcode in the
+    module's text; -1 if it was made."""
 
     opcode: str = ""
     operands: tuple[str, ...] = ()
     guard: str = ""
     label: str = ""
+    position: int = field(default=-1, compare=False)
 
     @property
     def text(self) -> str:
@@ -113,13 +115,13 @@ def read_program(ptx: Ptx) -> Program:
             if body is None and head is not None:
                 body = _Body(_header(text, start, head))
             elif body is not None:
-                body.add(text, ptx.text[start:end])
+                body.add(text, ptx.text[start:end], start)
                 body.open()
         elif body is None:
             if text.strip():
                 declarations.append(" ".join(text.split()) + ";")
         else:
-            body.add(text, ptx.text[start:end])
+            body.add(text, ptx.text[start:end], start)
             if mark == "}" and body.close():
                 functions.append(body.function())
                 body = None
@@ -136,7 +138,7 @@ def _header(text: str, start: int, head: Head) -> Function:
     before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
     listed = [" ".join(part.split()) for part in (head.listed or "").split(",")]
     parameters = None if head.listed is None else tuple(filter(None, listed))
-    directives = tuple(" ".join(directive.split()) for directive in _DIRECTIVE.findall(rest))
+    directives = tuple(" ".join(found.split()) for found in _DIRECTIVE.findall(rest))
     return Function(" ".join(f"{linkage} {before}".split()), head.name, parameters, directives, ())
 
 
@@ -181,7 +183,7 @@ class _Body:
         self.numbers.pop()
         return not self.blocks
 
-    def add(self, code: str, text: str) -> None:
+    def add(self, code: str, text: str, start: int) -> None:
         at = 0
         while match := _LABEL_HERE.match(code, at):
             new = self.labels.setdefault((self.numbers[-1], match[1]), f"L{len(self.labels)}")
@@ -203,7 +205,8 @@ class _Body:
             self.items.append((Item(opcode, tuple(_STRING.findall(text))), tuple(self.numbers)))
         elif opcode != ".loc":
             operands = tuple(_compact(self.renamed(operand)) for operand in split_operands(rest))
-            self.items.append((Item(opcode, operands, guard), tuple(self.numbers)))
+            position = start + match.start(1)
+            self.items.append((Item(opcode, operands, guard, position=position), tuple(self.numbers)))
 
     def declare_registers(self, rest: str) -> None:
         """`.reg .b32 %r<100>` or `.reg .pred p, q`."""

@@ -1,0 +1,218 @@
+"""Barriers of a CTA, of a cluster, and in shared memory (mbarrier): who has arrived, and who may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+
+Array = Any
+NUMBERS = 16  # of barriers that a CTA has
+_PARITY = np.uint64(1)
+
+
+class Barriers:
+    """The barriers of a machine's CTAs and clusters."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        ctas = len(machine.geometry.ctas)
+        self._arrived = np.zeros(ctas * NUMBERS, np.int64)
+        self._generation = np.zeros(ctas * NUMBERS, np.int64)
+        self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
+        self._sums: dict[int, list[int]] = {}  # of a reduction: how many were true, and how many voted
+        self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
+        clusters = ctas // machine.geometry.cluster_size
+        self._cluster = machine.cta // machine.geometry.cluster_size
+        self._cluster_arrived = np.zeros(clusters, np.int64)
+        self._cluster_generation = np.zeros(clusters, np.int64)
+        self._cluster_seen = np.zeros(machine.threads, np.int64)
+
+    def arrive(self, g: Group, numbers: Array, counts: Array | None, waits: bool) -> None:
+        """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
+        keys = self._keys(g, numbers)
+        before = self._generation[keys]
+        for key, lanes in _each(keys, g.active):
+            self._arrived[key] += len(lanes)
+            self._settle(key, None if counts is None else int(counts[lanes[0]]))
+        if waits:
+            self._wait(g, keys, before)
+
+    def reduce(self, g: Group, numbers: Array, counts: Array | None, kind: str, values: Array, target: Array) -> None:
+        """Arrive with a predicate, wait, and write what it is for all: "popc", "and" or "or"."""
+        keys = self._keys(g, numbers)
+        before = self._generation[keys]
+        for key, lanes in _each(keys, g.active):
+            total = self._sums.setdefault(key, [0, 0])
+            total[0], total[1] = total[0] + int(values[lanes].sum()), total[1] + len(lanes)
+            self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
+            self._arrived[key] += len(lanes)
+            self._settle(key, None if counts is None else int(counts[lanes[0]]))
+        self._wait(g, keys, before)
+
+    def ended(self) -> None:
+        """Threads have ended: barriers that wait for all threads no longer wait for those."""
+        for key in list(self._whole):
+            if self._arrived[key]:
+                self._settle(key, None)
+
+    def _keys(self, g: Group, numbers: Array) -> Array:
+        if int(numbers[g.active].max()) >= NUMBERS:
+            raise Fault(f"barrier {int(numbers[g.active].max())}: a CTA has {NUMBERS}", int(g.numbers[0]))
+        return self.machine.cta[g.s] * NUMBERS + numbers.astype(np.int64) % NUMBERS
+
+    def _settle(self, key: int, count: int | None) -> None:
+        """Let a barrier open if enough threads are there."""
+        if count is None:
+            self._whole.add(key)
+            count = int(self.machine.live[self.machine.cta == key // NUMBERS].sum())
+        if self._arrived[key] < count:
+            return
+        self._arrived[key] = 0
+        self._generation[key] += 1
+        self._whole.discard(key)
+        true, voted = self._sums.pop(key, [0, 0])
+        for target, threads, kind in self._targets.pop(key, []):
+            target[threads] = {"popc": true, "and": true == voted, "or": true > 0}[kind]
+
+    def _wait(self, g: Group, keys: Array, before: Array) -> None:
+        if bool((self._generation[keys] != before)[g.active].all()):
+            return
+        self._wait_for(g, self._generation, keys, before)
+
+    def _wait_for(self, g: Group, generations: Array, keys: Array, before: Array) -> None:
+        every, seen = np.zeros(self.machine.threads, np.int64), np.full(self.machine.threads, -1, np.int64)
+        every[g.s], seen[g.s] = keys, before
+        g.wait(lambda: generations[every] != seen)
+
+    def cluster_arrive(self, g: Group) -> None:
+        clusters = self._cluster[g.s]
+        g.put(self._cluster_seen, self._cluster_generation[clusters])
+        for one, lanes in _each(clusters, g.active):
+            self._cluster_arrived[one] += len(lanes)
+            if self._cluster_arrived[one] == int(self.machine.live[self._cluster == one].sum()):
+                self._cluster_arrived[one] = 0
+                self._cluster_generation[one] += 1
+
+    def cluster_wait(self, g: Group) -> None:
+        self._wait_for(g, self._cluster_generation, self._cluster[g.s], self._cluster_seen[g.s])
+
+
+def _each(keys: Array, active: Array) -> Iterator[tuple[int, Array]]:
+    """Each key of active lanes, with its lanes."""
+    lanes = np.flatnonzero(active)
+    mine = keys[lanes]
+    if (mine == mine[0]).all():
+        yield int(mine[0]), lanes
+        return
+    for key in np.unique(mine):
+        yield int(key), lanes[mine == key]
+
+
+@dataclass(slots=True)
+class Phase:
+    """One mbarrier. phase: how many are complete. expected, pending: arrivals. transactions: bytes still to come."""
+
+    expected: int
+    pending: int
+    phase: int = 0
+    transactions: int = 0
+
+    def settle(self) -> None:
+        if self.pending == 0 and self.transactions == 0:
+            self.phase += 1
+            self.pending = self.expected
+
+
+class SharedBarriers:
+    """The mbarriers of a machine, by where they lie in shared memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._all: dict[int, Phase] = {}
+
+    def places(self, g: Group, space: str, addresses: Array) -> Array:
+        """Where they lie: indices of shared memory, over the slice."""
+        return self.machine.memory.locate(g, space, addresses, 8, "b")[1]
+
+    def at(self, place: int) -> Phase:
+        if place not in self._all:
+            raise Fault("an mbarrier that was not initialised", int(self.machine.first_thread))
+        return self._all[place]
+
+    def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
+        for place, lanes in _each(self.places(g, space, addresses), g.active):
+            count = int(counts[lanes[0]])
+            self._all[place] = Phase(count, count)
+
+    def invalidate(self, g: Group, space: str, addresses: Array) -> None:
+        for place, _ in _each(self.places(g, space, addresses), g.active):
+            self._all.pop(place, None)
+
+    def arrive(
+        self,
+        g: Group,
+        space: str,
+        addresses: Array,
+        counts: Array | int = 1,
+        expect: Array | None = None,
+        drop: bool = False,
+    ) -> Array:
+        """Arrive, after `expect` more bytes are expected. Gives the state before, for `is_complete`."""
+        states = np.zeros(g.size, np.uint64)
+        counts = np.broadcast_to(np.asarray(counts), (g.size,))
+        for place, lanes in _each(self.places(g, space, addresses), g.active):
+            one = self.at(place)
+            states[lanes] = one.phase
+            one.transactions += 0 if expect is None else int(expect[lanes].astype(np.int64).sum())
+            arriving = int(counts[lanes].astype(np.int64).sum())
+            if drop:
+                one.expected -= arriving
+            if arriving > one.pending:
+                raise Fault(f"{arriving} arrivals at an mbarrier that waits for {one.pending}", int(g.numbers[0]))
+            one.pending -= arriving
+            one.settle()
+        return states
+
+    def expect(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
+        """Expect more bytes."""
+        for place, lanes in _each(self.places(g, space, addresses), g.active):
+            self.at(place).transactions += int(sizes[lanes].astype(np.int64).sum())
+
+    def complete(self, place: int, size: int) -> None:
+        """So many bytes have come."""
+        one = self.at(place)
+        one.transactions -= size
+        one.settle()
+
+    def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
+        """Whether the phase of these states, or of this parity, is complete."""
+        found = np.zeros(g.size, bool)
+        for place, lanes in _each(self.places(g, space, addresses), g.active):
+            phase = np.uint64(self.at(place).phase)
+            given = states[lanes].astype(np.uint64)
+            found[lanes] = ((given ^ phase) & _PARITY) != 0 if by_parity else given != phase
+        return found
+
+    def try_wait(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
+        """Like `is_complete`, but wait for it: false only where all threads of the machine would wait for ever."""
+        found = self.is_complete(g, space, addresses, states, by_parity)
+        if g.timed_out or found[g.active].all():
+            return found
+        every = np.ones(self.machine.threads, bool)
+
+        def ready() -> Array:
+            now = every.copy()
+            now[g_slice] = self.is_complete(frozen, space, addresses, states, by_parity) | ~frozen.active
+            return now
+
+        g_slice, frozen = g.s, g.frozen()
+        g.retry(ready)
+        return found

@@ -1,0 +1,66 @@
+"""Copies to shared memory that run beside their threads (cp.async): their data arrives when a thread waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+    from tritonhook.emulate.memory import Store
+
+Array = Any
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One copy of some threads. threads: their numbers. index: where in the store. values: shape (count, threads).
+    groups: the number of the group that each thread commits it to."""
+
+    threads: Array
+    store: Store
+    index: Array
+    unit: int
+    values: Array
+    groups: Array
+
+
+class AsyncCopies:
+    """The copies of a machine's threads that have not arrived yet."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._committed = np.zeros(machine.threads, np.int64)  # groups, by thread
+        self._waiting: list[_Copy] = []
+
+    def start(self, g: Group, store: Store, index: Array, unit: int, values: Array) -> None:
+        """Start a copy. index: of every lane. values: over the slice, read already."""
+        active = g.active
+        self._waiting.append(
+            _Copy(g.numbers, store, index[active], unit, values[:, active], self._committed[g.s][active])
+        )
+
+    def commit(self, g: Group) -> None:
+        """End the group of each thread."""
+        self._committed[g.s] += g.active
+
+    def wait(self, g: Group, pending: int | None) -> None:
+        """Let all but the latest `pending` groups of these threads arrive. None: also what is in no group."""
+        limit = np.full(len(self._committed), -1, np.int64)
+        active = g.active
+        limit[g.s][active] = 1 << 62 if pending is None else self._committed[g.s][active] - pending
+        left = []
+        for copy in self._waiting:
+            done = copy.groups < limit[copy.threads]
+            if done.all():
+                copy.store.write(copy.index, copy.unit, copy.values)
+                continue
+            if done.any():
+                copy.store.write(copy.index[done], copy.unit, copy.values[:, done])
+                rest = ~done
+                copy = _Copy(
+                    copy.threads[rest], copy.store, copy.index[rest], copy.unit, copy.values[:, rest], copy.groups[rest]
+                )
+            left.append(copy)
+        self._waiting = left

@@ -1,0 +1,1 @@
+"""PTX: the front end that decodes a kernel of PTX for the machine."""

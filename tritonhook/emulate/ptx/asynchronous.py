@@ -1,0 +1,1 @@
+"""mbarrier, bulk copies and TMA."""

@@ -1,0 +1,125 @@
+"""Control: branches, calls, returns, barriers of a CTA."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.ptx.site import Site, opcode
+
+
+@opcode("bra", moves=True)
+def branch(site: Site) -> Step:
+    site.known("uni")
+    target = site.decoder.labels.get(site.operands[0])
+    if target is None:
+        raise site.refuse(f"label {site.operands[0]}")
+    site.decoder.targets.add(target)
+    return lambda g: g.jump(target)
+
+
+@opcode("brx.idx", moves=True)
+def branch_by_index(site: Site) -> Step:
+    site.known("uni")
+    index, names = site.row(0, "u32"), site.decoder.tables.get(site.operands[1])
+    if names is None or any(name not in site.decoder.labels for name in names):
+        raise site.refuse(f"targets {site.operands[1]}")
+    places = np.array([site.decoder.labels[name] for name in names])
+    site.decoder.targets.update(map(int, places))
+    return lambda g: g.scatter(places[np.minimum(index[g.s], len(places) - 1)])
+
+
+@opcode("exit", moves=True)
+def leave(site: Site) -> Step:
+    site.known()
+    return lambda g: g.exit()
+
+
+@opcode("ret", moves=True)
+def back(site: Site) -> Step:
+    site.known("uni")
+    if site.decoder.function is not site.decoder.kernel.functions[0]:
+        raise site.refuse("a function")
+    return lambda g: g.exit()
+
+
+@opcode("trap", moves=True)
+def trap(site: Site) -> Step:
+    site.known()
+
+    def stop(g: Group) -> None:
+        from tritonhook.emulate.errors import Fault
+
+        raise Fault("trap", int(g.numbers[0]))
+
+    return stop
+
+
+@opcode("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "applypriority", "discard")
+def nothing(site: Site) -> Step:
+    """What has no effect where each access is done at once."""
+    known = {
+        "membar": "cta gl sys",
+        "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta "
+        "shared::cluster mbarrier_init sync_restrict tensormap::generic async::generic",
+        "nanosleep": "u32",
+        "griddepcontrol": "wait launch_dependents",
+        "prefetch": "global L1 L2 evict_last evict_normal tensormap const param",
+        "prefetchu": "L1",
+        "applypriority": "global L2::evict_normal",
+        "discard": "global L2",
+    }
+    name = site.name
+    site.known(*known[name].split())
+    return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
+
+
+def _id_and_count(site: Site, operands: tuple[str, ...]) -> tuple[object, object]:
+    number = site.row(operands[0], "u32")
+    return number, site.row(operands[1], "u32") if len(operands) > 1 else None
+
+
+@opcode("bar", "barrier", moves=True)
+def barrier(site: Site) -> Step:
+    """bar.sync, bar.arrive, bar.red; barrier is the same for threads that need not be whole warps."""
+    how = site.known("sync", "arrive", "red", "cta", "aligned", "popc", "and", "or", "u32", "pred")
+    barriers = site.machine.barriers
+    if "red" in how:
+        return _reduction(site, how)
+    number, count = _id_and_count(site, site.operands)
+    waits = "arrive" not in how
+
+    def step(g: Group) -> None:
+        barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits)  # type: ignore[index]
+
+    return step
+
+
+def _reduction(site: Site, how: frozenset[str]) -> Step:
+    barriers, operands = site.machine.barriers, site.operands
+    number, count = _id_and_count(site, operands[1:-1])
+    source = site.predicate(operands[-1])
+    target = site.target(0, "u32" if "popc" in how else "pred")
+    kind = "popc" if "popc" in how else "and" if "and" in how else "or"
+
+    def step(g: Group) -> None:
+        given = None if count is None else count[g.s]  # type: ignore[index]
+        barriers.reduce(g, number[g.s], given, kind, source(g), target)  # type: ignore[index]
+
+    return step
+
+
+@opcode("bar.warp.sync")
+def warp_barrier(site: Site) -> Step:
+    site.known()
+    lanes = site.row(0, "u32")
+    return lambda g: g.converge(lanes[g.s])
+
+
+@opcode("barrier.cluster", moves=True)
+def cluster_barrier(site: Site) -> Step:
+    how = site.known("arrive", "wait", "release", "relaxed", "acquire", "aligned")
+    barriers = site.machine.barriers
+    if "arrive" in how:
+        return lambda g: barriers.cluster_arrive(g)
+    return lambda g: barriers.cluster_wait(g)

@@ -1,0 +1,213 @@
+"""cvt, cvta, isspacep: conversions of numbers and of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW
+from tritonhook.emulate.ptx.kernel import SIZES
+from tritonhook.emulate.ptx.site import KINDS, Array, Site, computing, opcode
+
+_WHOLE = tuple(f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64))
+_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
+_SMALL = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m1x2": "e2m1", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "ue8m0x2": "ue8m0"}
+_TO_WHOLE = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
+_MODES = ("rn", "rz", "rm", "rp", "rna")
+
+
+@opcode("cvt")
+def convert(site: Site) -> Step:
+    if len(site.modifiers) < 2:
+        raise site.refuse()
+    *_, to, source = site.modifiers
+    site.modifiers = site.modifiers[:-2]
+    how = site.known(*_MODES, *_TO_WHOLE, "ftz", "sat", "satfinite", "relu")
+    if to in _SMALL or source in _SMALL:
+        return _small(site, to, source, how)
+    if to in ("f16x2", "bf16x2") and source == "f32":
+        return _pair(site, to.removesuffix("x2"), how)
+    if to in _WHOLE and source in _WHOLE:
+        if how - {"sat"}:
+            raise site.refuse()
+        return computing(site.target(0, to), _whole(to, source, "sat" in how), site.row(1, source))
+    if to in _FLOATS and source in _WHOLE:
+        function = _from_whole(to, source, how)
+    elif to in _WHOLE and source in _FLOATS:
+        function = _to_whole(site, to, source, how)
+    elif to in _FLOATS and source in _FLOATS:
+        function = _float(to, source, how)
+    else:
+        raise site.refuse()
+    return computing(site.target(0, to), function, site.row(1, source))
+
+
+def _mode(how: frozenset[str]) -> str:
+    return next((one for one in _MODES if one in how), "rn")
+
+
+def _whole(to: str, source: str, saturates: bool) -> Callable[[Array], Array]:
+    target = KINDS[to]
+    if not saturates:
+        return lambda a: a.astype(target)
+    info = np.iinfo(target)
+    low, high = max(info.min, np.iinfo(KINDS[source]).min), min(info.max, np.iinfo(KINDS[source]).max)
+    kind = KINDS[source]
+    return lambda a: np.clip(a, kind(low), kind(high)).astype(target)
+
+
+def _from_whole(to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
+    wide, mode = np.int64 if source.startswith("s") else np.uint64, _mode(how)
+
+    def found(a: Array) -> Array:
+        if to == "f64":
+            return numbers64.from_integer64(a.astype(wide), mode)
+        return numbers.encode(numbers.from_integer(a.astype(wide)), to, mode, unit="sat" in how).astype(KINDS[to])
+
+    return found
+
+
+def _to_whole(site: Site, to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
+    modes = [mode for name, mode in _TO_WHOLE.items() if name in how]
+    if len(modes) != 1:
+        raise site.refuse()
+    bits, signed, wide = 8 * SIZES[to], to.startswith("s"), source == "f64"
+
+    def found(a: Array) -> Array:
+        if "ftz" in how and source == "f32":
+            a = numbers.flush32(a)
+        return numbers.to_integer(numbers.decode(a, source), bits, signed, modes[0], wide).astype(KINDS[to])
+
+    return found
+
+
+def _float(to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
+    whole = [mode for name, mode in _TO_WHOLE.items() if name in how]
+    mode, ftz, unit = _mode(how), "ftz" in how, "sat" in how
+    options = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
+
+    def found(a: Array) -> Array:
+        if ftz and source == "f32":
+            a = numbers.flush32(a)
+        if to == source == "f64" and not whole:
+            return a
+        if source == "f64" and to == "f32" and not whole and not unit:
+            return numbers64.narrow64(a, mode, ftz)
+        x = numbers.decode(a, source)
+        if whole:
+            x = np.copysign(numbers.integral(x, whole[0]), x)
+        if to == "f64":
+            x = np.where(x > 0, np.minimum(x, 1.0), 0.0) if unit else x
+            codes = x.view(np.uint64) if x.flags.c_contiguous else x.copy().view(np.uint64)
+            return np.where(np.isnan(x), np.uint64(numbers.FORMATS["f64"].nan or 0), codes)
+        return numbers.encode(x, to, mode, ftz=ftz and to == "f32", **options).astype(KINDS[to])
+
+    return found
+
+
+def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
+    """Two f32 to two halves of a word: the first operand goes to the upper one."""
+    options = {"relu": "relu" in how, "finite": "satfinite" in how}
+    mode, shift = _mode(how), np.uint32(16)
+
+    def found(high: Array, low: Array) -> Array:
+        both = [numbers.convert(one, "f32", half, mode, **options) for one in (high, low)]
+        return both[0] << shift | both[1]
+
+    return computing(site.target(0, "b32"), found, site.row(1, "f32"), site.row(2, "f32"))
+
+
+def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
+    """fp8, fp6 and fp4, two in a register."""
+    mode, relu, finite = _mode(how), "relu" in how, "satfinite" in how
+    size = 4 if "e2m1" in to + source else 8
+    whole = "b8" if size == 4 else "b16"
+    shift = np.uint32(size)
+    if to in _SMALL:
+        name, half = _SMALL[to], source.removesuffix("x2")
+
+        def narrow(high: Array, low: Array) -> Array:
+            codes = [numbers.convert(one, half, name, mode, finite=finite, relu=relu) for one in (high, low)]
+            return (codes[0] << shift | codes[1]).astype(KINDS[whole])
+
+        if source == "f32":
+            return computing(site.target(0, whole), narrow, site.row(1, "f32"), site.row(2, "f32"))
+        if source not in ("f16x2", "bf16x2"):
+            raise site.refuse()
+        return computing(
+            site.target(0, whole), lambda a: narrow(a >> np.uint32(16), a & np.uint32(0xFFFF)), site.row(1, source)
+        )
+    if to not in ("f16x2", "bf16x2"):
+        raise site.refuse()
+    half, mask = to.removesuffix("x2"), np.uint32((1 << size) - 1)
+
+    def widen(a: Array) -> Array:
+        both = a.astype(np.uint32)
+        codes = [numbers.convert(one, _SMALL[source], half, relu=relu) for one in (both >> shift & mask, both & mask)]
+        return codes[0] << np.uint32(16) | codes[1]
+
+    return computing(site.target(0, "b32"), widen, site.row(1, whole))
+
+
+# --- addresses -----------------------------------------------------------------------------------
+
+_WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": 0, "const": 0}
+
+
+@opcode("cvta")
+def to_generic(site: Site) -> Step:
+    how = site.known(
+        "to", "global", "shared", "local", "const", "param", "shared::cta", "shared::cluster", "u64", "u32"
+    )
+    space = next(one.partition("::")[0] for one in how if one.partition("::")[0] in _WINDOWS)
+    window, low = np.uint64(_WINDOWS[space]), np.uint64(0xFFFF_FFFF)
+    if "u64" not in how:
+        raise site.refuse()
+    target, row = site.target(0, "u64"), site.row(1, "u64")
+    if not window:
+        return lambda g: g.put(target, row[g.s])
+    if "to" in how:
+        return lambda g: g.put(target, row[g.s] & low)
+    return lambda g: g.put(target, row[g.s] + window)
+
+
+@opcode("isspacep")
+def is_in_space(site: Site) -> Step:
+    how = site.known("global", "shared", "local", "shared::cta", "shared::cluster")
+    (name,) = how
+    target, row, shift = site.target(0, "pred"), site.row(1, "u64"), np.uint64(32)
+    windows = [np.uint64(one >> 32) for one in (SHARED_WINDOW, LOCAL_WINDOW)]
+
+    def step(g: Group) -> None:
+        high = row[g.s] >> shift
+        shared, local = high == windows[0], high == windows[1]
+        g.put(target, {"shared": shared, "local": local}.get(name.partition("::")[0], ~shared & ~local))
+
+    return step
+
+
+@opcode("mapa")
+def map_to_cluster(site: Site) -> Step:
+    """The address of the same variable in another CTA of the cluster."""
+    how = site.known("u32", "u64", "shared::cluster")
+    kind = "u64" if "u64" in how else "u32"
+    dtype = KINDS[kind]
+    kept = dtype(~(0xFF << 24) & ((1 << 8 * dtype().itemsize) - 1))
+
+    def found(address: Array, rank: Array) -> Array:
+        return (address & kept) | rank.astype(dtype) << dtype(24)
+
+    return computing(site.target(0, kind), found, site.row(1, kind), site.row(2, "u32"))
+
+
+@opcode("getctarank")
+def rank_of_address(site: Site) -> Step:
+    how = site.known("u32", "u64", "shared::cluster")
+    kind = "u64" if "u64" in how else "u32"
+    dtype = KINDS[kind]
+    return computing(
+        site.target(0, "u32"), lambda a: (a >> dtype(24) & dtype(0xFF)).astype(np.uint32), site.row(1, kind)
+    )

@@ -1,0 +1,217 @@
+"""Decode a PTX kernel for a machine: each instruction once, into a closure on rows of registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+import numpy as np
+
+from tritonhook.emulate.machine import Code, Group, Instruction, Machine, Step
+from tritonhook.emulate.memory import (
+    GENERIC,
+    GLOBAL,
+    GLOBAL_BASE,
+    LOCAL,
+    LOCAL_WINDOW,
+    RANK_SHIFT,
+    SHARED,
+    SHARED_WINDOW,
+    Allocation,
+)
+from tritonhook.emulate.ptx.kernel import Kernel
+from tritonhook.emulate.ptx.site import FILES, MOVES, OPCODES, Array, Site, guarded, moving
+from tritonhook.errors import NotUnderstood
+from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
+
+_MODULES = ("control", "integers", "floats", "conversions", "memory", "atomics", "warps", "matrices", "asynchronous")
+_IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
+
+
+def decode(
+    kernel: Kernel,
+    machine: Machine,
+    parameters: Allocation,
+    variables: Mapping[str, Allocation],
+    dynamic_shared: int = 0,
+) -> tuple[Code, tuple[NotUnderstood, ...]]:
+    """Decode a kernel. What is not understood raises when it is reached, and is listed.
+
+    parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
+    """
+    for name in _MODULES:
+        import_module(f"tritonhook.emulate.ptx.{name}")
+    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared)
+    return decoder.code(), tuple(decoder.unknown)
+
+
+class Decoder:
+    """Decodes one kernel. unknown: what it did not understand."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        parameters: Allocation,
+        variables: Mapping[str, Allocation],
+        dynamic_shared: int,
+    ) -> None:
+        self.kernel, self.machine, self.dynamic_shared = kernel, machine, dynamic_shared
+        self.parameters, self.variables = parameters, variables
+        self.unknown: list[NotUnderstood] = []
+        self.functions = {one.name: one for one in kernel.functions}
+        self.starts: dict[str, int] = {}  # of the functions, by name
+        self.labels: dict[str, int] = {}  # of the function that is decoded
+        self.tables: dict[str, tuple[str, ...]] = {}  # its lists of branch targets
+        self.targets: set[int] = set()
+        self._files: dict[str, Array] = {}
+        self._constants: dict[tuple[int, str], Array] = {}
+        self._addresses: dict[tuple[str, str], Array] = {}
+        self.specials = _specials(self)
+        self.carry = machine.registers(1, np.bool_)[0]  # of the condition code register
+
+    def code(self) -> Code:
+        placed, at = [], 0
+        for function in self.kernel.functions:
+            self.starts[function.name] = at
+            items = [item for item in function.items if not item.label and not item.opcode.startswith(".")]
+            placed.append((function, at))
+            at += len(items) + 1
+        made: list[Instruction] = []
+        for function, start in placed:
+            made += self._function(function, start)
+        return Code(made, frozenset({*self.targets, *self.starts.values()}))
+
+    def _function(self, function: Function, start: int) -> list[Instruction]:
+        """The instructions of one function, and a return behind them."""
+        self._files = self._new_files(function)
+        self.labels, self.tables, items = {}, {}, list[Item]()
+        for number, item in enumerate(function.items):
+            if item.label:
+                self.labels[item.label] = start + len(items)
+                following = function.items[number + 1 : number + 2]
+                if following and following[0].opcode == ".branchtargets":
+                    self.tables[item.label] = following[0].operands
+            elif not item.opcode.startswith("."):
+                items.append(item)
+            elif item.opcode != ".branchtargets" and not item.opcode.startswith(_IGNORED):
+                self.unknown.append(NotUnderstood(item.opcode, self.kernel.line(item.position)))
+        self.function = function
+        return [self._instruction(item) for item in (*items, Item("ret", position=-1))]
+
+    def _instruction(self, item: Item) -> Instruction:
+        line = self.kernel.line(item.position) if item.position >= 0 else 0
+        text = " ".join(filter(None, (item.guard, item.opcode, ", ".join(item.operands))))
+        try:
+            site = Site(self, item, line)
+            if not site.name:
+                raise site.refuse()
+            step, moves = OPCODES[site.name](site), site.name in MOVES
+            if item.guard:
+                step = (moving if moves else guarded)(step, site.predicate(item.guard[1:]))
+        except NotUnderstood as error:
+            known = NotUnderstood(error.opcode if error.line else item.opcode, line, error.why or _other(error, item))
+            self.unknown.append(known)
+            step, moves = _refusing(known), False
+        return Instruction(step, text, line, moves)
+
+    def _new_files(self, function: Function) -> dict[str, Array]:
+        highest: dict[str, int] = {}
+        for name, prefix in registers_in(function.items):
+            highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
+        return {p: self.machine.registers(count, FILES[p]) for p, count in highest.items() if p in FILES}
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def register(self, name: str, prefix: str) -> Array:
+        if prefix not in self._files:
+            raise NotUnderstood(name, why=f"register {name}")
+        return self._files[prefix][int(name[1 + len(prefix) :])]
+
+    def sink(self, kind: object) -> Array:
+        """A row for a result that nobody reads."""
+        return self.machine.registers(1, kind)[0]
+
+    def constant(self, value: int, kind: Array) -> Array:
+        key = value, kind.str
+        if key not in self._constants:
+            row = np.empty(self.machine.threads, kind)
+            row[:] = np.array(value, f"u{kind.itemsize}").view(kind) if kind != np.bool_ else bool(value)
+            self._constants[key] = row
+        return self._constants[key]
+
+    def special(self, name: str) -> Array | None:
+        """A special register; None if the name is not one that is known."""
+        return self.specials.get(name)
+
+    def address_of(self, name: str, space: str | None = None) -> Array | None:
+        """The address of a variable in a space (None: in its own; "generic"); None if there is no such variable."""
+        key = name, space or ""
+        if key not in self._addresses:
+            found = self._address(name)
+            if found is None:
+                return None
+            row, own = found
+            if space == GENERIC and own != GLOBAL:
+                row = row.astype(np.uint64) + np.uint64(SHARED_WINDOW if own == SHARED else LOCAL_WINDOW)
+            self._addresses[key] = row
+        return self._addresses[key]
+
+    def _address(self, name: str) -> tuple[Array, str] | None:
+        kernel, threads = self.kernel, self.machine.threads
+        if name in kernel.shared.names:
+            rank = self.machine.rank << np.uint32(RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
+            return rank + np.full(threads, kernel.shared.offset(name), np.uint32), SHARED
+        if name in kernel.local.names:
+            return np.full(threads, kernel.local.offset(name), np.uint64), LOCAL
+        if name in self.variables:
+            return np.full(threads, self.variables[name].address, np.uint64), GLOBAL
+        if name in kernel.parameters.names:
+            at = GLOBAL_BASE + self.parameters.begin + kernel.parameters.offset(name)
+            return np.full(threads, at, np.uint64), GLOBAL
+        return None
+
+
+def _specials(decoder: Decoder) -> dict[str, Array]:
+    """The special registers that are known, as rows."""
+    machine, geometry = decoder.machine, decoder.machine.geometry
+    found: dict[str, Array] = {}
+    grid, block, cluster = geometry.grid, geometry.block, geometry.cluster
+    for number, axis in enumerate("xyz"):
+        u32 = np.uint32(cluster[number])
+        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], machine.ctaid[number]
+        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = (
+            machine.ctaid[number] % u32,
+            machine.ctaid[number] // u32,
+        )
+        for name, value in (
+            ("ntid", block[number]),
+            ("nctaid", grid[number]),
+            ("cluster_nctaid", cluster[number]),
+            ("nclusterid", grid[number] // cluster[number]),
+        ):
+            found[f"%{name}.{axis}"] = decoder.constant(value, np.dtype(np.uint32))
+    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
+    for name, value in (
+        ("%nwarpid", geometry.padded_threads // 32),
+        ("%cluster_nctarank", geometry.cluster_size),
+        ("%dynamic_smem_size", decoder.dynamic_shared),
+    ):
+        found[name] = decoder.constant(value, np.dtype(np.uint32))
+    bit = np.uint32(1) << machine.lane
+    below = bit - np.uint32(1)
+    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
+        found[f"%lanemask_{name}"] = mask
+    return found
+
+
+def _refusing(error: NotUnderstood) -> Step:
+    def refuse(g: Group) -> None:
+        raise error
+
+    return refuse
+
+
+def _other(error: NotUnderstood, item: Item) -> str:
+    """What a module below said of an operand, if it is not the opcode itself."""
+    return error.opcode if error.opcode != item.opcode else ""

@@ -1,0 +1,193 @@
+"""A PTX kernel before it is executed: its parameters, its variables and where they lie, its instructions with lines."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tritonhook.errors import NotUnderstood
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import Function, Item, Program, read_program
+from tritonhook.ptx.statements import line_numbers, split_operands
+
+SIZES = {
+    **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2"), 1),
+    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2"), 2),
+    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "u16x2", "s16x2", "tf32"), 4),
+    **dict.fromkeys(("b64", "u64", "s64", "f64", "f32x2"), 8),
+    "b128": 16,
+}
+_VARIABLE = re.compile(
+    r"(?P<linkage>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>shared|global|const|local|param)(?:::\w+)?"
+    r"(?P<align>\s*\.align\s+(?P<by>\d+))?\s+\.(?P<type>\w+)(?:\s+\.ptr(?:\s+\.\w+)*?(?:\s+\.align\s+\d+)?)?"
+    r"\s+(?P<name>[\w$%]+)(?P<extents>(?:\s*\[[^\]]*\])*)(?:\s*=\s*(?P<values>.*?))?;?$",
+    re.DOTALL | re.ASCII,
+)
+_FUNCTION = re.compile(r"\.func\b")
+RESERVED_SHARED = 1024  # at the begin of shared memory, from sm_90 on
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declared variable. size: in bytes; 0 for an array without an extent. values: of its initialiser; "": none."""
+
+    name: str
+    space: str
+    type: str
+    align: int
+    size: int
+    values: str = ""
+
+    @property
+    def contents(self) -> bytes:
+        """The bytes it begins with."""
+        unit = SIZES[self.type]
+        words = [word for word in re.split(r"[{},\s]+", self.values) if word]
+        try:
+            found = b"".join(_bytes_of(word, self.type, unit) for word in words)
+        except ValueError:
+            raise NotUnderstood(f".{self.space}", why=f"the initialiser of {self.name}") from None
+        return found.ljust(self.size, b"\0")
+
+
+def _bytes_of(word: str, kind: str, unit: int) -> bytes:
+    if word[:2].lower() in ("0f", "0d"):
+        return int(word[2:], 16).to_bytes(unit, "little")
+    if kind in ("f32", "f64"):
+        return struct.pack("<f" if unit == 4 else "<d", float(word))
+    return (int(word.rstrip("U"), 0) & (1 << 8 * unit) - 1).to_bytes(unit, "little")
+
+
+def read_variable(text: str) -> Variable:
+    """Read a declaration: `.shared .align 16 .b8 name[1024]`."""
+    match = _VARIABLE.match(text.strip())
+    if match is None or match["type"] not in SIZES:
+        raise NotUnderstood(" ".join(text.split())[:60], why="a declaration")
+    unit, extents = SIZES[match["type"]], re.findall(r"\[\s*(\d*)\s*\]", match["extents"])
+    size = unit * math.prod(int(extent or 0) for extent in extents)
+    return Variable(
+        match["name"],
+        match["space"],
+        match["type"],
+        int(match["by"] or unit),
+        size,
+        " ".join((match["values"] or "").split()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Variables with the offsets they lie at. size: of all."""
+
+    variables: tuple[tuple[Variable, int], ...]
+    size: int
+
+    def offset(self, name: str) -> int:
+        return next(offset for variable, offset in self.variables if variable.name == name)
+
+    @property
+    def names(self) -> set[str]:
+        return {variable.name for variable, _ in self.variables}
+
+
+def place(variables: Iterable[Variable], begin: int = 0) -> Placed:
+    """Lay out variables behind one another, each as it is aligned."""
+    placed, at = [], begin
+    for one in variables:
+        at = -(-at // one.align) * one.align
+        placed.append((one, at))
+        at += one.size
+    return Placed(tuple(placed), at)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One entry of a module, and what it needs.
+
+    parameters: of the entry, as they lie in its parameter space. shared: static variables, then the dynamic ones, which
+    all begin at its end. local: of a thread. module: of global and constant memory. functions: the entry, then those
+    with a body that it may call.
+    """
+
+    entry: str
+    target: str
+    parameters: Placed
+    shared: Placed
+    local: Placed
+    module: tuple[Variable, ...]
+    functions: tuple[Function, ...]
+    line: Callable[[int], int] = field(repr=False)
+
+    @property
+    def major(self) -> int:
+        """The architecture's first number: 9 for sm_90a."""
+        return int(re.sub(r"\D", "", self.target)) // 10
+
+    @property
+    def dynamic_shared(self) -> int:
+        """Where dynamic shared memory begins."""
+        return self.shared.size
+
+
+def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
+    """Read one entry of a module. Raises PtxError, NotUnderstood."""
+    name = ptx.only_entry(entry)
+    program = read_program(ptx)
+    main = next((one for one in program.functions if one.name == name), None)
+    if main is None:
+        raise NotUnderstood(name, why="an entry without a body")
+    functions = (main, *(one for one in program.functions if not one.is_entry))
+    outside, inside = _outer(program), [v for one in functions for v in _inner(one)]
+    both = outside + inside
+    begin = RESERVED_SHARED if int(re.sub(r"\D", "", program.target)) >= 90 else 0
+    shared = sorted((v for v in both if v.space == "shared"), key=lambda v: not v.size)
+    return Kernel(
+        name,
+        program.target,
+        place(read_variable(text) for text in _parameters(main)),
+        place(shared, begin),
+        place(v for v in inside if v.space == "local"),
+        tuple(v for v in outside if v.space in ("global", "const")),
+        functions,
+        line_numbers(ptx),
+    )
+
+
+def _parameters(function: Function) -> Sequence[str]:
+    """The declarations of the parameters; one scalar has the size of its type."""
+    return [text if "[" in text else f"{text}[1]" for text in function.parameters or ()]
+
+
+def _outer(program: Program) -> list[Variable]:
+    return [
+        _sized(text)
+        for text in program.declarations
+        if text.lstrip().startswith((".visible", ".extern", ".weak", ".shared", ".global", ".const", ".common"))
+        and not _FUNCTION.search(text)
+        and ".entry" not in text
+    ]
+
+
+def _inner(function: Function) -> list[Variable]:
+    return [_sized(_declaration(item)) for item in function.items if item.opcode in (".shared", ".local")]
+
+
+def _declaration(item: Item) -> str:
+    return f"{item.opcode} {', '.join(item.operands)}"
+
+
+def _sized(text: str) -> Variable:
+    return read_variable(text if "[" in text.partition("=")[0] else _with_extent(text))
+
+
+def _with_extent(text: str) -> str:
+    head, equals, values = text.rstrip(";").partition("=")
+    return f"{head.rstrip()}[1]{equals}{values}"
+
+
+def list_of(operand: str) -> list[str]:
+    """The elements of a vector operand in braces."""
+    return split_operands(operand[1:-1]) if operand.startswith("{") else [operand]

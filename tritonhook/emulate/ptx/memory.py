@@ -1,0 +1,142 @@
+"""Loads, stores and cp.async."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, LOCAL, SHARED, UNSIGNED
+from tritonhook.emulate.ptx.kernel import SIZES
+from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
+
+SPACES = {
+    "global": GLOBAL,
+    "shared": SHARED,
+    "shared::cta": SHARED,
+    "shared::cluster": CLUSTER,
+    "local": LOCAL,
+    "param": GLOBAL,  # parameters lie in global memory of the machine, where descriptors have addresses
+    "param::entry": GLOBAL,
+    "const": GLOBAL,
+}
+ORDER = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys")
+CACHE = ("ca", "cg", "cs", "cv", "lu", "nc", "wb", "wt", "unified")
+_POLLS = {"acquire", "volatile", "relaxed", "mmio", "cv"}
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def take_space(site: Site) -> str:
+    """Take the space out of the modifiers."""
+    found = [one for one in site.modifiers if one in SPACES]
+    site.modifiers = tuple(one for one in site.modifiers if one not in SPACES)
+    if len(found) > 1:
+        raise site.refuse()
+    return SPACES[found[0]] if found else GENERIC
+
+
+def drop_hints(site: Site) -> None:
+    """Leave out what only says how caches are used; its operand comes last."""
+    hints = [one for one in site.modifiers if one.startswith(("L1::", "L2::"))]
+    site.modifiers = tuple(one for one in site.modifiers if one not in hints)
+    if "L2::cache_hint" in hints:
+        site.operands = site.operands[:-1]
+
+
+def _shape(site: Site) -> tuple[str, str, int, bool]:
+    """Space, type and count of a load or store, and whether it may poll."""
+    drop_hints(site)
+    is_param = any(one.startswith("param") for one in site.modifiers)
+    space = take_space(site)
+    kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *_VECTORS)
+    count = next((number for name, number in _VECTORS.items() if name in how), 1)
+    if is_param and site.decoder.function is not site.decoder.kernel.functions[0]:
+        raise site.refuse("a function's parameters")
+    return space, kind, count, bool(how & _POLLS)
+
+
+@opcode("ld", "ldu")
+def load(site: Site) -> Step:
+    space, kind, count, polls = _shape(site)
+    targets, address = site.targets(0, kind), site.address(1, space)
+    if len(targets) != count:
+        raise site.refuse(f"{len(targets)} registers")
+    unit, dtype, memory = SIZES[kind], KINDS[kind], site.machine.memory
+
+    def step(g: Group) -> None:
+        values = memory.read(g, space, address(g), unit, count)
+        for target, value in zip(targets, values, strict=True):
+            g.put(target, value.view(dtype) if value.flags.c_contiguous else value.astype(dtype))
+        if polls:
+            g.give_way()
+
+    return step
+
+
+@opcode("st")
+def store(site: Site) -> Step:
+    space, kind, count, _ = _shape(site)
+    rows, address = site.rows(1, kind), site.address(0, space)
+    if len(rows) != count:
+        raise site.refuse(f"{len(rows)} registers")
+    unit, memory = SIZES[kind], site.machine.memory
+    dtype = UNSIGNED[unit]
+
+    def step(g: Group) -> None:
+        memory.write(g, space, address(g), unit, [row[g.s].astype(dtype, copy=False) for row in rows])
+
+    return step
+
+
+def _bytes_to_copy(site: Site, given: str | None, size: int) -> Callable[[Group], Array]:
+    """How many bytes each thread reads: a number, or none where a predicate is true."""
+    full = site.constant(size, np.uint32)
+    if given is not None and given.lstrip("!").startswith("%p"):
+        ignored = site.predicate(given)
+        return lambda g: np.where(ignored(g), np.uint32(0), full[g.s])
+    row = full if given is None else site.row(given, "u32")
+    return lambda g: row[g.s]
+
+
+@opcode("cp.async")
+def copy(site: Site) -> Step:
+    drop_hints(site)
+    how = site.known("ca", "cg", "shared", "shared::cta", "global")
+    if "global" not in how or len(site.operands) not in (3, 4):
+        raise site.refuse()
+    target, source, size = site.address(0, SHARED), site.address(1, GLOBAL), site.integer(2)
+    given = site.operands[3] if len(site.operands) == 4 else None
+    sizes = _bytes_to_copy(site, given, size)
+    memory, copies = site.machine.memory, site.machine.copies
+    unit = 4 if size >= 4 else size
+    count = size // unit
+
+    def step(g: Group) -> None:
+        wanted, addresses = sizes(g), source(g)
+        values = np.zeros((count, g.size), np.uint32)
+        if (whole := g.under(wanted == size)) is not None:
+            read = memory.read(whole, GLOBAL, addresses, unit, count)
+            values = read if whole is g else np.where(whole.active, read, values)
+        if (part := g.under((wanted > 0) & (wanted < size))) is not None:
+            _partial(part, addresses, wanted, values)
+        store, index = memory.locate(g, SHARED, target(g), size, "w")
+        copies.start(g, store, index, unit, values)
+
+    def _partial(g: Group, addresses: Array, wanted: Array, values: Array) -> None:
+        for place in range(size):  # the rest is zeros
+            if (inner := g.under(wanted > place)) is not None:
+                byte = memory.read(inner, GLOBAL, addresses + np.uint64(place), 1)[0].astype(np.uint32)
+                values[place // unit] |= np.where(inner.active, byte << np.uint32(8 * (place % unit)), np.uint32(0))
+
+    return step
+
+
+@opcode("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")
+def copy_groups(site: Site) -> Step:
+    site.known()
+    copies = site.machine.copies
+    if site.name.endswith("commit_group"):
+        return copies.commit
+    pending = site.integer(0) if site.name.endswith("wait_group") else None
+    return lambda g: copies.wait(g, pending)

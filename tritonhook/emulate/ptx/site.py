@@ -1,0 +1,257 @@
+"""One instruction while it is decoded: its modifiers and operands as rows of registers over all threads.
+
+Modules of opcodes register makers: `@opcode("add", "sub")` on a function that takes a Site and gives the step. Every
+operand becomes a *row*, an array over all threads: a register's own, or one made for an immediate, a special register
+or an address. A maker asks for rows once; the step slices them: `d, a, b = ...`, `g.put(d, a[g.s] + b[g.s])`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.ptx.kernel import SIZES, list_of
+from tritonhook.errors import NotUnderstood
+from tritonhook.ptx.dataflow import number
+from tritonhook.ptx.program import REGISTER, Item
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.ptx.decode import Decoder
+
+Array = Any
+Maker = Callable[["Site"], Step]
+OPCODES: dict[str, Maker] = {}
+MOVES: set[str] = set()  # opcodes that may move threads
+KINDS: Mapping[str, Any] = {  # how numbers of a type are computed with; floats travel as their bits
+    "pred": np.bool_,
+    **{
+        name: {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[size] for name, size in SIZES.items() if size < 16
+    },
+    **{f"s{8 * size}": kind for size, kind in ((1, np.int8), (2, np.int16), (4, np.int32), (8, np.int64))},
+}
+FILES: Mapping[str, Any] = {
+    "p": np.bool_, "rb": np.uint8, "rs": np.uint16, "r": np.uint32, "rd": np.uint64,
+}  # fmt: skip
+_INTEGER_OF = {1: (np.uint8, np.int8), 2: (np.uint16, np.int16), 4: (np.uint32, np.int32), 8: (np.uint64, np.int64)}
+_NUMBER = r"(?:0[xX][0-9a-fA-F]+|\d+)"
+_ADDRESS = re.compile(rf"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\s*{_NUMBER})|(-\s*{_NUMBER}))?\s*\]$")
+
+
+def opcode(*names: str, moves: bool = False) -> Callable[[Maker], Maker]:
+    """Register a maker for opcodes that begin with these parts. moves: its step may move threads."""
+
+    def register(maker: Maker) -> Maker:
+        for name in names:
+            OPCODES[name] = maker
+            if moves:
+                MOVES.add(name)
+        return maker
+
+    return register
+
+
+class Site:
+    """One instruction while it is decoded. name: the part of the opcode that its maker is registered for. modifiers:
+    the others, in order."""
+
+    def __init__(self, decoder: Decoder, item: Item, line: int) -> None:
+        self.decoder, self.machine, self.item, self.line = decoder, decoder.machine, item, line
+        self.operands = item.operands
+        self.name = known_name(item.opcode)
+        self.modifiers = tuple(item.opcode[len(self.name) + 1 :].split(".")) if item.opcode != self.name else ()
+
+    def refuse(self, why: str = "") -> NotUnderstood:
+        """The error to raise for what is not known here."""
+        return NotUnderstood(self.item.opcode, self.line, why)
+
+    def known(self, *modifiers: str) -> frozenset[str]:
+        """The modifiers. Raises NotUnderstood if one is none of these."""
+        if unknown := [one for one in self.modifiers if one not in modifiers]:
+            raise self.refuse("" if len(self.modifiers) == 1 else f".{unknown[0]}")
+        return frozenset(self.modifiers)
+
+    def typed(self, types: str, *modifiers: str) -> tuple[str, frozenset[str]]:
+        """The last modifier, which has to be one of these types (separated by blanks), and the others."""
+        if not self.modifiers or self.modifiers[-1] not in types.split():
+            raise self.refuse("type" if self.modifiers else "")
+        kind, self.modifiers = self.modifiers[-1], self.modifiers[:-1]
+        return kind, self.known(*modifiers)
+
+    def count(self, *numbers: int) -> None:
+        """Check how many operands there are."""
+        if len(self.operands) not in numbers:
+            raise self.refuse(f"{len(self.operands)} operands")
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def row(self, operand: int | str, kind: str) -> Array:
+        """What an operand is worth, as numbers of this type: a view of a register, or a row made for it."""
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        if kind == "pred":
+            return self._predicate(text)
+        wanted = KINDS[kind]
+        if (match := REGISTER.fullmatch(text)) is not None:
+            row = self.decoder.register(text, match[1])
+            if row.dtype.itemsize == np.dtype(wanted).itemsize and row.dtype != np.bool_:
+                return row.view(wanted)
+            if row.dtype == np.bool_ or row.dtype.itemsize < np.dtype(wanted).itemsize:
+                raise self.refuse(f"{text} as .{kind}")
+            return row.view(wanted)[:: row.dtype.itemsize // np.dtype(wanted).itemsize]  # its low part
+        if (special := self.decoder.special(text)) is not None:
+            return special if special.dtype.itemsize == np.dtype(wanted).itemsize else special.astype(wanted)
+        if (address := self.decoder.address_of(text)) is not None:
+            return address.astype(wanted)
+        return self.constant(self._immediate(text, kind), wanted)
+
+    def constant(self, value: int, kind: Any) -> Array:
+        """A row of one number. value: its bits."""
+        return self.decoder.constant(value, np.dtype(kind))
+
+    def _predicate(self, text: str) -> Array:
+        if text.startswith("!"):
+            raise self.refuse("a negated predicate here")
+        if (value := number(text)) is not None:
+            return self.constant(int(value != 0), np.bool_)
+        if not text.startswith("%p"):
+            raise self.refuse(f"{text} as a predicate")
+        return self.decoder.register(text, "p")
+
+    def predicate(self, operand: int | str) -> Callable[[Group], Array]:
+        """A predicate that may be negated."""
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        row = self._predicate(text.lstrip("!").strip())
+        return (lambda g: ~row[g.s]) if text.startswith("!") else (lambda g: row[g.s])
+
+    def _immediate(self, text: str, kind: str) -> int:
+        bits = 8 * SIZES[kind]
+        if text[:2] in ("0f", "0F", "0d", "0D") and re.fullmatch(r"0[fFdD][0-9a-fA-F]+", text):
+            value = int(text[2:], 16)
+            if text[1] in "fF" and kind == "f64":
+                return int(struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", value))[0]))[0])
+            return value & (1 << bits) - 1
+        if kind in ("f32", "f64") and re.fullmatch(
+            r"-?\d*\.\d+(?:[eE][-+]?\d+)?|-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?", text
+        ):
+            return int.from_bytes(struct.pack("<f" if kind == "f32" else "<d", float(text)), "little")
+        if text == "WARP_SZ":
+            return 32
+        value_ = number(text)
+        if value_ is None:
+            raise self.refuse(f"operand {text}")
+        return value_ & (1 << bits) - 1
+
+    def target(self, operand: int | str, kind: str) -> Array:
+        """The row to write a result of this type to. A larger register is filled by its sign, or by zeros."""
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        if text == "_":
+            return self.decoder.sink(KINDS[kind])
+        match = REGISTER.fullmatch(text)
+        if match is None:
+            raise self.refuse(f"target {text}")
+        row = self.decoder.register(text, match[1])
+        if kind == "pred" or row.dtype == np.bool_:
+            if kind != "pred" or row.dtype != np.bool_:
+                raise self.refuse(f"target {text}")
+            return row
+        size = row.dtype.itemsize
+        if size < SIZES[kind]:
+            raise self.refuse(f"target {text} as .{kind}")
+        if size == SIZES[kind]:
+            return row.view(KINDS[kind])
+        return row.view(_INTEGER_OF[size][kind.startswith("s")])
+
+    def rows(self, operand: int | str, kind: str) -> list[Array]:
+        """The rows of a vector's elements."""
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        return [self.row(one, kind) for one in list_of(text)]
+
+    def targets(self, operand: int | str, kind: str) -> list[Array]:
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        return [self.target(one, kind) for one in list_of(text)]
+
+    def two(self, operand: int) -> tuple[str, str]:
+        """An operand of two parts: `%p1|%p2` or `%r1|%p1`; the second is "_" if it is not there."""
+        first, _, second = self.operands[operand].partition("|")
+        return first.strip(), second.strip() or "_"
+
+    def integer(self, operand: int) -> int:
+        """An operand that has to be a number in the text."""
+        found = number(self.operands[operand])
+        if found is None:
+            raise self.refuse(f"operand {self.operands[operand]}")
+        return found
+
+    def address(self, operand: int | str, space: str = "generic") -> Callable[[Group], Array]:
+        """An address in brackets: a function that gives it for a group's threads."""
+        text = self.operands[operand] if isinstance(operand, int) else operand
+        match = _ADDRESS.match(text)
+        if match is None:
+            raise self.refuse(f"address {text}")
+        base, offset = match[1], int((match[2] or match[3] or "0").replace(" ", ""), 0)
+        if re.fullmatch(_NUMBER, base):
+            return self._given(int(base, 0) + offset)
+        if (register := REGISTER.fullmatch(base)) is not None:
+            row = self.decoder.register(base, register[1])
+        else:
+            found = self.decoder.address_of(base, None if space == "generic" else space)
+            if found is None:
+                raise self.refuse(f"address {text}")
+            row = found
+        if row.dtype not in (np.uint32, np.uint64):
+            raise self.refuse(f"address {text}")
+        if not offset:
+            return lambda g: row[g.s]
+        added = row.dtype.type(offset & (1 << 8 * row.dtype.itemsize) - 1)
+        return lambda g: row[g.s] + added
+
+    def _given(self, address: int) -> Callable[[Group], Array]:
+        row = self.constant(address & (1 << 64) - 1, np.uint64)
+        return lambda g: row[g.s]
+
+
+def known_name(text: str) -> str:
+    """The longest registered name that an opcode begins with; "" for none."""
+    parts = text.split(".")
+    for count in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:count])) in OPCODES:
+            return name
+    return ""
+
+
+def guarded(step: Step, predicate: Callable[[Group], Array]) -> Step:
+    """A step under a predicate."""
+
+    def run(g: Group) -> None:
+        if (inner := g.under(predicate(g))) is not None:
+            step(inner)
+
+    return run
+
+
+def moving(step: Step, predicate: Callable[[Group], Array]) -> Step:
+    """A step under a predicate that may move threads: it gets a group of its own."""
+
+    def run(g: Group) -> None:
+        if (part := g.part(predicate(g))) is not None:
+            step(part)
+
+    return run
+
+
+def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:
+    """The step that writes a function of rows."""
+    if len(rows) == 1:
+        (a,) = rows
+        return lambda g: g.put(target, function(a[g.s]))
+    if len(rows) == 2:
+        a, b = rows
+        return lambda g: g.put(target, function(a[g.s], b[g.s]))
+    if len(rows) == 3:
+        a, b, c = rows
+        return lambda g: g.put(target, function(a[g.s], b[g.s], c[g.s]))
+    return lambda g: g.put(target, function(*(row[g.s] for row in rows)))
