@@ -6,17 +6,20 @@ trouble.
 tritonhook check kernels.lock tritonhook-captures
 tritonhook check kernels.lock --ptxas 13.5.37 --fail-on spills,registers+10%
 tritonhook check kernels.lock tritonhook-captures --update      # accept what is there now
+tritonhook check kernels.lock tritonhook-captures --github      # in a step of GitHub Actions
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._github import lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working
@@ -34,6 +37,9 @@ from tritonhook.snapshot.crossing import MOST, Text, crossed
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import all_kept_ptx, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.snapshot import KernelChanges
 
 
 def fail_on_option() -> Any:
@@ -55,12 +61,17 @@ class Options(Group):
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
     update: bool = flag(help="replace what the lock says by the captures")
     fail_on: tuple[Rule, ...] = fail_on_option()
+    github: bool = flag(
+        help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
+        "pull request"
+    )
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
 
 def run(options: Options) -> int:
     path = Path(options.lock)
+    workflow = run_of_workflow(options.github, options.results)
     locked, tests = read_whole_lock(path)
     if options.captures is None:
         if options.update:
@@ -76,7 +87,10 @@ def run(options: Options) -> int:
         changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
         changes.sort(key=lambda change: change.rank)
         notes += _notes_on_failures(options, changes)
-        return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes)
+        told = None if workflow is None else workflow.tell
+        return give_changes(
+            options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told
+        )
     if options.ptxas or options.ptxas_options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
@@ -91,7 +105,9 @@ def run(options: Options) -> int:
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
     if not options.update:
-        return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes)
+        lines = [] if workflow is None else lines_of(kernels, changes, workflow.is_own)
+        told = None if workflow is None else partial(workflow.tell, lines=lines)
+        return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, tell=told)
     write_lock(path, settled(path, locked, now), tests)
     notes.append(f"{path} now holds what is in {options.captures}")
     give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, gate=False)
@@ -168,9 +184,11 @@ def give_changes(
     changes: Sequence[Change],
     notes: Sequence[str] = (),
     gate: bool = True,
+    tell: Callable[[KernelChanges], None] | None = None,
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it."""
+    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it. tell:
+    who else is told of the result, as GitHub."""
     from tritonhook.report.results.snapshot import KernelChanges
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
@@ -178,7 +196,11 @@ def give_changes(
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
-    give(results, KernelChanges.of(old, new, changes, broken, notes))
+    result = KernelChanges.of(old, new, changes, broken, notes)
+    with without_commands(tell is not None):
+        give(results, result)
+    if tell is not None:
+        tell(result)
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
 
 

@@ -11,7 +11,7 @@ import re
 from tritonhook.report.format import short, visible
 from tritonhook.report.summary import Summary, Table, Tone
 
-_SIGNS = {
+SIGNS = {
     Tone.GOOD: ":green_circle:",
     Tone.BAD: ":red_circle:",
     Tone.CHANGED: ":purple_circle:",
@@ -24,7 +24,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!$@])")
 
 def render_markdown(summary: Summary) -> str:
     """The verdict as a heading, then facts, tables and notes. A long table is cut, and says so."""
-    parts = [f"### {_SIGNS[summary.tone]} {escaped(summary.what)}: {escaped(summary.verdict)}"]
+    parts = [f"### {SIGNS[summary.tone]} {escaped(summary.what)}: {escaped(summary.verdict)}"]
     if summary.subject:
         parts.append(code_span(short(summary.subject, 200)))
     if summary.facts:

@@ -42,7 +42,7 @@ class Named(Protocol):
     def number(self) -> int: ...
 
 
-def namer(kernels: Sequence[Named]) -> Callable[[Named], str]:
+def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named], str]:
     """How each of these kernels is called: by name, architecture, and what in its specialisation tells it from the
     others of its name."""
     common: dict[str, frozenset[str]] = {}
@@ -53,7 +53,8 @@ def namer(kernels: Sequence[Named]) -> Callable[[Named], str]:
     def name(kernel: Named) -> str:
         own = [text for text in kernel.specialisation if text not in common[kernel.kernel]]
         further = [] if kernel.number == 1 else [f"#{kernel.number}"]
-        return " ".join([function_name(kernel.kernel), kernel.arch, *own, *further])
+        arch = [kernel.arch] if with_arch else []
+        return " ".join([function_name(kernel.kernel), *arch, *own, *further])
 
     return name
 
@@ -308,7 +309,7 @@ class KernelChanges(Result, tag="kernel changes"):
             "Kernels before and after",
             f"{self.old} → {self.new}",
             *self._verdict(),
-            tuple(self._facts(name)),
+            (*self.who(), *self._fails(name)),
             tuple(self._tables(name)),
             self.notes,
         )
@@ -326,14 +327,17 @@ class KernelChanges(Result, tag="kernel changes"):
         bad = worse or self.counts[ChangeStatus.FAILED.value] or any(kernel.fails for kernel in self.kernels)
         return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED
 
-    def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
-        """Who changed how many kernels, and what breaks the rules of --fail-on."""
+    def who(self) -> Iterator[str]:
+        """Who changed how many kernels."""
         by = Counter((kernel.status, kernel.by) for kernel in self.kernels if kernel.by)
         for (status, who), times in by.most_common():
             told = "not assembled: " if status is ChangeStatus.FAILED else "changed by "
             yield f"{count(times, 'kernel')} {told}{who}"
         if same := sum(kernel.code_changed and kernel.has_equal_figures for kernel in self.kernels):
             yield f"{count(same, 'kernel')} with other code, but equal figures"
+
+    def _fails(self, name: Callable[[Named], str]) -> Iterator[str]:
+        """What breaks the rules of --fail-on."""
         for kernel in self.kernels:
             if kernel.fails:
                 yield f"fails: {name(kernel)}: {', '.join(kernel.fails)}"

@@ -1,0 +1,201 @@
+"""Tell GitHub Actions of a check: the job's summary, annotations, and one comment on the pull request.
+
+What GitHub says of the run comes from the environment. The comment is written by `gh`. That it cannot be written, as in
+a pull request from a fork, is said and changes no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.cli._streams import Results, write_out
+from tritonhook.errors import UsageError
+from tritonhook.snapshot.changes import Change, ChangeStatus
+from tritonhook.snapshot.facts import Identity, KernelFacts
+from tritonhook.snapshot.spill_lines import SourceLine, spill_lines
+
+if TYPE_CHECKING:
+    from tritonhook.report.results.snapshot import KernelChanges
+
+_TRIES = 3  # of a comment that another job of the workflow writes at the same time
+_LIMIT_S = 60
+_SPILLS = ("spill_stores", "spill_loads")
+_COMMENTS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) { pullRequest(number: $number) { comments(first: 100, after: $after) {
+    nodes { databaseId body viewerDidAuthor } pageInfo { hasNextPage endCursor } } } } }"""
+
+
+class _GitHubError(Exception):
+    """The comment could not be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitHub:
+    """One run of a workflow. summary: the file of the job's summary. workspace: where the repository lies. pull: the
+    number of the pull request that started it; None: another event did. commit: of which it speaks."""
+
+    summary: Path
+    workspace: Path
+    repository: str
+    link: str
+    commit: str
+    pull: int | None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> GitHub:
+        """Read what the runner says. Raises UsageError outside of GitHub Actions."""
+        names = ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_EVENT_PATH")
+        if missing := [name for name in names if not environment.get(name)]:
+            raise UsageError(f"--github: {', '.join(missing)} not set; it is for a step of GitHub Actions")
+        summary, workspace, repository, commit, event = (environment[name] for name in names)
+        request = _pull_request(Path(event))
+        server, run = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_RUN_ID")
+        link = f"{server}/{repository}/actions/runs/{run}" if server and run else ""
+        commit = request.get("head", {}).get("sha") or commit  # GITHUB_SHA is a merge that nobody has seen
+        return cls(Path(summary), Path(workspace), repository, link, commit, request.get("number"))
+
+    def tell(self, result: KernelChanges, lines: Sequence[SourceLine | None] = ()) -> None:
+        """Write the summary, print the annotations, and write the comment. lines: of each kernel, where it spills."""
+        from tritonhook.report.render.github import annotation_commands, job_summary
+
+        with self.summary.open("a", encoding="utf-8") as file:
+            file.write(job_summary(result) + "\n")
+        for command in annotation_commands(result, map(self._in_repository, lines)):
+            print(command)
+        if self.pull is not None:
+            try:
+                self._comment(result)
+            except _GitHubError as error:
+                print(f"::notice title=tritonhook::no comment was written: {' '.join(str(error).split())}")
+
+    def _in_repository(self, line: SourceLine | None) -> SourceLine | None:
+        return None if line is None else replace(line, file=str(Path(line.file).relative_to(self.workspace)))
+
+    def is_own(self, file: str) -> bool:
+        """Whether a source file is one of the repository."""
+        return Path(file).is_relative_to(self.workspace) and "site-packages" not in Path(file).parts
+
+    def _comment(self, result: KernelChanges) -> None:
+        """Put the section of this check into the one comment. Other jobs may write it at the same time: GitHub has no
+        transactions, so it is read again, and of two first comments the earlier one stays."""
+        from tritonhook.report.render.github import has_section, joined
+
+        for _ in range(_TRIES):
+            own = self._own_comments()
+            if not (own or any(kernel.status is not ChangeStatus.SAME for kernel in result.kernels)):
+                return  # nothing to say
+            if own:
+                number, text = own[0]
+                _gh(
+                    "PATCH",
+                    f"repos/{self.repository}/issues/comments/{number}",
+                    {"body": joined(text, result, self.commit, self.link)},
+                )
+            else:
+                text = joined("", result, self.commit, self.link)
+                number = _gh("POST", f"repos/{self.repository}/issues/{self.pull}/comments", {"body": text})["id"]
+            after = self._own_comments()
+            if after and after[0][0] != number:
+                _gh("DELETE", f"repos/{self.repository}/issues/comments/{number}")
+            elif after and has_section(after[0][1], result, self.commit):
+                return
+        raise _GitHubError("other jobs wrote it at the same time")
+
+    def _own_comments(self) -> list[tuple[int, str]]:
+        """The comments that this token wrote for tritonhook, the earliest first: anyone can write the mark."""
+        from tritonhook.report.render.github import MARK
+
+        owner, _, name = self.repository.partition("/")
+        found: list[tuple[int, str]] = []
+        after = None
+        while True:
+            variables = {"owner": owner, "name": name, "number": self.pull, "after": after}
+            answer = _gh("POST", "graphql", {"query": _COMMENTS, "variables": variables})
+            try:
+                page = answer["data"]["repository"]["pullRequest"]["comments"]
+                mine = (it for it in page["nodes"] if it["viewerDidAuthor"] and it["body"].startswith(MARK))
+                found += ((it["databaseId"], it["body"].replace("\r\n", "\n")) for it in mine)
+                after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
+            except (KeyError, TypeError):
+                raise _GitHubError("GitHub's list of comments cannot be read") from None
+            if after is None:
+                return sorted(found)
+
+
+def _pull_request(event: Path) -> Mapping[str, Any]:
+    """What the event says of its pull request; nothing where it is another event."""
+    try:
+        document = json.loads(event.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{event}: GitHub's event cannot be read: {error}") from None
+    request = document.get("pull_request") if isinstance(document, dict) else None
+    return request if isinstance(request, dict) and isinstance(request.get("number"), int) else {}
+
+
+def _gh(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """Ask GitHub's API. Raises _GitHubError."""
+    given = [] if body is None else ["--input", "-"]
+    try:
+        done = subprocess.run(
+            ["gh", "api", "--method", method, path, *given],
+            input=None if body is None else json.dumps(body),
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise _GitHubError(done.stderr.strip() or f"gh ended with status {done.returncode}")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+    except FileNotFoundError:
+        raise _GitHubError("the program gh is not on PATH") from None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise _GitHubError(str(error)) from None
+
+
+@contextmanager
+def without_commands(active: bool) -> Iterator[None]:
+    """Let the runner take no line of what is printed for one of its commands: a kernel may have such a name."""
+    word = secrets.token_hex(16)
+    if active:
+        write_out(f"::stop-commands::{word}\n")
+    try:
+        yield
+    finally:
+        if active:
+            write_out(f"::{word}::\n")
+
+
+def lines_of(
+    kernels: Sequence[tuple[Capture, KernelFacts]], changes: Sequence[Change], wanted: Callable[[str], bool]
+) -> list[SourceLine | None]:
+    """The source line of each kernel that spills now, where one is known. kernels: as captured; a comparison may have
+    given them other numbers."""
+    captures = {_key(facts): capture for capture, facts in kernels if Stage.CUBIN in capture.artifacts}
+    spilling = {
+        n: captures[_key(facts)]
+        for n, facts in enumerate(change.new for change in changes)
+        if facts is not None and any(map(facts.figures.get, _SPILLS)) and _key(facts) in captures
+    }
+    found = dict(zip(spilling, spill_lines(list(spilling.values()), wanted), strict=True))
+    return [found.get(n) for n in range(len(changes))]
+
+
+def _key(facts: KernelFacts) -> tuple[Identity, str | None]:
+    return replace(facts.identity, number=1), facts.ptx_sha256
+
+
+def run_of_workflow(asked: bool, results: Results) -> GitHub | None:
+    """The run of the workflow, for --github; None without it. Raises UsageError outside of GitHub Actions."""
+    if asked and results.is_printed:
+        raise UsageError("--github prints commands for the runner; leave out --json and --markdown, or --github")
+    return GitHub.of(os.environ) if asked else None
