@@ -82,7 +82,7 @@ def test_one_comment_is_written_and_then_updated(changed: None, workflow: Workfl
     again = workflow("my.lock", "old", "--fail-on", "code")
     assert again["code"] == 0
     assert [it["databaseId"] for it in again["comments"]] == [101]
-    assert len(re.findall("<!-- tritonhook section", *bodies(again))) == 2  # another folder is another check
+    assert bodies(again)[0].count("<!-- tritonhook section") == 2  # another folder is another check
     assert ["PATCH", "repos/hello/kernels/issues/comments/101"] in again["calls"]
     third = workflow("my.lock", "new", "--fail-on", "gone")
     assert third["code"] == 0 and "fails: code" not in bodies(third)[0]
