@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 _LISTED = 10
@@ -74,3 +74,11 @@ def listed(names: Collection[str], between: str = ", ") -> str:
     more = len(names) - _LISTED
     end = "" if more <= 0 else f"{' ' if between == ', ' else between}and {more:,} more"
     return (between.join(islice(names, _LISTED)) or "none") + end
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean --ptxas?" if one of the known words is close to it, else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,7 +1,7 @@
 """pytest plugin: hold the kernels that tests compile to a lock, and assert what they are like.
 
-    pytest --kernel-lock=kernels.lock
-    pytest --kernel-lock=kernels.lock --kernel-update
+    pytest --kernel-lock
+    pytest --kernel-lock=other.lock --kernel-update
 
     def test_add(captured_kernels):
         add(x, y)
@@ -25,7 +25,13 @@ _RUN = "tritonhook-fixture"  # the plugin behind it, in runs with a test that us
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tritonhook", "machine code of GPU kernels (tritonhook)")
-    group.addoption("--kernel-lock", metavar="FILE", help="compare the kernels that the tests compile with this lock")
+    group.addoption(
+        "--kernel-lock",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="compare the kernels that the tests compile with this lock (default: the project's, else tritonhook.lock)",
+    )
     group.addoption("--kernel-update", action="store_true", help="write these kernels to the lock instead")
     group.addoption(
         "--kernel-fail-on", metavar="RULE,...", help="fail for these only, as of `tritonhook check --fail-on`"
@@ -34,14 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("kernel_lock") and not config.getoption("collectonly"):
+    if config.getoption("kernel_lock") is not None and not config.getoption("collectonly"):
         from tritonhook.testing.lock_run import register
 
         register(config)
         return
     for option in ("update", "fail_on", "captures"):
         if config.getoption(f"kernel_{option}"):
-            raise pytest.UsageError(f"--kernel-{option.replace('_', '-')}: only with --kernel-lock=FILE")
+            raise pytest.UsageError(f"--kernel-{option.replace('_', '-')}: only with --kernel-lock")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

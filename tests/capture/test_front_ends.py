@@ -140,10 +140,10 @@ void launch(float *x) { add<<<1, 32>>>(x); pick<<<1, 32>>>(x, 3); }
         call([*RUN, "--out", f"../captures {folder}", "--", *build], tmp_path / folder, nvcc)
     call([*tritonhook, "lock", "captures a"], tmp_path, nvcc)
     for words in (["captures b"], []):
-        document = json.loads(call([*tritonhook, "check", "kernels.lock", *words, "--json"], tmp_path, nvcc).stdout)
+        document = json.loads(call([*tritonhook, "check", "tritonhook.lock", *words, "--json"], tmp_path, nvcc).stdout)
         assert document["counts"]["same"] == len(document["kernels"]) == 2
         assert all(kernel["new"]["spill_stores"] == 0 for kernel in document["kernels"])
-    call([*tritonhook, "check", "kernels.lock", "--options=-m64 -lineinfo -O3"], tmp_path, nvcc)
+    call([*tritonhook, "check", "tritonhook.lock", "--options=-m64 -lineinfo -O3"], tmp_path, nvcc)
 
 
 def test_the_pragma_gives_the_code_that_the_name_gives_in_cuda_cpp(nvcc: dict[str, str], tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
     assert all(Stage.PTX in c.artifacts for c in kept)
     tritonhook = [sys.executable, "-m", "tritonhook"]
     call([*tritonhook, "lock", "captures"], tmp_path, environment)
-    call([*tritonhook, "check", "kernels.lock", "captures"], tmp_path, environment)
+    call([*tritonhook, "check", "tritonhook.lock", "captures"], tmp_path, environment)
     # Kernels from cuda.tile's own cache do not reach ptxas; a note tells that.
     again = call([*RUN, "--out", "again", script], tmp_path, environment)
     assert "0 kernels seen" in again.stderr

@@ -61,7 +61,7 @@ def test_an_entry_that_no_capture_has(captures: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_wrong_rule_names_the_verb(captures: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "check", "kernels.lock", str(captures), "--fail-on", "speed")
+    error = failing(capsys, "check", "tritonhook.lock", str(captures), "--fail-on", "speed")
     assert error.startswith("tritonhook check: --fail-on 'speed': give spills, ")
 
 

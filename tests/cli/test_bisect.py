@@ -29,7 +29,7 @@ def document(capsys: pytest.CaptureFixture) -> dict:
 
 def test_the_kernels_of_a_lock(locked: Path, capsys: pytest.CaptureFixture) -> None:  # noqa: F811
     capsys.readouterr()
-    code = main(["bisect", "kernels.lock", *ENDS, "--at-hand", "--json"])
+    code = main(["bisect", "tritonhook.lock", *ENDS, "--at-hand", "--json"])
     found = document(capsys)
     changed = [kernel for kernel in found["kernels"] if kernel["first"]]
     assert code == int(bool(changed))
@@ -43,7 +43,7 @@ def test_the_kernels_of_a_lock(locked: Path, capsys: pytest.CaptureFixture) -> N
 
 def test_other_options_are_taken_and_every_version_is_shown(locked: Path, capsys: pytest.CaptureFixture) -> None:  # noqa: F811
     words = ["--on", "instructions", "--options", "-O1 -v", "--all", "--entry", "gemm_kernel"]
-    main(["bisect", "kernels.lock", *ENDS, "--at-hand", *words, "--json"])
+    main(["bisect", "tritonhook.lock", *ENDS, "--at-hand", *words, "--json"])
     (kernel,) = document(capsys)["kernels"]
     assert {made["options"] == ["-O1", "-v"] for tried in kernel["tried"] for made in tried["made"]} == {True}
     assert all(int(tried["values"][0]) > 100 for tried in kernel["tried"])

@@ -258,9 +258,9 @@ def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):
 
 
 def test_a_lock_is_not_read_as_ptx(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "kernels.lock").write_text("format = 1\n")
-    for sides in ((plain, tmp_path / "kernels.lock"), (tmp_path / "kernels.lock", plain)):
-        assert "kernels.lock CAPTURES` compares captures with it" in failing(capsys, "diff", *map(str, sides))
+    (tmp_path / "tritonhook.lock").write_text("format = 1\n")
+    for sides in ((plain, tmp_path / "tritonhook.lock"), (tmp_path / "tritonhook.lock", plain)):
+        assert "tritonhook.lock CAPTURES` compares captures with it" in failing(capsys, "diff", *map(str, sides))
 
 
 def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(

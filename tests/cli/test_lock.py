@@ -25,8 +25,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def locked(here: Path, compiled: Compile, capsys: pytest.CaptureFixture) -> Path:  # noqa: F811
     compiled("old")
     assert main(["lock", "old"]) == 0
-    assert "wrote kernels.lock: 2 kernels; kernels.lock.d has the PTX of 2" in capsys.readouterr().out
-    return here / "kernels.lock"
+    assert "wrote tritonhook.lock: 2 kernels; tritonhook.lock.d has the PTX of 2" in capsys.readouterr().out
+    return here / "tritonhook.lock"
 
 
 def test_two_folders_are_compared_kernel_by_kernel(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
@@ -53,7 +53,7 @@ def test_source_and_options_that_both_changed_are_told_apart(here: Path, compile
     compiled("only options", ptx_options="-O0")
     capsys.readouterr()
     assert main(["lock", "old"]) == 0
-    for words in (("diff", "old", "new"), ("check", "kernels.lock", "new")):
+    for words in (("diff", "old", "new"), ("check", "tritonhook.lock", "new")):
         capsys.readouterr()
         assert main([*words, "--json"]) == 1
         kernels = {kernel["kernel"]: kernel for kernel in json.loads(capsys.readouterr().out)["kernels"]}
@@ -105,10 +105,11 @@ def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> N
 def test_a_lock_is_the_same_for_every_compile(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("again")
     assert main(["lock", "again", "-o", "again.lock"]) == 0
-    first, again = (Path(name).read_text().splitlines()[1:] for name in ("kernels.lock", "again.lock"))
+    first, again = (Path(name).read_text().splitlines()[1:] for name in ("tritonhook.lock", "again.lock"))
     assert first[1:] == again[1:]
-    assert main(["check", "kernels.lock", "again"]) == 0
-    assert "kernels.lock: exists; pass --force" in failing_after(capsys, "lock", "again")
+    assert main(["check", "tritonhook.lock", "again"]) == 0
+    assert main(["check", "again"]) == 0
+    assert "tritonhook.lock: exists; pass --force" in failing_after(capsys, "lock", "again")
 
 
 def failing_after(capsys, *words: str) -> str:
@@ -129,18 +130,18 @@ def test_what_the_captures_lack_is_said(here: Path, compiled: Compile, capsys) -
         session.note(lost)
     assert main(["lock", "part"]) == 0 and f"- part: {lost}" in capsys.readouterr().out
     assert main(["lock", "whole", "--force"]) == 0 and lost not in capsys.readouterr().out
-    for words in (("check", "kernels.lock", "part"), ("diff", "whole", "part")):
+    for words in (("check", "tritonhook.lock", "part"), ("diff", "whole", "part")):
         assert main([*words, "--json"]) == 1
         assert f"part: {lost}" in json.loads(capsys.readouterr().out)["notes"]
 
 
 def test_a_lock_is_checked_without_captures(locked: Path, capsys, tools) -> None:
     capsys.readouterr()
-    assert main(["check", "kernels.lock"]) == 0
+    assert main(["check", "tritonhook.lock"]) == 0
     assert "2 kernels, all with the same code" in capsys.readouterr().out
-    assert main(["check", "kernels.lock", "--ptxas", "12.8.93", "--options", "-O1 -v"]) == 1
+    assert main(["check", "tritonhook.lock", "--ptxas", "12.8.93", "--options", "-O1 -v"]) == 1
     assert "assembled by ptxas 12.8.93 -O1 -v" in capsys.readouterr().out
-    assert main(["check", "kernels.lock", "--options=-O1 -v", "--fail-on", "gone"]) == 0
+    assert main(["check", "tritonhook.lock", "--options=-O1 -v", "--fail-on", "gone"]) == 0
 
 
 def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
@@ -152,17 +153,17 @@ def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
     answer = f"#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '{ANSWER.strip()}'; exit 0; }}\n"
     fake = make_ptxas(tmp_path / "old tool", answer + refusal)
     for words in ((), ("--fail-on", "spills"), ("--fail-on", "code")):
-        assert main(["check", "kernels.lock", "--ptxas", str(fake), "--no-cache", *words]) == 1
+        assert main(["check", "tritonhook.lock", "--ptxas", str(fake), "--no-cache", *words]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "2 not assembled" in said
     assert "ptxas 12.8.93: unsupported: Value 'sm_90a' is not defined" in said
     assert "take another one with --ptxas, or leave it out to take each kernel's own" in said
     assert "2 kernels not assembled: ptxas 12.8.93: unsupported" in said and "2 kernels changed by" not in said
-    assert main(["check", "kernels.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
+    assert main(["check", "tritonhook.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
 
 
 def test_an_option_that_ptxas_does_not_know_is_told_from_a_ptxas_that_is_too_old(locked: Path, capsys) -> None:
-    assert main(["check", "kernels.lock", "--options=--no-such-option"]) == 1
+    assert main(["check", "tritonhook.lock", "--options=--no-such-option"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "2 kernels not assembled: " in said
     assert "- correct --options, or leave it out" in said and "with --ptxas" not in said
@@ -177,52 +178,52 @@ def test_each_kernel_is_compared_with_its_own_code_after_another_assembly(locked
     second = replace(gemm, identity=replace(gemm.identity, number=2), options=slow, codes=("1" * 16,))
     write_lock(locked, [(replace(gemm, options=fast, codes=("0" * 16,), figures=near), text), (second, text)])
     capsys.readouterr()
-    assert main(["check", "kernels.lock", "--json"]) == 1
+    assert main(["check", "tritonhook.lock", "--json"]) == 1
     for kernel in json.loads(capsys.readouterr().out)["kernels"]:
         assert kernel["old"]["options"] == kernel["new"]["options"]
 
 
 def test_a_lock_without_kernels_is_damaged(locked: Path, capsys) -> None:
     locked.write_text("format = 1\nkernel = []\n")
-    for words in (("check", "kernels.lock"), ("check", "kernels.lock", "old"), ("show", "kernels.lock")):
+    for words in (("check", "tritonhook.lock"), ("check", "tritonhook.lock", "old"), ("show", "tritonhook.lock")):
         assert "no lock, or damaged" in failing(capsys, *words)
 
 
 def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("new", ptx_options="-O1")
     before = locked.read_bytes()
-    assert main(["check", "kernels.lock", "new"]) == 1
+    assert main(["check", "tritonhook.lock", "new"]) == 1
     assert locked.read_bytes() == before
-    assert main(["check", "kernels.lock", "new", "--update"]) == 0
+    assert main(["check", "tritonhook.lock", "new", "--update"]) == 0
     assert locked.read_bytes() != before
-    assert "kernels.lock now holds what is in new" in capsys.readouterr().out
-    assert main(["check", "kernels.lock", "new"]) == 0
+    assert "tritonhook.lock now holds what is in new" in capsys.readouterr().out
+    assert main(["check", "tritonhook.lock", "new"]) == 0
 
 
 def test_show_lists_the_kernels_of_a_lock(locked: Path, capsys) -> None:
     capsys.readouterr()
-    assert main(["show", "kernels.lock"]) == 0
+    assert main(["show", "tritonhook.lock"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("2 kernels locked\n")
     assert [line.split()[:2] for line in said.splitlines() if "sm_90a" in line] == [
         ["add_kernel", "sm_90a"],
         ["gemm_kernel", "sm_90a"],
     ]
-    assert main(["show", "kernels.lock", "--json"]) == 0
+    assert main(["show", "tritonhook.lock", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [kernel["registers"] for kernel in document["kernels"]] == [
         facts.figures["registers"] for facts in read_lock(locked)
     ]
-    for words in (("show", "kernels.lock", "--sass"), ("show", "kernels.lock", "--sort", "regs")):
+    for words in (("show", "tritonhook.lock", "--sass"), ("show", "tritonhook.lock", "--sort", "regs")):
         assert "a lock; --s" in failing_after(capsys, *words)
 
 
 @pytest.mark.parametrize(
-    "words", ["verify --known", "diff kernels.lock", "probe", "mem predict --gpu H200", "rename --strip", "report"]
+    "words", ["verify --known", "diff tritonhook.lock", "probe", "mem predict --gpu H200", "rename --strip", "report"]
 )
 def test_a_lock_is_no_code(locked: Path, capsys, words: str) -> None:
-    said = failing_after(capsys, *words.split(), "kernels.lock")
-    assert "`tritonhook show kernels.lock` lists its kernels" in said
+    said = failing_after(capsys, *words.split(), "tritonhook.lock")
+    assert "`tritonhook show tritonhook.lock` lists its kernels" in said
 
 
 def test_captures_for_another_architecture_are_refused_before_they_are_read(
@@ -235,21 +236,24 @@ def test_captures_for_another_architecture_are_refused_before_they_are_read(
     with tritonhook.session(out="other"):
         kernels.compile_kernel(kernels.fresh(kernels.add_kernel), arch=80)
     monkeypatch.setattr("tritonhook.cli.check.kernels_at", lambda path: pytest.fail("their code was read"))
-    said = failing_after(capsys, "check", "kernels.lock", "other")
+    said = failing_after(capsys, "check", "tritonhook.lock", "other")
     assert "its kernels are for sm_80, the lock's for sm_90a" in said
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("check", "kernels.lock", "--update"), "--update: give the captures"),
-        (("check", "kernels.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
-        (("check", "old"), "old: a folder, not a lock; `tritonhook lock old` makes one of it"),
+        (("check", "tritonhook.lock", "--update"), "--update: give the captures"),
+        (("check", "tritonhook.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
+        (("check", "old", "old"), "old: a folder, not a lock; `tritonhook lock old` makes one of it"),
         (("diff", "old", "nothere"), "nothere: no such file or folder"),
         (("diff", "nothere", "old"), "nothere: no such file or folder"),
         (("diff", "old", "old", "--ptxas", "12.8.93"), "--ptxas: not for two capture folders"),
         (("diff", "old", "old", "--no-control"), "--no-control: not for two capture folders"),
-        (("diff", "kernels.lock", "kernels.lock", "--fail-on", "code"), "--fail-on: only for two capture folders"),
+        (
+            ("diff", "tritonhook.lock", "tritonhook.lock", "--fail-on", "code"),
+            "--fail-on: only for two capture folders",
+        ),
         (("diff", "old", "old", "--fail-on", "speed"), "--fail-on 'speed': give spills"),
     ],
 )
@@ -271,9 +275,9 @@ def test_codes_are_looked_for_only_where_the_lock_has_none(
 
     monkeypatch.setattr("tritonhook.snapshot.recheck.may_draw", lambda arch: True)
     monkeypatch.setattr("tritonhook.snapshot.recheck.codes_of", count)
-    assert main(["check", "kernels.lock", "old"]) == 0
+    assert main(["check", "tritonhook.lock", "old"]) == 0
     assert sum(asked) == 0
-    assert main(["check", "kernels.lock", "old", "--update"]) == 0
+    assert main(["check", "tritonhook.lock", "old", "--update"]) == 0
     assert sum(asked) == 2
 
 
@@ -301,10 +305,10 @@ def test_kernels_that_cannot_be_assembled_again_are_named_and_the_others_checked
 def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     """As with captures that were made with other constexprs, or for another GPU."""
     compiled("other", block=256, num_stages=2)
-    for words in (("check", "kernels.lock", "other"), ("diff", "old", "other")):
+    for words in (("check", "tritonhook.lock", "other"), ("diff", "old", "other")):
         capsys.readouterr()
         assert main([*words, "--fail-on", "spills,code"]) == 1
         assert "no kernel is on both sides: nothing was compared" in capsys.readouterr().out
-    assert main(["check", "kernels.lock", "other", "--update", "--fail-on", "code"]) == 0
+    assert main(["check", "tritonhook.lock", "other", "--update", "--fail-on", "code"]) == 0
     said = capsys.readouterr().out
     assert "no kernel is on both sides: nothing was compared" in said and "fails" not in said

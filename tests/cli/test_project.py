@@ -75,6 +75,15 @@ def test_an_option_comes_first_then_a_variable(
     assert asked["out"] == "by variable"
 
 
+def test_lock_and_check_take_the_lock_of_the_project(project: Path, capsys: pytest.CaptureFixture) -> None:
+    (project / "pyproject.toml").write_text('[tool.tritonhook]\nlock = "locks/gpu.lock"\n')
+    lock = project / "locks" / "gpu.lock"
+    assert failing(capsys, "check", str(project)).startswith(f"tritonhook check: {lock}: cannot read")
+    assert f"{lock}: cannot write: the folder {lock.parent} does not exist" in failing(capsys, "lock", "captures")
+    (project / "pyproject.toml").unlink()
+    assert "check: tritonhook.lock: cannot read" in failing(capsys, "check")
+
+
 def test_status_lists_the_project_and_every_variable(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -71,7 +71,7 @@ def tritonhook(place: Path, *words: str, **environment: str) -> subprocess.Compl
 
 
 def shown(place: Path) -> list[dict]:
-    done = tritonhook(place, "show", "out", "--json")
+    done = tritonhook(place, "show", "out", "--all", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["kernels"]
 

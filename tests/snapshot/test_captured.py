@@ -36,7 +36,7 @@ def captured(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> 
 def test_only_what_the_latest_run_of_a_command_met_counts(
     captured: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    lock = str(tmp_path / "kernels.lock")
+    lock = str(tmp_path / "tritonhook.lock")
     folder = captured("a" * 16, LATER, edited=False)
     assert main(["lock", folder, "-o", lock]) == 0
     captured("a" * 16, LATER, edited=True)
@@ -44,17 +44,47 @@ def test_only_what_the_latest_run_of_a_command_met_counts(
     assert main(["check", lock, folder, "--fail-on", "code"]) == 1
     said = capsys.readouterr().out
     assert "1 changed" in said and "new" not in said
-    note = (
-        "earlier runs of the same command left 1 kernel here, which lock, check and diff leave out: add_kernel sm_90a"
-    )
-    assert f"{folder}: {note}" in said
+    note = f"{folder}: 1 kernel of earlier runs left out; `tritonhook show {folder} --all` lists all"
+    assert note in said
     assert main(["show", folder, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [note]
     write_policy(tmp_path / "tritonhook.toml", ())
     assert main(["policy", "check", str(tmp_path / "tritonhook.toml"), folder]) == 0
-    assert f"{folder}: {note}" in capsys.readouterr().out
+    assert note in capsys.readouterr().out
+    assert shown(capsys, folder) == shown(capsys, folder, "--run", "2") != shown(capsys, folder, "--run", "1")
+    assert len(shown(capsys, folder, "--all")) == 3
+    assert main(["diff", "--previous", folder]) == 1
+    assert f"{folder}@1 → {folder}@2" in capsys.readouterr().out
+    assert main(["diff", f"{folder}@2", f"{folder}@2"]) == 0
+    assert main(["show", folder, "--run", "3"]) == 2 and "its runs are 1 to 2" in capsys.readouterr().err
     captured("a" * 16, LATER, edited=False)
     assert main(["check", lock, folder]) == 0
+
+
+def shown(capsys: pytest.CaptureFixture, *words: str) -> dict[str, str]:
+    """The hash of each kernel by its name and id, as `show` lists them."""
+    capsys.readouterr()
+    assert main(["show", *words, "--json"]) == 0
+    return {kernel["id"]: kernel["hash"] for kernel in json.loads(capsys.readouterr().out)["kernels"]}
+
+
+def test_one_kernel_is_compared_with_that_of_the_run_before(
+    captured: Callable[..., str], capsys: pytest.CaptureFixture
+) -> None:
+    folder = captured("a" * 16, LATER, edited=False)
+    captured("b" * 16, LATER, edited=False)  # another command
+    capsys.readouterr()
+    assert main(["diff", "--previous", folder]) == 2
+    assert "no two runs of one command met kernels" in capsys.readouterr().err
+    first = shown(capsys, folder)
+    captured("a" * 16, LATER, edited=True)
+    (new,) = shown(capsys, folder, "--run", "3").keys() - first
+    assert main(["diff", "--previous", f"{folder}/{new}", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["kind"] == "diff" and document["a"]["name"] == document["b"]["name"] == "add_kernel"
+    assert document["a"]["sha256"] != document["b"]["sha256"]
+    assert main(["diff", "--previous", f"{folder}/{new}", "x.ptx"]) == 2
+    assert "--previous: give one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -98,7 +128,7 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     (damaged,) = folder.glob(f"kernels/*/{file}")
     (other,) = folder.glob("kernels/*/gemm_kernel.cubin")
     damaged.write_bytes(other.read_bytes() if content is None else content)
-    lock = folder.parent / "kernels.lock"
+    lock = folder.parent / "tritonhook.lock"
     capsys.readouterr()
     assert main(["lock", str(folder), "-o", str(lock)] if verb == "lock" else ["diff", str(folder), str(folder)]) == 2
     assert f"{damaged.parent}: damaged: " in capsys.readouterr().err

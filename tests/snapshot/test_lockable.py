@@ -78,8 +78,8 @@ def test_other_launch_bounds_are_a_change(bounds: str, read: str, tools: Toolcha
     """Programs that launch the kernel as before may fail, or get other clusters. The code is the same."""
     old, new = facts_of([captured(tools, text=text) for text in (STACK, STACK.replace("at)\n", f"at) {bounds}\n"))])
     assert (old.launch_bounds, ", ".join(new.launch_bounds), old.codes) == ((), read, new.codes)
-    write_lock(tmp_path / "kernels.lock", [(new, None)])
-    (locked,) = read_lock(tmp_path / "kernels.lock")
+    write_lock(tmp_path / "tritonhook.lock", [(new, None)])
+    (locked,) = read_lock(tmp_path / "tritonhook.lock")
     for before, after in ((old, new), (locked, old)):
         (change,) = compare([before], [after])
         assert (change.status, change.code_changed, change.blame) == (ChangeStatus.CHANGED, False, "nvcc (ptx)")
@@ -102,7 +102,7 @@ def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolc
 
 def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolchain, tmp_path: Path) -> None:
     """Another text of the PTX, as of another build of a compiler, gives the same code."""
-    lock, texts = tmp_path / "kernels.lock", [f"// Compiler Build ID: {build}\n{STACK}" for build in "ab"]
+    lock, texts = tmp_path / "tritonhook.lock", [f"// Compiler Build ID: {build}\n{STACK}" for build in "ab"]
     old, new = (lockable([(one, *facts_of([one])) for one in [captured(tools, text=text)]]) for text in texts)
     assert old[0][0].ptx_sha256 != new[0][0].ptx_sha256
     write_lock(lock, old)
@@ -113,7 +113,7 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
     # A kernel that changed is written anew, and kept PTX that is missing is mended.
     changed = [(replace(new[0][0], options=("-O1",)), new[0][1])]
     assert settled(lock, read_lock(lock), changed) == changed
-    next((tmp_path / "kernels.lock.d").iterdir()).unlink()
+    next((tmp_path / "tritonhook.lock.d").iterdir()).unlink()
     assert settled(lock, read_lock(lock), new) == new
 
 
@@ -125,10 +125,10 @@ def test_a_lock_does_not_depend_on_where_the_source_is(tools: Toolchain, tmp_pat
         assert f"/home/{home}" in text and f".loc 1 {line}" in text
         capture = captured(tools, text=text)
         (tmp_path / home).mkdir()
-        write_lock(tmp_path / home / "kernels.lock", lockable([(capture, *facts_of([capture]))]))
-        (kept,) = (tmp_path / home / "kernels.lock.d").iterdir()
+        write_lock(tmp_path / home / "tritonhook.lock", lockable([(capture, *facts_of([capture]))]))
+        (kept,) = (tmp_path / home / "tritonhook.lock.d").iterdir()
         assert home not in lzma.decompress(kept.read_bytes()).decode()
-        locks.append(((tmp_path / home / "kernels.lock").read_bytes(), kept.name, kept.read_bytes()))
+        locks.append(((tmp_path / home / "tritonhook.lock").read_bytes(), kept.name, kept.read_bytes()))
     assert locks[0] == locks[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,7 @@ def kernels() -> list[tuple[KernelFacts, str | None]]:
 
 @pytest.fixture
 def lock(tmp_path: Path) -> Path:
-    path = tmp_path / "kernels.lock"
+    path = tmp_path / "tritonhook.lock"
     write_lock(path, kernels())
     return path
 
@@ -66,7 +67,7 @@ def test_what_is_written_is_read_back(lock: Path) -> None:
 
 
 def test_the_order_of_the_kernels_changes_nothing(lock: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other" / "kernels.lock"
+    other = tmp_path / "other" / "tritonhook.lock"
     other.parent.mkdir()
     write_lock(other, reversed(kernels()))
     assert other.read_bytes() == lock.read_bytes()
@@ -150,6 +151,19 @@ def test_a_kernel_without_ptx_cannot_be_assembled_again(lock: Path) -> None:
     (kernel,) = [one for one in read_lock(lock) if one.identity.kernel == "c"]
     with pytest.raises(SnapshotError, match="had no PTX"):
         kept_ptx(lock, kernel)
+
+
+def test_a_lock_of_hugging_face_is_named_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.lock"
+    theirs = [
+        {"repo_id": "kernels-community/activation", "sha": "0" * 40, "variants": {"torch28": {"hash": "sha256-"}}}
+    ]
+    path.write_text(json.dumps(theirs, indent=2))
+    with pytest.raises(SnapshotError, match="a lock of Hugging Face's kernels, not of tritonhook"):
+        read_lock(path)
+    with pytest.raises(SnapshotError, match="Hugging Face's kernels.*: not replaced; name another file"):
+        write_lock(path, kernels())
+    assert json.loads(path.read_text()) == theirs
 
 
 def test_no_lock_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_lock_reads_ptx_once_more_to_keep_it(
 ) -> None:
     folder = str(compiled("old"))
     reads.clear()
-    assert main(["lock", folder, "-o", str(tmp_path / "kernels.lock")]) == 0
+    assert main(["lock", folder, "-o", str(tmp_path / "tritonhook.lock")]) == 0
     assert {name: count for name, count in reads.items() if count > 1} == {
         "old/capture.json": 2,
         "old/add_kernel.ptx": 2,

@@ -47,7 +47,7 @@ class Project:
         )
         return Run(done.returncode, done.stdout + done.stderr)
 
-    def lock(self, name: str = "kernels.lock") -> str:
+    def lock(self, name: str = "tritonhook.lock") -> str:
         return (self.folder / name).read_text()
 
 

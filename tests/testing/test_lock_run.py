@@ -23,7 +23,7 @@ def test_in_a_child_process():
     code = "import triton_kernels as kernels; kernels.compile_kernel(kernels.multiply_kernel)"
     subprocess.run([sys.executable, "-c", code], check=True)
 """
-LOCK = "--kernel-lock=kernels.lock"
+LOCK = "--kernel-lock"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def locked(first: Path, tmp_path: Path, cache: Path) -> Project:
 
 
 def names(project: Project) -> list[str]:
-    return [locked.identity.kernel for locked in read_lock(project.folder / "kernels.lock")]
+    return [locked.identity.kernel for locked in read_lock(project.folder / "tritonhook.lock")]
 
 
 def test_the_same_kernels_pass_and_others_fail_the_run(locked: Project) -> None:
@@ -57,7 +57,7 @@ def test_the_same_kernels_pass_and_others_fail_the_run(locked: Project) -> None:
     assert (same.code, "3 kernels, all with the same code" in same.said) == (0, True)
     other = locked.run("tests", LOCK, PTXAS_SAYS="-O1")
     assert other.code == 1
-    assert "kernels of kernels.lock FAILED" in other.said
+    assert "kernels of tritonhook.lock FAILED" in other.said
     assert "3 passed" in other.said
     row = next(line for line in other.said.splitlines() if line.startswith("gemm_kernel sm_90a"))
     assert re.search(r"\d+ → \d+", row)
@@ -73,7 +73,7 @@ def test_workers_of_xdist_capture_and_the_controller_compares(locked: Project) -
     assert (other.code, "2 changed" in other.said) == (1, True), other.said
     part = locked.run("tests", LOCK, "-n2", "-k", "sum")
     assert (part.code, "1 kernel, all with the same code" in part.said) == (0, True), part.said
-    (locked.folder / "kernels.lock").unlink()
+    (locked.folder / "tritonhook.lock").unlink()
     again = locked.run("tests", LOCK, "-n2", "--kernel-update")
     assert (again.code, locked.lock()) == (0, before), again.said
 
@@ -108,7 +108,7 @@ def test_a_part_of_the_tests_says_nothing_about_the_other_kernels(locked: Projec
     assert lines[0] == 'tests = ["tests"]'
     assert '"-O1"' in lines[1]  # of the sum
     assert "-O1" not in lines[-1]  # of the child process, which does not ask for it
-    assert len(list((locked.folder / "kernels.lock.d").iterdir())) == 3
+    assert len(list((locked.folder / "tritonhook.lock.d").iterdir())) == 3
 
 
 def test_a_kernel_that_no_test_compiles_any_more_is_gone(locked: Project) -> None:
@@ -129,7 +129,7 @@ def test_a_run_that_compiles_nothing_is_not_compared_and_not_written(locked: Pro
     assert (done.code, "nothing was compared" in done.said) == (1, True), done.said
     done = locked.run("tests", LOCK, "--kernel-update")
     assert locked.lock() == before, done.said
-    assert "kernels.lock is not written: the tests compiled no kernel" in done.said
+    assert "tritonhook.lock is not written: the tests compiled no kernel" in done.said
 
 
 @pytest.mark.parametrize("how", ["skip('no such GPU')", "fail('wrong')", "xfail('wrong')"])
@@ -142,7 +142,7 @@ def test_a_test_that_did_not_pass_leaves_its_kernels_alone(locked: Project, how:
     assert (done.code, kept) == {"s": (0, True), "f": (1, True), "x": (1, False)}[how[0]], done.said
     done = locked.run("tests", LOCK, "--kernel-update")
     assert (locked.lock() == before) is (how[0] != "x")
-    assert ("kernels.lock stays as it was: tests failed" in done.said) is (how[0] == "f")
+    assert ("tritonhook.lock stays as it was: tests failed" in done.said) is (how[0] == "f")
 
 
 def test_kernels_for_another_architecture_are_left_alone(locked: Project) -> None:
@@ -174,7 +174,12 @@ def test_captures_can_be_kept(locked: Project) -> None:
     ("words", "lock", "said"),
     [
         (("--kernel-lock=none.lock",), None, "--kernel-lock=none.lock: no such file; --kernel-update writes it"),
-        (("--kernel-update",), None, "--kernel-update: only with --kernel-lock=FILE"),
+        (
+            ("--kernel-lock=tests",),
+            None,
+            "--kernel-lock=tests: a folder; name a file, or give --kernel-lock as the last",
+        ),
+        (("--kernel-update",), None, "--kernel-update: only with --kernel-lock"),
         (("--kernel-fail-on=code",), None, "--kernel-fail-on: only with"),
         ((LOCK, "--kernel-fail-on=speed"), None, "--fail-on 'speed': give spills"),
         ((LOCK, "--kernel-update"), "format = 1\n[[kernel", "no lock, or damaged"),
@@ -185,7 +190,7 @@ def test_what_cannot_be_is_said_before_any_test_runs(
     locked: Project, words: tuple[str, ...], lock: str | None, said: str
 ) -> None:
     if lock is not None:
-        (locked.folder / "kernels.lock").write_text(lock)
+        (locked.folder / "tritonhook.lock").write_text(lock)
     before = locked.lock()
     done = locked.run("tests", *words)
     assert (done.code, said in done.said, "passed" in done.said) == (4, True, False), done.said
@@ -194,7 +199,7 @@ def test_what_cannot_be_is_said_before_any_test_runs(
 
 def test_a_lock_whose_ptx_is_missing_is_not_updated_by_a_part(locked: Project) -> None:
     before = locked.lock()
-    shutil.rmtree(locked.folder / "kernels.lock.d")
+    shutil.rmtree(locked.folder / "tritonhook.lock.d")
     done = locked.run("tests", LOCK, "--kernel-update", "-k", "sum")
     assert done.code == 4
     assert "cannot read the PTX of gemm_kernel" in done.said

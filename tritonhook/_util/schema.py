@@ -100,9 +100,9 @@ def read_toml(data: bytes, shape: type[T], newest: int) -> T:
         raise DocumentError(str(error).partition(";")[0]) from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
-    found = document.get("format")
-    if isinstance(found, int) and found > newest:
-        raise NewerFormat(f"its format is {found}, this version reads {newest}; update tritonhook")
+    format_number = document.get("format")
+    if isinstance(format_number, int) and format_number > newest:
+        raise NewerFormat(f"its format is {format_number}, this version reads {newest}; update tritonhook")
     return as_schema(document, shape)
 
 
@@ -143,5 +143,5 @@ def _sentence(text: str) -> str:
         what = what.replace(f"`str` matching regex {pattern!r}", words)
     if choice := re.search(r"`str` matching regex '\\\\A\(\?:(.*)\)\\\\Z'", what):
         what = what.replace(choice[0], f"one of {', '.join(choice[1].replace(chr(92), '').split('|'))}")
-    what = re.sub(r"`([a-z |]+)`", lambda found: " or ".join(_WORDS.get(w, w) for w in found[1].split(" | ")), what)
+    what = re.sub(r"`([a-z |]+)`", lambda match: " or ".join(_WORDS.get(w, w) for w in match[1].split(" | ")), what)
     return f"{place}: {what[:1].lower()}{what[1:]}" if place else f"{what[:1].lower()}{what[1:]}"

@@ -216,8 +216,8 @@ def with_shares(
     captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
 ) -> list[Kernel | Skipped]:
     """The same kernels with their shares of the time of all launches of kernels that run, the largest first."""
-    lost = captures.lost
-    running = (entry for entry in measured if entry["record"] not in lost)
+    counting = set(captures.running)
+    running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
     found: list[Kernel | Skipped] = []
     for kernel in kernels:

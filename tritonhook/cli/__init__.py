@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tritonhook import __version__
+from tritonhook.capture.project import read_project
 from tritonhook.cli._parser import TROUBLE, TopParser, Verb, add_verbs, from_namespace, verb_in
-from tritonhook.cli._project import read_project
 from tritonhook.cli._streams import complain, streams, write_err, write_out
 from tritonhook.errors import INTERRUPTED
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from tritonhook.report.format import count
 
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels
-    from tritonhook.snapshot.facts import Identity
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
@@ -276,7 +275,7 @@ def load_captures(place: Path) -> Result:
 
     if (place / "capture.json").exists():
         return CapturedOne.of(read_capture(place), full=True)
-    return Captures.of(CaptureFolder.open(place))
+    return Captures.of(captures_at(place))
 
 
 def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
@@ -285,26 +284,38 @@ def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
     ToolError."""
     from tritonhook.snapshot.captured import read_folders
 
-    folders = [CaptureFolder.open(path) for path in paths]
+    folders = list(map(captures_at, paths))
     with working(f"reading the kernels of {' and '.join(paths)}"):
         folders_read = read_folders(*folders)
-    notes: list[str] = []
+    said: dict[str, list[str]] = {}
     for path, read in zip(paths, folders_read, strict=True):
         if not read.kernels:
             raise no_kernels(path)
-        notes += (f"{path}: {note}" for note in (*read.notes, *outdated_note(read.outdated)))
+        for note in read.notes:
+            said.setdefault(note, []).append(path)
+    notes = [note if len(own) == len(paths) > 1 else f"{own[0]}: {note}" for note, own in said.items()]
+    notes += dict.fromkeys(note for folder in folders for note in outdated_note(folder))
     return [read.kernels for read in folders_read], notes
 
 
-def outdated_note(left: Mapping[str, Identity]) -> list[str]:
-    """A note on the kernels that earlier runs left in a folder."""
-    if not left:
+def captures_at(path: str | Path) -> CaptureFolder:
+    """The kernels of a capture folder, of the latest run of each command; of `FOLDER@N`, those of run N. Raises
+    CaptureError."""
+    folder, _, run = str(path).rpartition("@")
+    if folder and run.isdecimal() and not Path(path).exists():
+        return CaptureFolder.open(folder).of_run(int(run))
+    return CaptureFolder.open(path).latest()
+
+
+def outdated_note(folder: CaptureFolder) -> list[str]:
+    """A note on the kernels that only earlier runs met."""
+    if not folder.outdated:
         return []
-    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in left.values())
-    what = f"earlier runs of the same command left {count(len(left), 'kernel')} here"
-    return [f"{what}, which lock, check and diff leave out: {listed(names)}"]
+    left = count(len(folder.outdated), "kernel")
+    return [f"{folder.path}: {left} of earlier runs left out; `tritonhook show {folder.path} --all` lists all"]
 
 
 def is_folder(path: str) -> bool:
-    """Whether this is a folder of captures, not of one kernel."""
-    return (Path(path) / "index").is_dir()
+    """Whether this is a folder of captures, or a run in one, not one kernel."""
+    folder, _, run = path.rpartition("@")
+    return (Path(folder if folder and run.isdecimal() else path) / "index").is_dir()

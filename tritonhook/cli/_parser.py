@@ -10,20 +10,15 @@ import argparse
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
+
+from tritonhook.errors import did_you_mean
 
 TROUBLE = 2
 _COMMAND = "tritonhook "  # begins a list of commands in a description
 _PTXAS_OPTIONS = ("--options", "--candidate-options")  # whose values begin with a dash
 _Group = TypeVar("_Group", bound="Group")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean --ptxas?" if one of the known words is close to it, else nothing."""
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Help(argparse.HelpFormatter):

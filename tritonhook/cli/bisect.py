@@ -5,8 +5,8 @@ versions at hand are tried first. Exit codes: 0 the good and the bad version do 
 trouble, or nothing is known of a kernel under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
-  tritonhook bisect kernels.lock --good 12.9.86 --bad 13.5.37 --on registers
-  tritonhook bisect kernels.lock --entry add --good 12.9.86 --bad 13.5.37 --all    # a table of every version
+  tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers
+  tritonhook bisect tritonhook.lock --entry add --good 12.9.86 --bad 13.5.37 --all    # a table of every version
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
 trouble.
 
-tritonhook check kernels.lock tritonhook-captures
-tritonhook check kernels.lock --ptxas 13.5.37 --fail-on spills,registers+10%
-tritonhook check kernels.lock tritonhook-captures --update      # accept what is there now
-tritonhook check kernels.lock tritonhook-captures --github      # in a step of GitHub Actions
+tritonhook check tritonhook-captures
+tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
+tritonhook check other.lock tritonhook-captures --update      # accept what is there now
+tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.cli._github import lines_of, run_of_workflow, without_commands
-from tritonhook.cli._inputs import kernels_at
+from tritonhook.cli._inputs import captures_at, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
@@ -53,7 +53,7 @@ def fail_on_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    lock: str = argument(help="lock, which `tritonhook lock` wrote")
+    lock: str | None = argument(nargs="?", help=f"lock (default: the project's, else {USUAL_LOCK})")
     captures: str | None = argument(nargs="?", help="capture folder (default: assemble the lock's own PTX)")
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
@@ -70,7 +70,8 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    path = Path(options.lock)
+    options = _with_lock(options)
+    path = lock_path(Path.cwd()) if options.lock is None else Path(options.lock)
     workflow = run_of_workflow(options.github, options.results)
     locked, tests = read_whole_lock(path)
     if options.captures is None:
@@ -95,7 +96,7 @@ def run(options: Options) -> int:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
-    captured = CaptureFolder.open(options.captures).captures().values()
+    captured = captures_at(options.captures).captures().values()
     _check_archs(options.captures, locked, {capture.arch for capture in captured if isinstance(capture, Capture)})
     (kernels,), notes = kernels_at(options.captures)
     now = lockable(kernels, () if options.update else locked)
@@ -112,6 +113,13 @@ def run(options: Options) -> int:
     notes.append(f"{path} now holds what is in {options.captures}")
     give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, gate=False)
     return 0
+
+
+def _with_lock(options: Options) -> Options:
+    """The options, where the only place given is a folder: of captures, for the usual lock."""
+    if options.lock is None or options.captures is not None or not Path(options.lock).is_dir():
+        return options
+    return replace(options, lock=None, captures=options.lock)
 
 
 def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.model import Stage
-from tritonhook.capture.settings import REWRITES, rewrite_by_name
+from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
@@ -49,6 +50,7 @@ from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
 from tritonhook.snapshot.changes import Rule
 from tritonhook.snapshot.changes import compare as compare_facts
+from tritonhook.snapshot.facts import identity_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,12 @@ class ToolOptions(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    a: str = place(help="PTX file, cubin, capture folder, or a captured kernel or its id")
+    a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
     b: str | None = place(nargs="?", help="as for a; leave it out with --rewrite")
+    previous: bool = flag(
+        help="compare the latest run in a capture folder (default: the one that `run` writes to) with the run of the "
+        "same command before it; of one kernel, give the kernel"
+    )
     rewrite: str | None = option(
         choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
     )
@@ -79,12 +85,35 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
+    if options.previous:
+        options = _with_previous(options)
+    if not options.a:
+        raise UsageError("give two kernels or folders, or --previous")
     if options.b is not None and options.tool.entry is None and _are_folders(options.a, options.b):
         return _compare_folders(options, options.b)
     if options.fail_on:
         raise UsageError("--fail-on: only for two capture folders")
     files = _files(options)
     return _compare_kernels(options) if files is None else _compare_modules(options, files)
+
+
+def _with_previous(options: Options) -> Options:
+    """The options for the latest run and the run before, or for one kernel of both."""
+    if options.b is not None or options.rewrite is not None:
+        raise UsageError("--previous: give one capture folder or kernel, or none")
+    path = Path(options.a or default_out())
+    if not (path / "capture.json").exists():
+        before, latest = CaptureFolder.open(path).previous()
+        return replace(options, a=f"{path}@{before}", b=f"{path}@{latest}")
+    folder = CaptureFolder.open(path.absolute().parent.parent)
+    identity, runs = identity_of(folder.capture(path.name)), [s.run for s in folder.seen(path.name) if s.run]
+    if not runs:
+        raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
+    older = folder.of_run(folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)[0])
+    found = [record for record in older.running if identity_of(older.capture(record)) == identity]
+    if len(found) != 1:
+        raise UsageError(f"{identity.text}: the run before met {len(found) or 'none'} of it; give two kernels")
+    return replace(options, a=str(folder.path / "kernels" / found[0]), b=str(path))
 
 
 def _are_folders(*sides: str) -> bool:
@@ -140,13 +169,18 @@ def _compare_kernels(options: Options) -> int:
 
 def _compare_folders(options: Options, b: str) -> int:
     """Compare all kernels of two capture folders as they were compiled."""
-    if idle := [name for name in given_options(options, options.tool) if name != "--fail-on"]:
+    if idle := [name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous")]:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
-    sides, notes = kernels_at(options.a, b)
+    return give_folders(options.results, options.fail_on, options.a, b)
+
+
+def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str) -> int:
+    """Compare the kernels of two capture folders, or of two runs in one, and print what changed."""
+    sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
-    return give_changes(options.results, options.fail_on, options.a, b, changes, [*notes, *further])
+    return give_changes(results, fail_on, a, b, changes, [*notes, *further])
 
 
 def _inputs(options: Options) -> list[Input]:

@@ -3,10 +3,10 @@
 For each kernel the lock has what identifies it, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU.
 
-  tritonhook lock tritonhook-captures -o kernels.lock
-  tritonhook show kernels.lock
-  tritonhook check kernels.lock tritonhook-captures     # after a change: what is different?
-  tritonhook check kernels.lock --ptxas 13.5.37         # what would this ptxas change?
+  tritonhook lock tritonhook-captures
+  tritonhook show tritonhook.lock
+  tritonhook check tritonhook-captures        # after a change: what is different?
+  tritonhook check --ptxas 13.5.37            # what would this ptxas change?
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option
 from tritonhook.cli._streams import check_new
@@ -26,14 +27,14 @@ from tritonhook.snapshot.recheck import lockable
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     captures: str = argument(help="capture folder")
-    output: str = option(
-        "-o", "--output", default="kernels.lock", metavar="FILE", help="write the lock here (default: kernels.lock)"
+    output: str | None = option(
+        "-o", "--output", metavar="FILE", help=f"write the lock here (default: the project's, else {USUAL_LOCK})"
     )
     force: bool = flag(help="replace a lock that exists")
 
 
 def run(options: Options) -> int:
-    out = Path(options.output)
+    out = lock_path(Path.cwd()) if options.output is None else Path(options.output)
     check_new(out, options.force)
     (kernels,), notes = kernels_at(options.captures)
     locked = lockable(kernels)

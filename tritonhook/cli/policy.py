@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.capture.policy.file import USUAL_NAME
-from tritonhook.cli._inputs import outdated_note
+from tritonhook.capture.project import read_project
+from tritonhook.cli._inputs import captures_at, outdated_note
 from tritonhook.cli._parser import Group, Verb, argument, part
-from tritonhook.cli._project import read_project
 from tritonhook.cli._streams import Results, give
 from tritonhook.cli._sweeps import Sweep, running
 
@@ -46,19 +46,15 @@ class Check(Group):
 
 
 def _check(options: Check) -> int:
-    from tritonhook.capture.store import CaptureFolder
     from tritonhook.report.results.policy import PolicyResult
-    from tritonhook.snapshot.captured import outdated
     from tritonhook.tuning.policy_check import against_captures
 
-    folder = CaptureFolder.open(Path(options.captures))
-    # What an earlier run left would count as having a lever, or as being for an entry.
-    left_out = outdated(folder)
-    captures = [folder.capture(record) for record in folder.records if record not in left_out]
+    folder = captures_at(options.captures)  # what an earlier run left would count as having a lever
+    captures = [folder.capture(record) for record in folder.records]
     with running(options.sweep, options.sweep.cache()) as (go, _):
         entries = against_captures(Path(options.policy), captures, go)
-    notes = [f"{options.captures}: {note}" for note in outdated_note(left_out)]
-    give(options.results, PolicyResult.of(options.policy, options.captures, entries, notes), options.policy)
+    result = PolicyResult.of(options.policy, options.captures, entries, outdated_note(folder))
+    give(options.results, result, options.policy)
     return int(any(entry.state.is_trouble for entry in entries))
 
 

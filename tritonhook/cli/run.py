@@ -18,13 +18,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun
 from tritonhook.capture.model import Capture
+from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
 from tritonhook.capture.session import summary_line
@@ -33,10 +36,10 @@ from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
 from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._streams import Results, complain, give, near, write_err
+from tritonhook.cli._watch import await_change, times_of
 from tritonhook.cli.rename import RenameOptions, rewrite_option
-from tritonhook.errors import UsageError
+from tritonhook.errors import INTERRUPTED, CaptureError, UsageError, listed
 from tritonhook.rename import Rename
 
 if TYPE_CHECKING:
@@ -69,6 +72,7 @@ class Options(Group):
         choices=(FIRST, ALL),
         help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), or all",
     )
+    watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -78,6 +82,41 @@ class Options(Group):
 
 def run(options: Options) -> int:
     options = _with_project(options, read_project(Path.cwd()))
+    return _watch(options) if options.watch else _run_once(options)
+
+
+def _watch(options: Options) -> int:
+    """Run, and again after each change of a source, until Ctrl-C."""
+    from tritonhook.cli.diff import give_folders
+
+    out = near(make_settings(options.out).out)
+    runs, times = _runs(out), times_of(_sources(options, out))
+    while (code := _run_once(options)) != INTERRUPTED:
+        if runs < (runs := _runs(out)):
+            with suppress(CaptureError):  # the first run of its command
+                before, latest = CaptureFolder.open(out).previous()
+                give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
+        sources = _sources(options, out)
+        times = {**times_of(sources), **times}  # what was edited during the run counts
+        say(f"tritonhook: waiting for a change of {listed([str(near(path)) for path in sources])}; Ctrl-C ends")
+        changed = await_change(sources, times)
+        times = times_of(sources)
+        say(f"tritonhook: {listed([str(near(path)) for path in changed])} changed")
+    return code
+
+
+def _runs(out: Path) -> int:
+    return len(CaptureFolder.open(out).runs) if (out / "index").is_dir() else 0
+
+
+def _sources(options: Options, out: Path) -> list[Path]:
+    """The script, and what the runs into this folder have loaded."""
+    script = [Path(word) for word in options.command[:1] if word.endswith(".py")]
+    loaded = CaptureFolder.open(out).sources if (out / "index").is_dir() else ()
+    return list(dict.fromkeys([*(path.absolute() for path in script), *map(Path, loaded)]))
+
+
+def _run_once(options: Options) -> int:
     command = script_command(options.command, options.module)
     rename = options.rename.wanted()
     dry_run = _dry_run(options)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tritonhook import __version__
 from tritonhook._util.versions import version_key
+from tritonhook.capture.project import Project, read_project
 from tritonhook.cli._parser import Group, part
-from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._streams import Results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix

@@ -29,12 +29,12 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.policy.file import USUAL_NAME, read_entries, write_policy
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
 from tritonhook.capture.policy.model import Entry, unnumbered, updated
+from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._inputs import trust_option
+from tritonhook.cli._inputs import captures_at, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, rest
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
-from tritonhook.cli._project import read_project
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
 from tritonhook.cli._sweeps import Sweep, positive, running, seconds
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
@@ -124,7 +124,7 @@ def run(options: Options) -> int:
             path = Path(folder) / "captures"
             record_launches([*options.target, *(options.rest or ())], path, "nothing was tuned")
             options = replace(options, trust=True)  # the capture was made just now, here
-            captures = CaptureFolder.open(path)
+            captures = captures_at(path)
         kernels, skipped = _kernels(options, captures)
         with working("timing the recorded launches"):
             shares = with_shares(captures, kernels, rough_times(captures.path))
@@ -163,7 +163,7 @@ def _checked(options: Options) -> CaptureFolder | None:
         raise UsageError(f"{target}: not understood; give one target, or a script with its arguments")
     if options.rest is not None and not is_script(options.target[0]):
         raise UsageError(f"-- {' '.join(options.rest)}: only a script takes arguments after --")
-    captures = None if recorded else CaptureFolder.open(options.target[0])
+    captures = None if recorded else captures_at(options.target[0])
     if recorded and options.assemble_only:
         raise UsageError(
             f"--assemble-only: not for {options.target[0]}, whose launches are recorded on a GPU; record them there "

@@ -54,14 +54,14 @@ def pair_kernels(a: Sequence[str], b: Sequence[str]) -> dict[str, str]:
 
     By equal names; of the rest by equal names without the trigger; if one kernel is left on each side, these two.
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for key in (str, _without_trigger):
-        left_a, left_b = _left(a, found), _left(b, found.values())
-        found |= _unique_pairs(left_a, left_b, key)
-    left_a, left_b = _left(a, found), _left(b, found.values())
+        left_a, left_b = _left(a, pairs), _left(b, pairs.values())
+        pairs |= _unique_pairs(left_a, left_b, key)
+    left_a, left_b = _left(a, pairs), _left(b, pairs.values())
     if len(left_a) == len(left_b) == 1:
-        found[left_a[0]] = left_b[0]
-    return {name: found[name] for name in a if name in found}
+        pairs[left_a[0]] = left_b[0]
+    return {name: pairs[name] for name in a if name in pairs}
 
 
 def _left(names: Sequence[str], taken: object) -> list[str]:
@@ -89,12 +89,12 @@ def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
     check_architectures(a, b)
     pairs = pair_kernels(a.kernels, b.kernels)
     changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y)}
-    found = _changed(a, b, changed, toolchain) if changed else {}
+    deltas = _changed(a, b, changed, toolchain) if changed else {}
     both = set(pairs.values())
     return ModuleDiff(
         a,
         b,
-        tuple(found.get(x) or _delta(a, b, x, y) for x, y in pairs.items()),
+        tuple(deltas.get(x) or _delta(a, b, x, y) for x, y in pairs.items()),
         tuple(name for name in a.kernels if name not in pairs),
         tuple(name for name in b.kernels if name not in both),
     )
@@ -103,11 +103,11 @@ def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
 def _changed(a: Cubin, b: Cubin, pairs: Mapping[str, str], toolchain: Toolchain) -> dict[str, KernelDelta]:
     with ThreadPoolExecutor(max_workers=2) as pool:
         a_code, b_code = pool.map(toolchain.disassemble, (a, b), ([*pairs], [*pairs.values()]))
-    found = {}
+    deltas = {}
     for x, y in pairs.items():
         result = diff(a, b, a_code[x], b_code[y])
-        found[x] = _delta(a, b, x, y, result.verdict, result.summary)
-    return found
+        deltas[x] = _delta(a, b, x, y, result.verdict, result.summary)
+    return deltas
 
 
 def _delta(

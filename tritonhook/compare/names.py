@@ -115,17 +115,17 @@ def compare_names(
     named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
     before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
-    found = _diff_builds(builds[before], builds[after], toolchain)
-    if not _is_settled(builds, plain, control, found):
+    change = _diff_builds(builds[before], builds[after], toolchain)
+    if not _is_settled(builds, plain, control, change):
         draws = draw(draws, toolchain, arguments)
         builds = choose(draws, named, plain, control)
-        found = _diff_builds(builds[before], builds[after], toolchain)
+        change = _diff_builds(builds[before], builds[after], toolchain)
     same = builds[plain].code == builds[control].code
     return NameComparison(
         builds[0],
         builds[1],
         builds[2],
-        diff=found,
+        diff=change,
         control_diff=None if same else _diff_builds(builds[plain], builds[control], toolchain),
         runs=draws[0].runs,
         codes=(len(draws[0].codes), len(draws[1].codes), len(draws[2].codes)),
@@ -148,31 +148,31 @@ class Draws(Brief):
         return Draws((*self.builds, *new), self.runs + 1)
 
 
-def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, found: CubinDiff | None) -> bool:
+def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change: CubinDiff | None) -> bool:
     """Whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
     scheduler for the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
-    if found is None or None in codes or len(set(codes)) == 1:
+    if change is None or None in codes or len(set(codes)) == 1:
         return True
     if codes[plain] != codes[control]:
         return False
-    return found.other_scheduler == ((False, True) if found.a_kernel == builds[control].kernel else (True, False))
+    return change.other_scheduler == ((False, True) if change.a_kernel == builds[control].kernel else (True, False))
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
     """Assemble each module again, with ptxas's memory at random addresses, until all modules were given one common
     code, ptxas proves to be steady, or a limit is reached."""
-    found = list(draws)
+    drawn = list(draws)
     deadline = time.monotonic() + MAX_DRAW_SECONDS
-    while found[0].runs < MAX_RUNS and time.monotonic() < deadline:
-        if set.intersection(*(set(item.codes) for item in found)):
+    while drawn[0].runs < MAX_RUNS and time.monotonic() < deadline:
+        if set.intersection(*(set(item.codes) for item in drawn)):
             break
-        if found[0].runs > STEADY_RUNS and all(len(item.codes) == 1 for item in found):
+        if drawn[0].runs > STEADY_RUNS and all(len(item.codes) == 1 for item in drawn):
             break
-        with ThreadPoolExecutor(max_workers=len(found)) as pool:
-            again = list(pool.map(lambda item: _build_again(item.builds[0], toolchain, arguments), found))
-        found = [item.plus(build) for item, build in zip(found, again, strict=True)]
-    return found
+        with ThreadPoolExecutor(max_workers=len(drawn)) as pool:
+            again = list(pool.map(lambda item: _build_again(item.builds[0], toolchain, arguments), drawn))
+        drawn = [item.plus(build) for item, build in zip(drawn, again, strict=True)]
+    return drawn
 
 
 def _build_again(build: RenamedBuild, toolchain: Toolchain, arguments: Sequence[str]) -> RenamedBuild:

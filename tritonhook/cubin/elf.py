@@ -133,7 +133,7 @@ class Elf(NamedTuple):
         Raises CubinError if a format is not known or a value exceeds the section.
         """
         content = self.content(name)
-        found: list[Attribute] = []
+        attributes: list[Attribute] = []
         position = 0
         while position + 4 <= len(content):
             form, kind, short = _ATTRIBUTE.unpack_from(content, position)
@@ -142,13 +142,13 @@ class Elf(NamedTuple):
                 position = start + short
                 if position > len(content):
                     raise _damaged(f"{name}: the attribute at byte {start - 4} ends at {position} of {len(content)}")
-                found.append(Attribute(kind, content[start:position]))
+                attributes.append(Attribute(kind, content[start:position]))
             elif form in (1, 2, 3):  # no value, u8, u16
-                found.append(Attribute(kind, content[start - 2 : start]))
+                attributes.append(Attribute(kind, content[start - 2 : start]))
                 position = start
             else:
                 raise CubinError(f"{name}: attribute format {form} at byte {position} is not known")
-        return found
+        return attributes
 
 
 def read_elf(data: bytes) -> Elf:
@@ -205,12 +205,12 @@ def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
 
 def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
     """The values of one attribute that is given per symbol, by the symbol's index; of several the first."""
-    found: dict[int, int] = {}
+    values: dict[int, int] = {}
     for attribute in attributes:
         if attribute.kind == kind and len(attribute.value) >= 8:
             symbol, value = _TWO_WORDS.unpack_from(attribute.value)
-            found.setdefault(symbol, value)
-    return found
+            values.setdefault(symbol, value)
+    return values
 
 
 def words(data: bytes) -> tuple[int, ...]:

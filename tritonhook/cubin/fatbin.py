@@ -38,7 +38,7 @@ def embedded_cubins(data: bytes) -> Embedded:
 
     Compressed ones are read where Python has the module for it: `lz4`, `zstandard`.
     """
-    found: dict[bytes, None] = {}
+    cubins: dict[bytes, None] = {}
     packed = ptx = 0
     position = data.find(FATBIN_MAGIC)
     while position >= 0:
@@ -48,9 +48,9 @@ def embedded_cubins(data: bytes) -> Embedded:
             elif kind == _MACHINE_CODE:
                 image = payload if payload.startswith(MAGIC) else _unpacked(entry, payload)
                 packed += image is None
-                found |= {} if image is None else {image: None}
+                cubins |= {} if image is None else {image: None}
         position = data.find(FATBIN_MAGIC, position + 1)
-    return Embedded(tuple(found), packed, ptx)
+    return Embedded(tuple(cubins), packed, ptx)
 
 
 def _unpacked(entry: bytes, payload: bytes) -> bytes | None:

@@ -336,8 +336,8 @@ def _threads(own: Mapping[int, bytes]) -> int | None:
 
 
 def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
-    found = {name: own[kind] for kind, name in LAUNCH_BOUNDS.items() if kind in own}
-    return tuple(" ".join([name, *map(str, words(value))]) for name, value in found.items())
+    bounds = {name: own[kind] for kind, name in LAUNCH_BOUNDS.items() if kind in own}
+    return tuple(" ".join([name, *map(str, words(value))]) for name, value in bounds.items())
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
@@ -349,11 +349,11 @@ def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[st
 def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
     """(byte offset, type, symbol) of each place that a linker will fill in a kernel's code; the kernel's own name is
     replaced."""
-    found: list[tuple[int, int, str]] = []
+    relocations: list[tuple[int, int, str]] = []
     for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)
-        found.append((offset, kind, _KERNEL if name == kernel else name))
-    return tuple(found)
+        relocations.append((offset, kind, _KERNEL if name == kernel else name))
+    return tuple(relocations)
 
 
 def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:

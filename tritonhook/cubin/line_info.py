@@ -117,9 +117,9 @@ def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
 def _files(program: Any) -> dict[int, str]:
     """Paths by their number in the table (DWARF 2 to 4 count from 1)."""
     folders = [name.decode("utf-8", "replace") for name in program.header["include_directory"]]
-    found = {}
+    paths = {}
     for number, entry in enumerate(program.header["file_entry"], 1):
         name = entry.name.decode("utf-8", "replace")
         folder = folders[entry.dir_index - 1] if 0 < entry.dir_index <= len(folders) else ""
-        found[number] = f"{folder}/{name}" if folder and not name.startswith("/") else name
-    return found
+        paths[number] = f"{folder}/{name}" if folder and not name.startswith("/") else name
+    return paths

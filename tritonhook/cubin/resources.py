@@ -58,15 +58,15 @@ def spills_of_code(traffic: LocalTraffic | None) -> Spills:
     return traffic if traffic == (0, 0) else (None, None)
 
 
-def proven_spills(kernel: str, found: Resources | KernelSummary, stackless: Stackless) -> Spills:
+def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stackless) -> Spills:
     """The spills of a kernel: those that are known, else all its traffic to local memory if its PTX asks for no stack.
 
     stackless: of its PTX; asked only where it matters. A system call takes its arguments on the stack, such as that
     of ptxas 12.9 for TMA loads on sm_120a: beside one, traffic proves nothing.
     """
-    if found.spill_stores is None and found.local_stores is not None and not found.externs and kernel in stackless():
-        return found.local_stores, found.local_loads
-    return found.spill_stores, found.spill_loads
+    if known.spill_stores is None and known.local_stores is not None and not known.externs and kernel in stackless():
+        return known.local_stores, known.local_loads
+    return known.spill_stores, known.spill_loads
 
 
 def stackless_in(ptx: Ptx | str | None) -> Stackless:

@@ -185,12 +185,12 @@ def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dic
     listed: dict[str, list[dict[str, Any]]] = {}
     kernel, end = "", 0
     for function in functions:
-        name, start, found = function["function-name"], function.get("start", 0), function["sass-instructions"]
+        name, start, lines = function["function-name"], function.get("start", 0), function["sass-instructions"]
         if name.startswith("$") and start == end > 0:
-            listed[kernel] = [*listed[kernel], *found]
-            end += len(found) * INSTRUCTION_BYTES
+            listed[kernel] = [*listed[kernel], *lines]
+            end += len(lines) * INSTRUCTION_BYTES
         else:
-            listed[name], kernel, end = found, name, start + len(found or ()) * INSTRUCTION_BYTES
+            listed[name], kernel, end = lines, name, start + len(lines or ()) * INSTRUCTION_BYTES
     return listed
 
 
@@ -235,7 +235,7 @@ def _falls_through(instruction: Instruction) -> bool:
 def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[Block, ...]:
     count = len(code)
     jumps = [t // INSTRUCTION_BYTES for t in indirect if t // INSTRUCTION_BYTES < count]
-    ends = [i for i, one in enumerate(code) if one.opcode.startswith(_ENDS)]
+    ends = [i for i, instruction in enumerate(code) if instruction.opcode.startswith(_ENDS)]
     targets = {i: target for i in ends if (target := _branch_target(code[i])) is not None and 0 <= target < count}
     leaders = {0, *jumps, *targets.values(), *(i + 1 for i in ends if i + 1 < count)}
     starts = sorted(leaders) if count else []

@@ -108,7 +108,7 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
     registers = values_by_symbol(attributes, EIATTR_REGCOUNT)
     stack = values_by_symbol(attributes, EIATTR_FRAME_SIZE)
     arch = sm_number(elf.flags, elf.abi)
-    found = []
+    kernels = []
     for name in names:
         code = elf.content(f".text.{name}")
         shared = elf.by_name.get(f".nv.shared.{name}")
@@ -131,8 +131,8 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
             externs=externs,
             linked_sha256=_linked(relocations_of(name, elf, symbols)),
         )
-        found.append(summary)
-    return tuple(found)
+        kernels.append(summary)
+    return tuple(kernels)
 
 
 def _linked(relocations: Sequence[tuple[int, int, str]]) -> str:

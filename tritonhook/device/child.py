@@ -143,15 +143,15 @@ class Child:
                 raise self._lost(f"no end within {limit_s:g} s", hung=True)
             if not line:
                 raise self._lost(self._ended())
-            found = _message(line, (*kinds, At, After, Failed, GpuLost))
-            if isinstance(found, GpuLost):
-                raise self._lost(found.text)
-            if isinstance(found, Failed):
-                raise getattr(errors, found.kind, TritonHookError)(found.text)
-            if not isinstance(found, (At, After)):
-                wanted: M = found
+            message = _message(line, (*kinds, At, After, Failed, GpuLost))
+            if isinstance(message, GpuLost):
+                raise self._lost(message.text)
+            if isinstance(message, Failed):
+                raise getattr(errors, message.kind, TritonHookError)(message.text)
+            if not isinstance(message, (At, After)):
+                wanted: M = message
                 return wanted
-            self._at = found.name if isinstance(found, At) else None
+            self._at = message.name if isinstance(message, At) else None
 
     def finish(self) -> None:
         """Close its input, so that it ends by itself; end it if it does not."""

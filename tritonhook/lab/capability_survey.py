@@ -131,14 +131,14 @@ class _State:
         def read(arch: str) -> dict[tuple[str, str], tuple[str, ...]]:
             words = {sha256: words_of(self.codes[arch, sha256]) for sha256 in by_arch[arch]}
             listed = list_words(nvdisasm, arch, chain.from_iterable(words.values()))
-            return {(arch, sha256): tuple(listed[word].opcode for word in found) for sha256, found in words.items()}
+            return {(arch, sha256): tuple(listed[word].opcode for word in keys) for sha256, keys in words.items()}
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             for part in pool.map(read, by_arch):
                 opcodes.update(part)
                 if notes is not None:
-                    for (arch, sha256), found in part.items():
-                        notes.put_document(_opcodes_key(nvdisasm, arch, sha256), list(found))
+                    for (arch, sha256), read_opcodes in part.items():
+                        notes.put_document(_opcodes_key(nvdisasm, arch, sha256), list(read_opcodes))
         for question, sha256, externs in self.assembled:
             self._put(question, judge_code(question.probe, opcodes[question.arch, sha256], externs))
 

@@ -265,11 +265,11 @@ _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
 def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
     """The newest PTX version that each ptxas reads, from its answer to a module of version 99."""
     asked = Ptx(".version 99.0\n.target sm_80\n.address_size 64\n")
-    found = {}
+    newest = {}
     for job, outcome in run(Job(asked.text, tool, ("--gpu-name=sm_80",)) for tool in tools):
         if match := _NEWEST.search(outcome.message):
-            found[job.ptxas.version] = match[1]
-    return found
+            newest[job.ptxas.version] = match[1]
+    return newest
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -393,8 +393,8 @@ class _Doubt:
     def first(self) -> NameCell:
         return self.cells[0]
 
-    def settle(self, **found: Any) -> None:
-        self.cells = [replace(cell, **found) for cell in self.cells]
+    def settle(self, **values: Any) -> None:
+        self.cells = [replace(cell, **values) for cell in self.cells]
 
 
 def _case(cell: NameCell) -> _Case:

@@ -389,13 +389,13 @@ class _Sweep:
                 self._keep(key, outcome)
 
     def _look_up(self, key: str, job: Job) -> Outcome | None:
-        found = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
-        if found is None or _lacks_cubin(job, found):
+        outcome = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
+        if outcome is None or _lacks_cubin(job, outcome):
             return None
         # A run that failed under tighter limits than ours does not tell how ours would end.
-        too_short = found.kind is OutcomeKind.TIMEOUT and found.limits.seconds < self.limits.seconds
-        too_small = found.kind is OutcomeKind.MEMORY and found.limits.memory_bytes < self.limits.memory_bytes
-        return None if too_short or too_small else found
+        too_short = outcome.kind is OutcomeKind.TIMEOUT and outcome.limits.seconds < self.limits.seconds
+        too_small = outcome.kind is OutcomeKind.MEMORY and outcome.limits.memory_bytes < self.limits.memory_bytes
+        return None if too_short or too_small else outcome
 
     def _submit(self, key: str) -> None:
         jobs = self.waiting[key]

@@ -82,11 +82,11 @@ class ClusterToCta:
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
         """How many loads change, and a line for each that stays."""
-        found = sites(ptx)
-        changed = sum(site.refusal is None for site in found)
-        name = ", ".join(dict.fromkeys(site.function for site in found))
+        loads = sites(ptx)
+        changed = sum(site.refusal is None for site in loads)
+        name = ", ".join(dict.fromkeys(site.function for site in loads))
         first = (f"{name}: {changed} TMA load{'' if changed == 1 else 's'} to .shared::cta",) if changed else ()
-        return (*first, *(site.sentence for site in found if site.refusal is not None))
+        return (*first, *(site.sentence for site in loads if site.refusal is not None))
 
 
 def sites(ptx: Ptx) -> tuple[Site, ...]:
@@ -97,17 +97,17 @@ def sites(ptx: Ptx) -> tuple[Site, ...]:
     loads = [item for item in code if _is_load(item)]
     if not loads:
         return ()
-    found = bodies(ptx)
+    by_name = bodies(ptx)
     line = line_numbers(ptx)
-    module = _module_refusal(ptx, code, found, line)
-    flows = _flows(code, found, {item.function for item in loads})
+    module = _module_refusal(ptx, code, by_name, line)
+    flows = _flows(code, by_name, {item.function for item in loads})
     return tuple(
         Site(item.function, line(item.position), item.opcode, item.position, module or _refusal(item, flows))
         for item in loads
     )
 
 
-def _flows(code: Sequence[Statement], found: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
+def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
     """Where values come from, in each of these functions."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
@@ -116,7 +116,7 @@ def _flows(code: Sequence[Statement], found: dict[str, Body], wanted: set[str]) 
             module.add(item)
         elif item.function in wanted:
             parts[item.function].append(item)
-    return {name: _Flow(name, parts[name], module, found[name].header) for name in wanted}
+    return {name: _Flow(name, parts[name], module, by_name[name].header) for name in wanted}
 
 
 def _is_load(item: Statement) -> bool:
@@ -127,7 +127,7 @@ def _is_load(item: Statement) -> bool:
 
 
 def _module_refusal(
-    ptx: Ptx, code: Sequence[Statement], found: Mapping[str, Body], line: Callable[[int], int]
+    ptx: Ptx, code: Sequence[Statement], by_name: Mapping[str, Body], line: Callable[[int], int]
 ) -> str | None:
     if version_key(ptx.version) < _MINIMUM_VERSION:
         return f"PTX ISA {ptx.version} has no .shared::cta destination; it came with 8.6"
@@ -135,7 +135,7 @@ def _module_refusal(
         return f"line {line(unread.position)} of the module could not be read"
     if any(item.parts[0] == "mapa" for item in code):
         return "the module maps addresses to other CTAs (mapa)"
-    for name, body in found.items():
+    for name, body in by_name.items():
         if match := re.search(r"\.reqnctapercluster\s+([\d\s,]+)", body.header):
             if any(int(number) != 1 for number in re.findall(r"\d{1,9}", match[1])):
                 return f"{name} runs in clusters of several CTAs (.reqnctapercluster {match[1].strip()})"
@@ -190,12 +190,12 @@ class _Flow:
             self.own.add(item)
         code = [item for item in body if not item.opcode.startswith(".")]
         names = [names_of(item.opcode, item.operands) for item in code]
-        self.results = [self._registers(found.writes, item) for item, found in zip(code, names, strict=True)]
+        self.results = [self._registers(used.writes, item) for item, used in zip(code, names, strict=True)]
         self.written = {register for registers in self.results for register in registers}
         self.kinds: dict[tuple[int, str], _AddressKind] = {}  # without an entry as long as nothing is known
         self.function = function
         self.code = code
-        reads = (self._registers(found.reads + found.addresses, item) for item, found in zip(code, names, strict=True))
+        reads = (self._registers(used.reads + used.addresses, item) for item, used in zip(code, names, strict=True))
         settle(len(code), places_of(reads), self._judge)
 
     def why_not_own(self, address: str, item: Statement) -> str | None:

@@ -109,11 +109,11 @@ def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[i
 
 def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
     """By name, the numbers of the steps that have it among theirs."""
-    found: dict[Name, list[int]] = {}
+    places: dict[Name, list[int]] = {}
     for step, several in enumerate(names):
         for name in several:
-            found.setdefault(name, []).append(step)
-    return found
+            places.setdefault(name, []).append(step)
+    return places
 
 
 # --- which register a name means -----------------------------------------------------------------
@@ -198,8 +198,8 @@ class Operation:
 
     def number(self, index: int) -> int | None:
         """The number that this operand is; None if it is not known."""
-        found = self.source(index)
-        return found if isinstance(found, int) else None
+        source = self.source(index)
+        return source if isinstance(source, int) else None
 
     def made_by(self, index: int) -> Operation | None:
         """The operation whose only result this operand is; None if no statement made it."""
@@ -389,7 +389,7 @@ def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)
     written: dict[int, frozenset[str]] = {0: frozenset()}  # at the start of an item: on all paths so far
-    found: set[tuple[str, str]] = set()
+    unwritten: set[tuple[str, str]] = set()
     waiting = [0]
     while waiting:
         number = waiting.pop()
@@ -397,7 +397,7 @@ def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
         while number < len(items):
             item = items[number]
             flow = flow_of(item)
-            found |= {(name, item.opcode.partition(".")[0]) for name in flow.reads - state}
+            unwritten |= {(name, item.opcode.partition(".")[0]) for name in flow.reads - state}
             if flow.writes and not flow.is_guarded:
                 state = state | flow.writes
             targets = [places[name] for operand in item.operands for name in LABEL.findall(operand) if name in places]
@@ -412,4 +412,4 @@ def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
                 if number in written and written[number] <= state:
                     break
                 written[number] = state = written.get(number, every) & state
-    return frozenset(found)
+    return frozenset(unwritten)

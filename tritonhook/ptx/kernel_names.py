@@ -45,8 +45,8 @@ def _hashed(text: str) -> Iterator[tuple[int, int, str, str]]:
     """Find what nvcc adds: where it begins and ends, the same without hashes, and the file in it."""
     if "_GLOBAL__N_" not in text and "__nv_static_" not in text:  # long texts of other compilers
         return
-    for found in _HASHED.finditer(text):
-        file_end = found.end() + int(found["length"])
+    for match in _HASHED.finditer(text):
+        file_end = match.end() + int(match["length"])
         if second := _HASH.match(text, file_end):
-            is_static = found["anonymous"] is None
-            yield found.start(), second.end() + is_static, "" if is_static else _STANDARD, text[found.end() : file_end]
+            is_static = match["anonymous"] is None
+            yield match.start(), second.end() + is_static, "" if is_static else _STANDARD, text[match.end() : file_end]

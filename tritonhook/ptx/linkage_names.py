@@ -143,8 +143,8 @@ def _names(entries: Iterable[tuple[Any, Any]]) -> Iterator[_Name]:
     for _, entry in entries:
         if entry.tag != "DW_TAG_subprogram":
             continue
-        found = [entry.attributes[key] for key in (*_LINKAGE, "DW_AT_name") if key in entry.attributes][:1]
-        for attribute in found:
+        values = [entry.attributes[key] for key in (*_LINKAGE, "DW_AT_name") if key in entry.attributes][:1]
+        for attribute in values:
             if attribute.form != "DW_FORM_string":
                 raise _unreadable(f"names are in {_STRINGS}")
             yield _Name(attribute.value.decode("utf-8", "replace"), attribute.offset)

@@ -57,10 +57,10 @@ class Ptx(Notebook):
         ):
             object.__setattr__(self, name, value)
 
-    def _operand(self, directive: str, found: Span | None) -> Span:
-        if found is None:
+    def _operand(self, directive: str, span: Span | None) -> Span:
+        if span is None:
             raise PtxError(f"not PTX: no {directive} directive in the text ({len(self.text):,} characters)")
-        return found
+        return span
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "input") -> Ptx:
@@ -97,11 +97,11 @@ class Ptx(Notebook):
 
     def _parameters(self) -> dict[str, tuple[str, ...]]:
         """The parameters of each entry, as its first list of them has them."""
-        found: dict[str, tuple[str, ...]] = {}
+        parameters: dict[str, tuple[str, ...]] = {}
         for head in self.tokens.heads:
             if head.is_entry and head.listed is not None:
-                found.setdefault(head.name, head.parameters)
-        return found
+                parameters.setdefault(head.name, head.parameters)
+        return parameters
 
     def uses(self, *symbols: str) -> int:
         """Count how often these symbols occur as identifiers."""
@@ -116,18 +116,18 @@ class Ptx(Notebook):
         changes = {old: new for old, new in names.items() if old != new}
         if not changes:
             return self
-        found = list(symbol_uses(self.tokens.code, {*changes, *changes.values()}))
-        counts = Counter(span.text for span in found)
+        uses = list(symbol_uses(self.tokens.code, {*changes, *changes.values()}))
+        counts = Counter(span.text for span in uses)
         self._check_new_names(changes, counts)
-        edits = [(span, changes[span.text]) for span in found if span.text in changes]
+        edits = [(span, changes[span.text]) for span in uses if span.text in changes]
         renamed = self._edited([*edits, *linkage_edits(self.tokens, changes)])
         self._check_renamed(renamed, changes, counts)
         return renamed
 
     def with_directives(self, version: str, target: str) -> Ptx:
         """Return the module with other values of `.version` and `.target`; nothing else changes."""
-        found = (self.tokens.version, version), (self.tokens.target, target)
-        return self._edited((span, new) for span, new in found if span is not None)
+        wanted = (self.tokens.version, version), (self.tokens.target, target)
+        return self._edited((span, new) for span, new in wanted if span is not None)
 
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""

@@ -138,7 +138,7 @@ def _header(text: str, start: int, head: Head) -> Function:
     before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
     listed = [" ".join(part.split()) for part in (head.listed or "").split(",")]
     parameters = None if head.listed is None else tuple(filter(None, listed))
-    directives = tuple(" ".join(found.split()) for found in _DIRECTIVE.findall(rest))
+    directives = tuple(" ".join(directive.split()) for directive in _DIRECTIVE.findall(rest))
     return Function(" ".join(f"{linkage} {before}".split()), head.name, parameters, directives, ())
 
 

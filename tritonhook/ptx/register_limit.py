@@ -37,9 +37,9 @@ class RegisterLimit:
             if entry not in ptx.entries:
                 continue
             brace = body.begin - 1
-            found = _DIRECTIVE.search(body.header)
-            start, end = (brace, brace) if found is None else (brace - len(body.header) + at for at in found.span())
-            pieces += [ptx.text[done:start], f".maxnreg {self.registers}{' ' if found is None else ''}"]
+            match = _DIRECTIVE.search(body.header)
+            start, end = (brace, brace) if match is None else (brace - len(body.header) + at for at in match.span())
+            pieces += [ptx.text[done:start], f".maxnreg {self.registers}{' ' if match is None else ''}"]
             done = end
         text = "".join([*pieces, ptx.text[done:]])
         return ptx if text == ptx.text else Ptx(text)

@@ -160,13 +160,13 @@ def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
     for caller, called in direct_calls(ptx).items():
         for name in called:
             callers.setdefault(name, []).append(caller)
-    found, waiting = set[str](), list(functions)
+    reached, waiting = set[str](), list(functions)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += callers.get(name, ())
-    return found
+    return reached
 
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
@@ -183,7 +183,7 @@ def stackless_entries(ptx: Ptx) -> frozenset[str]:
 
 def split_operands(text: str) -> list[str]:
     """Split operands at commas outside brackets."""
-    found, depth, last = [], 0, 0
+    operands, depth, last = [], 0, 0
     for match in _SEPARATOR.finditer(text):
         mark = match[0]
         if mark in "[{(":
@@ -191,10 +191,10 @@ def split_operands(text: str) -> list[str]:
         elif mark != ",":
             depth -= 1
         elif depth == 0:
-            found.append(text[last : match.start()].strip())
+            operands.append(text[last : match.start()].strip())
             last = match.end()
     tail = text[last:].strip()
-    return [*found, tail] if tail else found
+    return [*operands, tail] if tail else operands
 
 
 def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
@@ -214,15 +214,15 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
             if inside == 0 and section:
                 start, operand, section = at + 1, False, False
             continue
-        found = None
+        token = None
         if mark == "{":
             while depth == 0 and head is not None and head.end <= at:
-                found, head = head if head.start >= start else None, next(heads, None)
-            before = "" if operand or found else code[start:at].strip()
-            if found is None and (operand or (before and not before.endswith(":"))):
+                token, head = head if head.start >= start else None, next(heads, None)
+            before = "" if operand or token else code[start:at].strip()
+            if token is None and (operand or (before and not before.endswith(":"))):
                 inside, operand, section = 1, True, section or before.startswith(".section")
                 continue
-        yield start, at, mark, found
+        yield start, at, mark, token
         depth = max(0, depth + _DEPTH[mark])
         if depth > _MOST_BRACES:
             raise PtxError(f"more than {_MOST_BRACES:,} braces are open at once; ptxas cannot read that either")

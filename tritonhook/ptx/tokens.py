@@ -70,7 +70,7 @@ class Head(NamedTuple):
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters, in order."""
         words = (_WORD.findall(part.partition("[")[0]) for part in (self.listed or "").split(","))
-        return tuple(found[-1] for found in words if found and IDENTIFIER.fullmatch(found[-1]))
+        return tuple(word[-1] for word in words if word and IDENTIFIER.fullmatch(word[-1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,11 @@ def find_nvdisasm() -> Tool:
     if given:
         return tool_at(Path(given), "$TRITONHOOK_NVDISASM")
     tried: list[str] = []
-    found = next(_usable(_candidates("nvdisasm"), tried), None)
-    if found is None:
+    tool = next(_usable(_candidates("nvdisasm"), tried), None)
+    if tool is None:
         listed = "\n  ".join(tried or ["nothing"])
         raise ToolError(f"nvdisasm: not found; `pip install nvidia-cuda-nvdisasm`. Tried:\n  {listed}")
-    return found
+    return tool
 
 
 def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
@@ -109,19 +109,19 @@ def _usable(candidates: Iterable[tuple[Path, str]], tried: list[str]) -> Iterato
         real = path.resolve()
         if real in seen:
             continue
-        found = inspect_tool(path, source)
-        if isinstance(found, Tool):
+        tool = inspect_tool(path, source)
+        if isinstance(tool, Tool):
             seen.add(real)
-            yield found
+            yield tool
         else:
-            tried.append(f"{path}: {found}")
+            tried.append(f"{path}: {tool}")
 
 
 def _candidates(program: str) -> Iterator[tuple[Path, str]]:
     for folder, source in [*_wheel_folders(), *_triton_folders(), *_toolkit_folders()]:
         yield folder / program, source
-    if found := shutil.which(program):
-        yield Path(found), "PATH"
+    if path := shutil.which(program):
+        yield Path(path), "PATH"
 
 
 def _wheel_folders() -> Iterator[tuple[Path, str]]:

@@ -98,10 +98,10 @@ def released_versions() -> list[str]:
     """The versions that `add_ptxas` can fetch, the newest first, as the package index lists them. Raises ToolError."""
     with ThreadPoolExecutor(max_workers=len(_PACKAGES)) as pool:
         answers = list(pool.map(_listed, _PACKAGES))
-    found = {version for versions, _ in answers for version in versions}
-    if not found:
+    released = {version for versions, _ in answers for version in versions}
+    if not released:
         raise ToolError(f"pip could not list the versions of ptxas: {answers[0][1]}")
-    return sorted(found, key=version_key, reverse=True)
+    return sorted(released, key=version_key, reverse=True)
 
 
 def _listed(package: str) -> tuple[list[str], str]:
@@ -246,7 +246,7 @@ def _recorded_hash(record: str, member: str) -> str | None:
 
 
 def _check_version(binary: Path, version: str, requirement: str) -> None:
-    found = inspect_tool(binary, "added")
-    if isinstance(found, str) or found.version != version:
-        reason = found if isinstance(found, str) else f"it is version {found.version}"
+    tool = inspect_tool(binary, "added")
+    if isinstance(tool, str) or tool.version != version:
+        reason = tool if isinstance(tool, str) else f"it is version {tool.version}"
         raise ToolError(f"{requirement}: its ptxas cannot be used ({reason}); nothing was kept")

@@ -9,11 +9,11 @@ LEVELS = ("-O0", "-O1", "-O2", "-O3", "--opt-level", "-O")  # how an option that
 
 def level_of(options: Sequence[str] | None) -> str:
     """The level, as "-O3", which is ptxas's default and the answer for options that are not known."""
-    found = "-O3"
+    level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):
         if option in ("-O", "--opt-level", "-opt-level"):
-            found = f"-O{following}"
+            level = f"-O{following}"
         elif option.startswith(("-O", "--opt-level=", "-opt-level=")):
-            found = f"-O{option.rpartition('=')[2].removeprefix('-O')}"
-    return found
+            level = f"-O{option.rpartition('=')[2].removeprefix('-O')}"
+    return level

@@ -52,10 +52,10 @@ def inspect_tool(path: Path, source: str) -> Tool | str:
 
 def tool_at(path: Path, source: str) -> Tool:
     """Return the tool at `path`. Raises ToolError with the reason if there is none."""
-    found = inspect_tool(path, source)
-    if isinstance(found, str):
-        raise ToolError(f"{path}: {found}; give a ptxas/nvdisasm binary or a version such as 12.8.93")
-    return found
+    tool = inspect_tool(path, source)
+    if isinstance(tool, str):
+        raise ToolError(f"{path}: {tool}; give a ptxas/nvdisasm binary or a version such as 12.8.93")
+    return tool
 
 
 @functools.lru_cache(maxsize=64)
@@ -63,10 +63,10 @@ def targets(ptxas: Tool) -> tuple[str, ...]:
     """The architectures that a ptxas lists in its --help, e.g. "sm_120a", in ascending order. Raises ToolError."""
     done = run_tool([str(ptxas.path), "--help"], 30.0)
     option = done.stdout.decode("utf-8", "replace").partition("--gpu-name")[2].partition("\n--")[0]
-    found = set(re.findall(r"'(sm_\d+[a-z]?)'", option))
-    if not found:
+    names = set(re.findall(r"'(sm_\d+[a-z]?)'", option))
+    if not names:
         raise ToolError(f"{ptxas.path}: its --help names no targets for --gpu-name; is it ptxas?")
-    return tuple(sorted(found, key=target_key))
+    return tuple(sorted(names, key=target_key))
 
 
 def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:

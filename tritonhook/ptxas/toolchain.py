@@ -66,8 +66,8 @@ class Toolchain(Brief):
             numbers[start : start + BATCH] for numbers in groups.values() for start in range(0, len(numbers), BATCH)
         ]
         with ThreadPoolExecutor(workers) as pool:
-            found = list(pool.map(lambda batch: self._batch([kernels[n] for n in batch]), batches))
-        by_number = dict(zip((n for batch in batches for n in batch), (s for part in found for s in part), strict=True))
+            parts = list(pool.map(lambda batch: self._batch([kernels[n] for n in batch]), batches))
+        by_number = dict(zip((n for batch in batches for n in batch), (s for part in parts for s in part), strict=True))
         return [by_number[number] for number in range(len(kernels))]
 
     def _batch(self, kernels: Sequence[tuple[Cubin, str]]) -> list[Sass]:

@@ -3,7 +3,7 @@ nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -19,9 +19,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import BATCH, reading_toolchain
 from tritonhook.snapshot.facts import (
     Disassemble,
-    Identity,
     KernelFacts,
-    identity_of,
     numbered,
     with_code,
     without_stages,
@@ -46,57 +44,25 @@ def disassembler() -> Disassemble:
 @dataclass(frozen=True, slots=True)
 class ReadFolder:
     """The kernels of a capture folder that count, each with its facts, in the order of identity: without those that
-    lost an autotuning, and those that are `outdated`. notes: of the processes that wrote it."""
+    lost an autotuning. notes: of the processes that wrote it."""
 
     kernels: Kernels
-    outdated: Mapping[str, Identity]
     notes: tuple[str, ...]
 
 
 def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     """Read capture folders at the same time. Raises CaptureError, CubinError or ToolError."""
-    left_out = list(map(outdated, folders))
-    captures = [_counting(folder, old) for folder, old in zip(folders, left_out, strict=True)]
+    captures = list(map(_counting, folders))
     together = list(chain.from_iterable(own.items() for own in captures))
     facts = iter(facts_of([capture for _, capture in together], [place for place, _ in together]))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
     notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
-    return [ReadFolder(own, old, noted) for own, old, noted in zip(kernels, left_out, notes, strict=True)]
+    return [ReadFolder(own, noted) for own, noted in zip(kernels, notes, strict=True)]
 
 
-def outdated(folder: CaptureFolder) -> dict[str, Identity]:
-    """The records that no process met after the start of the latest run of the same command that met kernels of their
-    identity: it met others, as the source or the compiler has changed. Raises CaptureError where one is damaged."""
-    last: dict[str, int] = {}
-    for run in folder.runs:
-        last[run.command] = max(run.started_ns, last.get(run.command, 0))
-
-    def may_be(record: str) -> bool:
-        runs = [one.run for one in folder.seen(record)]
-        return bool(runs) and all(run is not None and run.started_ns < last[run.command] for run in runs)
-
-    asked = list(filter(may_be, folder.running))
-    if not asked:  # no kernel's stages are read
-        return {}
-    identities = {record: identity_of(folder.capture(record)) for record in folder.running}
-    latest: dict[tuple[Identity, str], int] = {}
-    for record, identity in identities.items():
-        for run in (one.run for one in folder.seen(record) if one.run is not None):
-            key = identity, run.command
-            latest[key] = max(run.started_ns, latest.get(key, 0))
-
-    def is_outdated(record: str) -> bool:
-        # A process of an earlier run may still be at work, as on another node: what it meets then counts.
-        runs = [(one.time_ns, one.run.command) for one in folder.seen(record) if one.run is not None]
-        return all(at < latest[identities[record], command] for at, command in runs)
-
-    return {record: identities[record] for record in asked if is_outdated(record)}
-
-
-def _counting(folder: CaptureFolder, left_out: Mapping[str, Identity]) -> dict[str, Capture]:
+def _counting(folder: CaptureFolder) -> dict[str, Capture]:
     """By the place of each, for messages."""
-    kept = (record for record in folder.running if record not in left_out)
-    return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in kept}
+    return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in folder.running}
 
 
 def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -> list[KernelFacts]:

@@ -1,7 +1,7 @@
 """A lock: facts of kernels as a text file for code review, and the PTX of each beside it.
 
-    kernels.lock                    TOML: a block for each kernel, sorted
-    kernels.lock.d/SHA256.ptx.xz    the PTX, named by its hash
+    tritonhook.lock                    TOML: a block for each kernel, sorted
+    tritonhook.lock.d/SHA256.ptx.xz    the PTX, named by its hash
 
 Nothing in it depends on when or where it was made. Each block has a seal, the hash of its values: a merge of two
 branches may take blocks of both, an edit by hand is seen.
@@ -31,6 +31,9 @@ _HEADER = """\
 # Do not edit: `tritonhook check {name} CAPTURES --update` writes it again.
 format = 1
 """
+# `kernels lock` of Hugging Face's package "kernels" writes kernels.lock: JSON, the revisions of kernels of their Hub.
+_OF_HUGGING_FACE = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,1000}"(?:repo_id|sha)"\s*:')
+_HUGGING_FACES = "a lock of Hugging Face's kernels, not of tritonhook"
 _LARGEST_PTX = 1 << 26  # bytes, unpacked
 _UNPACKER_BYTES = 1 << 26  # what xz may take for itself; for what write_lock packs it takes 9 MB
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
@@ -49,6 +52,8 @@ def write_lock(
     folder = _folder(path)
     if path.exists() and not path.is_file():
         raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
+    if path.exists() and _is_hugging_faces(path.read_bytes()):
+        raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
     text = lock_text(path.name, [locked for locked, _ in found], tests)
     try:
         schema.check_toml(text.encode())
@@ -144,7 +149,13 @@ def _document(path: Path) -> Lock:
         raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
+    if _is_hugging_faces(data):
+        raise SnapshotError(f"{path}: {_HUGGING_FACES}, which is called tritonhook.lock; `tritonhook lock` makes one")
     return locks.read_lock(data, str(path))
+
+
+def _is_hugging_faces(data: bytes) -> bool:
+    return _OF_HUGGING_FACE.match(data) is not None
 
 
 def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:

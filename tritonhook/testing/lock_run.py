@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tritonhook.capture.project import lock_path
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
@@ -69,8 +70,13 @@ class LockRun:
             raise UsageError("--kernel-lock: captures by itself; start pytest without `tritonhook run`")
         option = config.getoption
         self.scope = RunScope(config)
-        self.name = str(option("kernel_lock"))
-        self.path = config.invocation_params.dir / self.name
+        here = config.invocation_params.dir
+        self.name = option("kernel_lock") or str(lock_path(here))
+        self.path = here / self.name
+        if self.path.is_dir():
+            raise UsageError(
+                f"--kernel-lock={self.name}: a folder; name a file, or give --kernel-lock as the last word"
+            )
         self.update = bool(option("kernel_update"))
         self.rules = rules(option("kernel_fail_on")) if option("kernel_fail_on") else ()
         exists = self.path.exists()
@@ -79,7 +85,7 @@ class LockRun:
         self.old, self.tests = read_whole_lock(self.path) if exists else ([], None)
         self.said, self.failed = "", False
         self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
-        self.out = self._temporary or config.invocation_params.dir / option("kernel_captures")
+        self.out = self._temporary or here / option("kernel_captures")
         self._started = time.time_ns()
         self._recording: Recording | None = Recording(self.out)
 

@@ -29,7 +29,7 @@ def folders(tmp_path: Path, dsl_cache: Path) -> list[str]:
 
 
 def test_a_lock_of_cute_kernels(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    lock = str(tmp_path / "kernels.lock")
+    lock = str(tmp_path / "tritonhook.lock")
     assert main(["lock", folders[0], "-o", lock]) == 0
     (locked,) = read_lock(Path(lock))
     assert locked.identity.front_end == "cute"

@@ -170,7 +170,7 @@ def test_show_and_lock_say_so(go, tmp_path, capsys) -> None:
     assert "- dry run: compiled, not launched" in capsys.readouterr().out
     assert main(["show", f"{out}/kernels/{CaptureFolder.open(out).records[0]}"]) == 0
     assert "dry run: compiled, not launched" in capsys.readouterr().out
-    assert main(["lock", out, "-o", str(tmp_path / "kernels.lock")]) == 0
+    assert main(["lock", out, "-o", str(tmp_path / "tritonhook.lock")]) == 0
     assert "dry run: compiled, not launched" in capsys.readouterr().out
 
 

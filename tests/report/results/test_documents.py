@@ -121,9 +121,9 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         first = replace(spilling, classes={"control": 4}, rewrites="mma-throughput")
         other = replace(first, identity=Identity("gemm_kernel", "sm_90a", "cute", ("A=1",)), ptxas=None)
         last = facts("softmax", loop_instructions=None)
-        return LockContent.of("kernels.lock", [first, other, last], ["tests/test.py"]).document()
+        return LockContent.of("tritonhook.lock", [first, other, last], ["tests/test.py"]).document()
     if kind == "bisect":
-        return Bisect.of("kernels.lock", bisections(), False, ["a note"]).document()
+        return Bisect.of("tritonhook.lock", bisections(), False, ["a note"]).document()
     if kind == "verification":
         return Verification.of("kernel.ptx", "NVIDIA H200", verified()).document()
     if kind == "policy":

@@ -104,6 +104,9 @@ class CaptureFolder(Notebook):
     """A capture folder, as it was when it was opened.
 
     torn: how many index lines cannot be read; a dying process leaves its last line incomplete.
+    sources: the files of the modules that processes of runs had loaded, without those that are installed.
+    runs: those whose processes met kernels, the first one first, also of a part; their numbers begin with 1.
+    outdated: records that are not part of this view, as only earlier runs met them (`latest`).
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
     launch_counts: how often each launch was made, by (record, key of the launch). unrecorded: why a launch of a record
     could not be recorded.
@@ -120,6 +123,9 @@ class CaptureFolder(Notebook):
     tunings: tuple[AutotunerChoice, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unrecorded: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+    outdated: frozenset[str] = frozenset()
     _captures: dict[str, Capture] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -136,7 +142,7 @@ class CaptureFolder(Notebook):
     def since(self, started_ns: int) -> CaptureFolder:
         """The part that processes wrote that started at or after this time (of time.time_ns)."""
         newer = _merged(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
-        return replace(newer, is_part=True)
+        return replace(newer, runs=self.runs, is_part=True)
 
     @property
     def ranks(self) -> tuple[str, ...]:
@@ -149,13 +155,16 @@ class CaptureFolder(Notebook):
             known = ", ".join(one for one in self.ranks if one != "-")
             there = f"the ranks here are {known}" if known else "its processes have no ranks"
             raise CaptureError(f"{self.path}: no kernel of rank {rank}; {there}")
-        sightings = tuple(s for s in self.sightings if s.rank == rank)
-        processes = {s.process for s in sightings}
+        return self._only(tuple(s for s in self.sightings if s.rank == rank), lambda p: str(p.get("rank", "-")) == rank)
+
+    def _only(self, sightings: tuple[Sighting, ...], is_its: Callable[[Mapping[str, Any]], bool]) -> CaptureFolder:
+        """The part of these sightings and processes."""
+        names = {s.process for s in sightings}
         return replace(
             self,
             sightings=sightings,
-            processes=tuple(p for p in self.processes if str(p.get("rank", "-")) == rank),
-            tunings=tuple(t for t in self.tunings if t.process in processes),
+            processes=tuple(p for p in self.processes if is_its(p)),
+            tunings=tuple(t for t in self.tunings if t.process in names),
             is_part=True,
         )
 
@@ -164,10 +173,10 @@ class CaptureFolder(Notebook):
         """Names of the kernel folders, in the order in which they were first met. Last come those that no index names,
         because their process died before it wrote the line; a part of a folder has none of these."""
         listed = dict.fromkeys(s.record for s in self.sightings)
-        if self.is_part:
-            return tuple(listed)
-        stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
-        return tuple(dict.fromkeys([*listed, *stored]))
+        if not self.is_part:
+            stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
+            listed |= dict.fromkeys(stored)
+        return tuple(record for record in listed if record not in self.outdated)
 
     @property
     def ids(self) -> dict[str, str]:
@@ -195,10 +204,39 @@ class CaptureFolder(Notebook):
         lost = self.lost
         return tuple(record for record in self.records if record not in lost)
 
-    @property
-    def runs(self) -> frozenset[Run]:
-        """The runs whose processes met kernels."""
-        return frozenset(sighting.run for sighting in self.sightings if sighting.run is not None)
+    def latest(self) -> CaptureFolder:
+        """The folder without the records that no process met after the start of the latest run of the same command.
+
+        A process of an earlier run may still be at work then, as on another node: what it meets counts. So does what
+        was met outside of runs.
+        """
+        last = {run.command: run.started_ns for run in self.runs}
+
+        def is_outdated(record: str) -> bool:
+            seen = self.seen(record)
+            return bool(seen) and all(s.run is not None and s.time_ns < last[s.run.command] for s in seen)
+
+        return replace(self, outdated=frozenset(filter(is_outdated, self.records)))
+
+    def previous(self, number: int | None = None) -> tuple[int, int]:
+        """The numbers of a run, by default the latest one, and of the run of the same command before it. Raises
+        CaptureError if there is none."""
+        number = len(self.runs) if number is None else number
+        command = self.runs[number - 1].command if self.runs else ""
+        before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
+        if not before:
+            raise CaptureError(
+                f"{self.path}: no two runs of one command met kernels; `tritonhook run script.py`, again after an edit"
+            )
+        return before[-1], number
+
+    def of_run(self, number: int) -> CaptureFolder:
+        """The part that the processes of one run wrote. Raises CaptureError if there is no such run."""
+        if not 1 <= number <= len(self.runs):
+            there = f"its runs are 1 to {len(self.runs)}" if self.runs else "`tritonhook run` has written none"
+            raise CaptureError(f"{self.path}: no run {number}; {there}")
+        run = self.runs[number - 1]
+        return self._only(tuple(s for s in self.sightings if s.run == run), lambda p: Run.of(p.get("run")) == run)
 
     def capture(self, record: str) -> Capture:
         """One capture; its artifacts are read when they are used. Raises CaptureError if it is damaged."""
@@ -253,6 +291,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     tunings: dict[tuple[str, str], AutotunerChoice] = {}
     counts: dict[tuple[str, str], int] = {}
     unrecorded: dict[str, str] = {}
+    sources: dict[str, None] = {}
     torn = 0
     for index, header, kind, item in _lines(indexes):
         # Two sessions of one process can write to one folder, each its own index; the process met the kernel once.
@@ -282,6 +321,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         elif kind == "notes":
             notes += item["notes"]
             unrecorded |= item.get("unrecorded", {})
+            sources |= dict.fromkeys(item.get("sources", ()))
         else:
             torn += 1
     return CaptureFolder(
@@ -293,6 +333,8 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         tunings=tuple(tunings.values()),
         launch_counts=counts,
         unrecorded=unrecorded,
+        sources=tuple(sources),
+        runs=tuple(sorted({s.run for s in sightings.values() if s.run}, key=lambda run: (run.started_ns, run.command))),
     )
 
 

@@ -159,6 +159,7 @@ class _LaunchCount(Fields):
 class _Notes(Fields):
     notes: list[str]
     unrecorded: dict[FileName, str] = msgspec.field(default_factory=dict)
+    sources: list[str] = msgspec.field(default_factory=list)
 
 
 class _Winner(Fields):

@@ -15,6 +15,7 @@ import re
 import shutil
 import socket
 import sys
+import sysconfig
 import threading
 import time
 import weakref
@@ -216,13 +217,23 @@ class CaptureWriter:
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
         """End the index. notes: what the reader of the folder should know. unrecorded: why a launch of a record could
-        not be recorded; a note says so too."""
+        not be recorded; a note says so too. Of a run, the sources that the process has loaded are kept as well."""
         with self._lock:
-            if notes:
-                self._write_lines({"notes": list(notes), **({"unrecorded": dict(unrecorded)} if unrecorded else {})})
+            sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
+            if notes or sources:
+                further = {"unrecorded": dict(unrecorded)} if unrecorded else {}
+                self._write_lines({"notes": list(notes), **further, **sources})
             if self._index is not None:
                 os.close(self._index)
             self._index = None
+
+
+def _sources() -> list[str]:
+    """The files of the modules of this process that belong neither to Python nor to an installed package."""
+    installed = tuple(f"{path}/" for path in {*sysconfig.get_paths().values(), str(Path(__file__).parents[2])})
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    paths = {os.path.realpath(file) for file in files if file.endswith(".py") and not file.startswith(installed)}
+    return sorted(path for path in paths if not path.startswith(installed) and os.path.isfile(path))  # noqa: PTH113
 
 
 _writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()

@@ -23,7 +23,15 @@ from tritonhook.capture.selection import (
     with_times,
 )
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
+from tritonhook.cli._inputs import (
+    Input,
+    captures_at,
+    check_entry,
+    chosen_arguments,
+    chosen_ptxas,
+    load_input,
+    load_pair,
+)
 from tritonhook.cli._parser import given_options
 from tritonhook.cli._programs import is_function, is_script, record_launches, script_command, why_not_timed
 from tritonhook.cli.ab.options import Options
@@ -219,7 +227,7 @@ class CapturedRun:
     label: str
 
     def prepare(self, folder: Path) -> PreparedPlan:
-        captures = CaptureFolder.open(self.path)
+        captures = captures_at(self.path)
         found = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
         kernels = {one.record: one for one in found if isinstance(one, Selected) and one.launches}
         damaged = tuple(f"{one.kernel}: {one.reason}" for one in found if isinstance(one, Skipped))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder, by_module, read_capture
-from tritonhook.cli._inputs import no_kernels, read_bytes
+from tritonhook.capture.store import by_module, read_capture
+from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import GpuSpecs
@@ -48,7 +48,7 @@ def captures(place: Path) -> dict[str, Capture]:
     """One capture, or all of a capture folder, by record."""
     if (place / "capture.json").exists():
         return {place.name: read_capture(place)}
-    folder = CaptureFolder.open(place)
+    folder = captures_at(place)
     return {record: folder.capture(record) for record in folder.records}
 
 

@@ -8,24 +8,24 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
   tritonhook show a1b2c3
   tritonhook show captures/a1b2c3 --sass
   tritonhook show libkernels.so --entry my_kernel --sass
-  tritonhook show kernels.lock
+  tritonhook show tritonhook.lock
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._inputs import place
+from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_out
-from tritonhook.errors import CaptureError, UsageError
+from tritonhook.cli._sweeps import positive
+from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Listed(Group):
         help=f"sort by this column, the largest figure first: {', '.join(_ORDERS)} (default: instrs)",
     )
     filter: str | None = option(metavar="REGEX", help="list only kernels whose row has a match")
+    all: bool = flag(one_of="runs", help="list the kernels of all runs (default: of the latest run of each command)")
+    run: int | None = option(one_of="runs", type=positive, metavar="N", help="list only the kernels of this run")
     rank: str | None = option(metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
 
 
@@ -167,16 +169,16 @@ def _with_code(
 def _give_folder(options: Options, path: Path) -> None:
     from msgspec import structs
 
-    from tritonhook.cli._inputs import outdated_note
     from tritonhook.report.results.captures import Captures
-    from tritonhook.snapshot.captured import outdated
 
-    folder = CaptureFolder.open(path)
+    if options.listed.run is not None or options.listed.all:
+        folder = CaptureFolder.open(path)
+        folder = folder if options.listed.run is None else folder.of_run(options.listed.run)
+    else:
+        folder = captures_at(path)
     if options.listed.rank is not None:
         folder = folder.of_rank(options.listed.rank)
-    captures = Captures.of(folder)
-    with suppress(CaptureError):  # a damaged capture is named already
-        captures = captures.with_notes(outdated_note(outdated(folder)))
+    captures = Captures.of(folder).with_notes(outdated_note(folder))
     kernels = captures.kernels
     if options.listed.filter is not None:
         kernels = _filtered(captures, options.listed.filter)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tritonhook._util.versions import is_version
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder, by_module, read_capture
-from tritonhook.cli._inputs import no_kernels, read_bytes
+from tritonhook.capture.store import by_module, read_capture
+from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cli._streams import Results, give
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, PtxError, UsageError
@@ -41,7 +41,7 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
         capture = read_capture(path)
         yield from _captured({capture.kernel: capture}, {}, ptxas)
     elif path.is_dir():
-        folder = CaptureFolder.open(target)
+        folder = captures_at(target)
         records = folder.captures()
         if not records:
             raise no_kernels(target)

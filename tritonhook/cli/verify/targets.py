@@ -12,7 +12,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli._inputs import Input, chosen_arguments, chosen_ptxas, load_input, load_pair
+from tritonhook.cli._inputs import Input, captures_at, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
@@ -85,7 +85,7 @@ def check_gpu() -> None:
 
 def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
-    captures = CaptureFolder.open(path)
+    captures = captures_at(path)
     found = False
     for kernel in selected(captures, options.entry, options.launch):
         found = found or isinstance(kernel, Selected)

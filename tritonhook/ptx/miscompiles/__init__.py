@@ -101,8 +101,8 @@ def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...
     """
     if ptxas is None:
         return ()
-    found = _findings(text, ptxas, level, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
-    return tuple(one for one in found if one.is_suspect)
+    hits = _findings(text, ptxas, level, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
+    return tuple(hit for hit in hits if hit.is_suspect)
 
 
 def _findings(text: str, ptxas: str | None, level: str, bugs: Sequence[Miscompilation]) -> tuple[Hit, ...]:
@@ -119,7 +119,7 @@ def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) ->
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
     """A warning for each suspect. Raises PtxError."""
-    return [found.warning for found in suspects(text, ptxas, level)]
+    return [suspect.warning for suspect in suspects(text, ptxas, level)]
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
@@ -128,7 +128,7 @@ def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
         with suppress(PtxError):
-            bugs = {found.place.bug.name for found in suspects(text or "", ptxas, level)}
+            bugs = {suspect.place.bug.name for suspect in suspects(text or "", ptxas, level)}
             met.update(dict.fromkeys(bugs, kernels))
     if not met:
         return []

@@ -57,7 +57,7 @@ def _compares_shifted_sign(operation: Operation) -> bool:
     if all(operation.number(index) is None for index in (0, 1)):
         return False
     return any(
-        made.number(1) and any((one.number(1) or 0) & _TOP_BIT for one, at in made.operands("or", "b32") if at == 0)
+        made.number(1) and any((user.number(1) or 0) & _TOP_BIT for user, at in made.operands("or", "b32") if at == 0)
         for made, _ in operation.operands("shr", "s32")
     )
 

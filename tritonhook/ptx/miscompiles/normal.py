@@ -339,11 +339,11 @@ class _Rule:
             return a
         if made is None or len(made.sources) != 2:
             return None
-        pair, one, other = {a, b}, *made.sources
-        if made.name in ("setp.lt", "setp.le") and _bits(made.type) and pair == {one, other}:
-            return self.make("min" if a == one else "max", a, b, type_=made.type)
+        pair, unit, other = {a, b}, *made.sources
+        if made.name in ("setp.lt", "setp.le") and _bits(made.type) and pair == {unit, other}:
+            return self.make("min" if a == unit else "max", a, b, type_=made.type)
         if (made.name, a, b) in (("setp.eq", 1, 0), ("setp.ne", 0, 1)) and other == 0 and _bits(made.type) == 32:
-            return self.make("cnot", one, type_="b32")
+            return self.make("cnot", unit, type_="b32")
         return None
 
     def _bfe(self, a: Source, b: Source, c: Source) -> Source | None:

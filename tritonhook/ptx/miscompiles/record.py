@@ -101,13 +101,13 @@ class Miscompilation:
 
     def may_be(self, ptxas: str) -> bool:
         """Whether this version is wrong for some target, or may be."""
-        return any(one.verdict(ptxas) is not PtxasVerdict.RIGHT for one in self.ranges)
+        return any(span.verdict(ptxas) is not PtxasVerdict.RIGHT for span in self.ranges)
 
     @property
     def remedy(self) -> str:
         """What to do: write it otherwise, or use another ptxas."""
-        older = _tried_before(min((one.first for one in self.ranges), key=version_key))
-        newer = _tried_after(max((one.last for one in self.ranges), key=version_key))
+        older = _tried_before(min((span.first for span in self.ranges), key=version_key))
+        newer = _tried_after(max((span.last for span in self.ranges), key=version_key))
         other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
         return f"{self.instead}, or use ptxas {other}" if other else self.instead
 
@@ -115,19 +115,23 @@ class Miscompilation:
         """What a version does for a target. One that was not tried is like those of the same generation."""
         if level == UNOPTIMISED and not self.unoptimised:
             return PtxasVerdict.RIGHT
-        alike = [one for one in self.ranges if target in one.targets] or [
-            one for one in self.ranges if any(_generation(target) == _generation(name) for name in one.targets)
+        alike = [span for span in self.ranges if target in span.targets] or [
+            span for span in self.ranges if any(_generation(target) == _generation(name) for name in span.targets)
         ]
-        verdicts = {one.verdict(ptxas) for one in alike} or {PtxasVerdict.RIGHT}
-        return next(one for one in (PtxasVerdict.WRONG, PtxasVerdict.NOT_KNOWN, PtxasVerdict.RIGHT) if one in verdicts)
+        verdicts = {span.verdict(ptxas) for span in alike} or {PtxasVerdict.RIGHT}
+        return next(
+            verdict
+            for verdict in (PtxasVerdict.WRONG, PtxasVerdict.NOT_KNOWN, PtxasVerdict.RIGHT)
+            if verdict in verdicts
+        )
 
 
 def _tried_before(version: str) -> list[str]:
-    return [one for one in TRIED if version_key(one) < version_key(version)]
+    return [tried for tried in TRIED if version_key(tried) < version_key(version)]
 
 
 def _tried_after(version: str) -> list[str]:
-    return [one for one in TRIED if version_key(one) > version_key(version)]
+    return [tried for tried in TRIED if version_key(tried) > version_key(version)]
 
 
 def _generation(target: str) -> int:

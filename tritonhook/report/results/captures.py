@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.model import Capture, Stage, dry_run_note
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.format import UNKNOWN, count, kernel_names, number, trigger
@@ -24,11 +26,19 @@ _COUNTS = {"warps": "num_warps", "stages": "num_stages", "ctas": "num_ctas", "ma
 
 
 class Seen(Fields):
-    """One process that met the kernel. process: the name of its index. rank: "-" if it has none."""
+    """One process that met the kernel. process: the name of its index. rank: "-" if it has none. time_ns: when, as of
+    time.time_ns. run: the number of its run; null outside of `tritonhook run`."""
 
     process: str
     rank: str
     cache_hit: bool
+    time_ns: int
+    run: int | None
+
+    @classmethod
+    def of(cls, sighting: Sighting, runs: Mapping[Run, int]) -> Seen:
+        run = None if sighting.run is None else runs[sighting.run]
+        return cls(sighting.process, sighting.rank, sighting.cache_hit, sighting.time_ns, run)
 
 
 class FolderKernel(KernelFields, kw_only=True):
@@ -44,6 +54,19 @@ class FolderKernel(KernelFields, kw_only=True):
         if Stage.CUBIN.value not in self.stages:
             return "-"
         return UNKNOWN if self.resources is None else text(self.resources)
+
+    @property
+    def run(self) -> str:
+        """The number of the latest run that met it."""
+        return str(max((seen.run for seen in self.seen if seen.run is not None), default="-"))
+
+    @property
+    def time(self) -> str:
+        """When a process met it last, as this machine's clock shows it: "14:03:22" of today, "11-22 14:03" before."""
+        if not self.seen:
+            return "-"
+        at, now = (time.localtime(ns / 1e9) for ns in (max(seen.time_ns for seen in self.seen), time.time_ns()))
+        return time.strftime("%H:%M:%S" if at[:3] == now[:3] else "%m-%d %H:%M", at)
 
     @property
     def hits(self) -> int:
@@ -117,13 +140,13 @@ class Captures(Result, tag="captures"):
     def of(cls, folder: CaptureFolder) -> Captures:
         found, ids = folder.captures(), folder.ids
         captures = {record: capture for record, capture in found.items() if isinstance(capture, Capture)}
-        read = Read.of(captures)
+        read, runs = Read.of(captures), {run: number for number, run in enumerate(folder.runs, 1)}
         damaged = {record: read.kernels.get(record, error) for record, error in found.items()}
         kernels = (
             FolderKernel(
                 id=ids[record],
                 record=record,
-                seen=tuple(like(sighting, Seen) for sighting in folder.seen(record)),
+                seen=tuple(Seen.of(sighting, runs) for sighting in folder.seen(record)),
                 **asdict(fields),
             )
             for record, fields in read.kernels.items()
@@ -193,6 +216,8 @@ class Captures(Result, tag="captures"):
         columns: dict[str, Cell] = {"id": lambda k: k.id, "kernel": lambda k: names[k.kernel]}
         if varying:
             columns["differs in"] = lambda k: ", ".join(f"{n}={v}" for n, v in varying.get(k.record, {}).items())
+        if len({k.run for k in self.kernels}) > 1:
+            columns |= {"run": lambda k: k.run, "time": lambda k: k.time}
         columns |= {heading: cell for heading, cell in _COMMON.items() if heading not in shared}
         figures = columns | _FIGURES
         all_columns = figures | self._further_columns()

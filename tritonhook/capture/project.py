@@ -16,15 +16,15 @@ from typing import Any
 from tritonhook._util.files import read_given
 from tritonhook._util.versions import is_version
 from tritonhook.capture.settings import REWRITES
-from tritonhook.cli._parser import did_you_mean
-from tritonhook.errors import UsageError
+from tritonhook.errors import UsageError, did_you_mean
 
-_KEYS = ("out", "only", "ptxas", "rewrites", "policy")
+_KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock")
+USUAL_LOCK = "tritonhook.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The table's values. path: of the file; None where there is no such table. out and policy are absolute."""
+    """The table's values. path: of the file; None where there is no such table. out, policy and lock are absolute."""
 
     path: Path | None = None
     out: str | None = None
@@ -32,11 +32,12 @@ class Project:
     ptxas: str | None = None
     rewrites: tuple[str, ...] = ()
     policy: str | None = None
+    lock: str | None = None
 
     @property
     def values(self) -> dict[str, str]:
         """The settings that are set, as texts."""
-        given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy}
+        given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy, "lock": self.lock}
         given["rewrites"] = ", ".join(self.rewrites)
         return {name: value for name, value in given.items() if value}
 
@@ -56,6 +57,12 @@ class Project:
         finally:
             for name in new:
                 os.environ.pop(name, None)
+
+
+def lock_path(start: Path) -> Path:
+    """The lock of the project of a folder: that of its settings, else the usual one there, as a relative path. Raises
+    UsageError."""
+    return Path(read_project(start).lock or USUAL_LOCK)
 
 
 def read_project(start: Path) -> Project:
@@ -91,7 +98,7 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{where}: no such setting: {key}{did_you_mean(key, _KEYS)} There are: {', '.join(_KEYS)}")
-    texts = {key: table.get(key) for key in ("out", "only", "ptxas", "policy")}
+    texts = {key: table.get(key) for key in _KEYS if key != "rewrites"}
     for key, value in texts.items():
         if not isinstance(value, (str, type(None))) or value == "":
             raise UsageError(f"{where}: {key} = {value!r}: give it as text")
@@ -102,7 +109,7 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
         raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
-    for key in ("out", "policy"):
+    for key in ("out", "policy", "lock"):
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)
     return Project(path, **texts, rewrites=tuple(rewrites))
