@@ -1,8 +1,7 @@
-"""On a GPU: captured programs of nvcc and of cuda.tile compute the same, also with renamed kernels beside their own."""
+"""On a GPU: captured programs of nvcc compute the same, also with renamed kernels beside their own."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -35,35 +34,3 @@ def test_a_program_of_nvcc_computes_the_same(tmp_path: Path, options: list[str])
     kernels = {opened.capture(record).kernel for record in opened.records}
     assert "saxpy" in kernels
     assert ("cutlass_saxpy" in kernels) is ("--prefix" in options)
-
-
-TILES = """
-import cuda.tile as ct
-import torch
-
-@ct.kernel
-def scale(a, out, TILE: ct.Constant[int]):
-    i = ct.bid(0)
-    ct.store(out, index=(i,), tile=ct.load(a, index=(i,), shape=(TILE,)) * 2.0)
-
-a = torch.arange(1024.0, device="cuda")
-out = torch.zeros_like(a)
-ct.launch(torch.cuda.current_stream(), (8,), scale, (a, out, 128))
-torch.cuda.synchronize()
-print("right" if torch.equal(out, a * 2) else "wrong")
-"""
-
-
-@pytest.mark.parametrize("options", [[], ["--prefix", "cutlass_"]])
-def test_a_program_of_cuda_tile_computes_the_same(tmp_path: Path, options: list[str]) -> None:
-    pytest.importorskip("cuda.tile", reason="needs cuda-tile")
-    (tmp_path / "tiles.py").write_text(TILES)
-    run = [sys.executable, "-m", "tritonhook", "run", "--out", "captures", *options, "tiles.py"]
-    env = os.environ | {
-        "CUDA_TILE_CACHE_DIR": "off",
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
-    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
-    opened = CaptureFolder.open(tmp_path / "captures")
-    assert "scale" in " ".join(opened.capture(record).kernel for record in opened.records)
