@@ -8,7 +8,10 @@ attentions and examples, and kernels for sm_100a, for which ptxas draws.
 
 seeded   changes of code bytes, PTX, ptxas, options, Triton's source, its passes, LLVM and its version; each is looked
          for with `diff` and with `check`, among kernels that did not change
-unchanged  rounds of `check` without and with fresh captures, of kernels that did not change
+images   40 kinds of change to what is loaded besides the code (locking/images.py), in the same kernels with data of
+         their own, by either ptxas; half of them with the old PTX. They count as seeded changes
+unchanged  rounds of `check` without and with fresh captures, of kernels that did not change; also under another
+         TMPDIR, locale and hash seed, where the lock must be the same text
 timed    500 kernels: `check --ptxas 13.5.37` without a cache, and `diff` of two folders; on two processors. They are
          86 under several names, so that they have PTX but no code of their own: `diff` disassembles equal code once
 story    the figures before and after Triton 3.6 -> SITE's, and ptxas 12.8.93 -> 13.5.37 over the same PTX
@@ -41,6 +44,8 @@ from tritonhook.ptxas.assembler import may_draw
 
 SEED = 25
 ROUNDS, UNCHANGED_ROUNDS, SHARE_UNCHANGED = 3, 6, 0.15
+IMAGE_ROUNDS = 2  # for either ptxas
+ELSEWHERE = {"LC_ALL": "tr_TR.UTF-8", "LANG": "C", "PYTHONHASHSEED": "7"}
 TIMED_KERNELS, TIMED_PTXAS = 500, "13.5.37"
 STORY_PTXAS = ("12.8.93", "13.5.37")
 FIGURES = (
@@ -99,21 +104,21 @@ def compile_kernels(out: Path, site: str | None = None, **told: Any) -> None:
     (out / "done").touch()
 
 
-def verb(*words: str | Path) -> dict[str, Any]:
-    """Run a verb that gives a document. Raises SystemExit where it fails."""
+def verb(*words: str | Path, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a verb that gives a document. extra: of the environment. Raises SystemExit where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "result.json"
         command = [sys.executable, "-m", "tritonhook", *map(str, words), "--save", str(saved)]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=os.environ | (extra or {}))
         if done.returncode not in (0, 1):
             raise SystemExit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr[-2000:]}")
         document: dict[str, Any] = json.loads(saved.read_text())
     return document
 
 
-def lock(captures: Path, path: Path) -> Path:
+def lock(captures: Path, path: Path, extra: Mapping[str, str] | None = None) -> Path:
     command = [sys.executable, "-m", "tritonhook", "lock", str(captures), "-o", str(path), "--force"]
-    subprocess.run(command, check=True, cwd=REPOSITORY, capture_output=True)
+    subprocess.run(command, check=True, cwd=REPOSITORY, capture_output=True, env=os.environ | (extra or {}))
     return path
 
 
@@ -175,6 +180,34 @@ def seeded(work: Path, site: str | None) -> tuple[list[list[Any]], int, int]:
         print(f"  {kind}: {len(rows)} changes, {_found(rows)} found, {_blamed(rows)} blamed right", flush=True)
     if site:
         rows += _compiled("another Triton", None, base, work / "base", locked, work / "other")
+    return rows, unchanged, alarms
+
+
+def seeded_images(work: Path) -> tuple[list[list[Any]], int, int]:
+    """As `seeded`, for what is loaded besides the code."""
+    from benchmarks.locking import images
+
+    rows, unchanged, alarms = [], 0, 0
+    captures = [capture for key, capture in read_folder(work / "base").items() if not may_draw(key[1])]
+    for version in images.VERSIONS:
+        old = work / f"rigged-{version}"
+        if not old.is_dir():
+            write_folder(old, images.rig(captures, version))
+        locked, rigs = lock(old, work / f"rigged-{version}.lock"), read_folder(old)
+        for turn in range(IMAGE_ROUNDS):
+            chosen = [key for number, key in enumerate(rigs) if number % 8 != turn]
+            made = {
+                key: seed
+                for number, key in enumerate(chosen)
+                if (seed := images.seeded_image(rigs[key], turn * len(chosen) + number)) is not None
+            }
+            folder = write_folder(
+                work / f"images-{version}-{turn}", (made[key].new if key in made else rigs[key] for key in rigs)
+            )
+            truth = {key: (seed.kind, seed.blame) for key, seed in made.items()}
+            new, quiet, false = _judged(truth, old, locked, folder)
+            rows, unchanged, alarms = rows + new, unchanged + quiet, alarms + false
+            print(f"  images, {version}: {len(rows)} changes, {_found(rows)} found, {_blamed(rows)} right", flush=True)
     return rows, unchanged, alarms
 
 
@@ -265,7 +298,19 @@ def unchanged(work: Path) -> list[dict[str, Any]]:
         print(f"  unchanged, round {turn + 1}: {sum(len(r['alarms']) for r in rounds)} alarms", flush=True)
     compile_kernels(work / "again")
     rounds.append(_quiet("compiled again", verb("check", locked, work / "again")))
-    return rounds
+    folders = [work / "base", *sorted(work.glob("rigged-*/")), *sorted(work.glob("images-*-0"))]
+    return rounds + [_elsewhere(work, folder) for folder in folders]
+
+
+def _elsewhere(work: Path, folder: Path) -> dict[str, Any]:
+    """Lock and check under another TMPDIR, locale and hash seed than the lock beside it was made under."""
+    here, there = work / "here" / "k.lock", work / "there" / "k.lock"
+    extra = ELSEWHERE | {"TMPDIR": str(work / "a folder for what is temporary, in another place")}
+    for path in (here, there, Path(extra["TMPDIR"]) / "_"):
+        path.parent.mkdir(exist_ok=True)
+    texts = [lock(folder, here).read_bytes(), lock(folder, there, extra).read_bytes()]
+    found = _quiet("elsewhere", verb("check", here, "--no-cache", extra=extra))
+    return found | {"alarms": [*found["alarms"], *(["another text of the lock"] if texts[0] != texts[1] else [])]}
 
 
 def _drawn(capture: Capture) -> Capture:
@@ -394,11 +439,13 @@ def _is_constant(part: str) -> bool:
 
 
 NEEDS = ("TRITON_TUTORIALS",)
+SEEDED = ("change", "kernel", "arch", "found", "blamed right", "blamed instead")
+PARTS = ("seeded", "images", "unchanged", "timed", "story")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--other-triton", metavar="SITE", help="a folder with another Triton")
-    parser.add_argument("--only", choices=("seeded", "unchanged", "timed", "story"), help="keep the other results")
+    parser.add_argument("--only", choices=PARTS, help="keep the other results")
     parser.add_argument("--work", type=Path, help="keep captures there, for the next run")
 
 
@@ -417,11 +464,12 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     compile_kernels(work / "base")
     if site:
         compile_kernels(work / "other", site)
-    parts = [arguments.only] if arguments.only else ["seeded", "unchanged", "timed", "story"]
-    if "seeded" in parts:
-        rows, quiet, alarms = seeded(work, site)
-        samples["seeded"] = rows
-        samples["beside_seeded"] = {"kernels": quiet, "alarms": alarms}
+    parts = [arguments.only] if arguments.only else list(PARTS)
+    for part, work_on in (("seeded", lambda: seeded(work, site)), ("images", lambda: seeded_images(work))):
+        if part in parts:
+            rows, quiet, alarms = work_on()
+            samples[part] = rows
+            samples[f"beside_{part}"] = {"kernels": quiet, "alarms": alarms}
     if "unchanged" in parts:
         lock(work / "base", work / "base.lock")
         samples["unchanged"] = unchanged(work)
@@ -434,7 +482,8 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         "summary": summary(samples),
         "environment": environment("triton", "tritonhook"),
         "columns": {
-            "seeded": ["change", "kernel", "arch", "found", "blamed right", "blamed instead"],
+            "seeded": SEEDED,
+            "images": SEEDED,
             "story": list(STORY),
         },
         "samples": samples,
@@ -442,8 +491,9 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
 
 
 def summary(samples: Mapping[str, Any]) -> dict[str, Any]:
-    rows, rounds, times = samples.get("seeded", []), samples.get("unchanged", []), samples.get("timed", {})
-    beside = samples.get("beside_seeded", {"kernels": 0, "alarms": 0})
+    rows = [*samples.get("seeded", []), *samples.get("images", [])]
+    rounds, times = samples.get("unchanged", []), samples.get("timed", {})
+    beside = [samples.get(f"beside_{part}", {"kernels": 0, "alarms": 0}) for part in ("seeded", "images")]
     found: dict[str, Any] = dict.fromkeys(FIGURES)  # None: not measured
     if rows:
         found |= {
@@ -454,9 +504,9 @@ def summary(samples: Mapping[str, Any]) -> dict[str, Any]:
         }
     if rounds:
         found |= {
-            "unchanged_checks": beside["kernels"] + sum(one["kernels"] for one in rounds),
+            "unchanged_checks": sum(one["kernels"] for one in (*beside, *rounds)),
             "unchanged_checks_may_draw": sum(one["may_draw"] for one in rounds),
-            "false_alarms": beside["alarms"] + sum(len(one["alarms"]) for one in rounds),
+            "false_alarms": sum(one["alarms"] for one in beside) + sum(len(one["alarms"]) for one in rounds),
         }
     for name, one in times.items():
         found |= {f"{name}_s": one["wall_s"], f"{name}_cpu_s": one["cpu_s"]}

@@ -16,6 +16,7 @@ from repository import GOLDEN
 
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.capture.store.reader import read_launches
 from tritonhook.errors import CaptureError
 
 from .conftest import ABUSE
@@ -185,3 +186,22 @@ def test_an_odd_option_is_shown(raw: str, place: Path) -> None:
     (record / "capture.json").write_text(text)
     assert read_capture(record).options
     assert outcome("show", str(record))[0] == 0
+
+
+def test_documents_of_a_folder_are_read_up_to_a_size(tmp_path: Path) -> None:
+    record = folder(tmp_path / "c")
+    (record / "launches").mkdir(exist_ok=True)
+    for name in ("launches/0.json", "capture.json"):
+        with (record / name).open("wb") as sparse:
+            sparse.truncate((1 << 25) + 1)
+        with pytest.raises(CaptureError, match="33,554,433 bytes, more than the 33,554,432 that are read"):
+            read_launches(record) if "launches" in name else read_capture(record)
+    assert "33,554,433 bytes" in outcome("show", str(tmp_path / "c"))[1]
+
+
+def test_an_index_of_very_many_lines_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path / "c")
+    (index,) = (tmp_path / "c" / "index").iterdir()
+    index.write_bytes(b"\n" * 300_000)
+    code, shown = outcome("show", str(tmp_path / "c"))
+    assert code == 2 and "300,000 lines, more than the 262,144 that are read" in " ".join(shown.split())

@@ -110,6 +110,34 @@ def test_what_was_found_is_refused_by_the_name_of_its_field(kind: str, field: st
         assert (code == 2 and str(file) in shown and "damaged" in shown) or "no JSON" in shown
 
 
+MANY = {
+    "lists": "[]," * 1_100_000,
+    "objects": '{"a":{}},' * 800_000,
+    "lists beside a long text": '"' + "\\\\[,{" * 1_000_000 + '",' + "[]," * 1_100_000,
+}
+
+
+@pytest.mark.parametrize("items", MANY.values(), ids=MANY)
+def test_very_many_values_are_refused_before_they_are_read(items: str, file: Path) -> None:
+    file.write_text(f'{{"kind": "table", "format": 1, "rows": [{items}0]}}')
+    code, shown = outcome("report", str(file), "--markdown")
+    assert code == 2 and "values, more than the 2,097,152 that are read" in shown
+
+
+def test_a_long_text_with_commas_is_no_list(file: Path) -> None:
+    file.write_text(json.dumps(SEEDS["table"] | {"x": ',[{"' * 1_000_000}))
+    assert outcome("report", str(file), "--markdown")[0] == 0
+
+
+def test_documents_are_read_up_to_a_size(file: Path) -> None:
+    with file.open("wb") as sparse:
+        sparse.truncate((1 << 25) + 1)
+    for words in (["report", str(file)], ["ab", "--from", str(file)]):
+        code, shown = outcome(*words)
+        assert code == 2 and "33,554,433 bytes, more than the 33,554,432 that are read" in " ".join(shown.split())
+    file.unlink()
+
+
 @settings(ABUSE)
 @given(st.binary(max_size=200))
 @example(b"")

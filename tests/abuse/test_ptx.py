@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from command_line import EXP, TARGET
-from damage import damaged_bytes, damaged_text, no_hang
+from damage import damaged_bytes, damaged_text, name_that_doubles, no_hang, outcome
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from repository import GOLDEN
@@ -162,3 +163,15 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_a_long_text_ends(name: str) -> None:
     use_all(LONG[name])
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("levels", [40, 300])
+def test_a_name_that_stands_for_gigabytes_is_shown_mangled(levels: int, tmp_path: Path) -> None:
+    path = tmp_path / "k.ptx"
+    name = name_that_doubles(levels)
+    path.write_text(f".version 8.5\n.target sm_90a\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n")
+    code, shown = outcome("show", str(path))
+    assert (
+        code == 0 and name[:9] in shown and "1 name shown mangled: written as C++ too long" in " ".join(shown.split())
+    )

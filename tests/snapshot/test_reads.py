@@ -17,9 +17,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file was read, by its name and that of its capture folder."""
     counts: Counter[str] = Counter()
 
-    def counting(path: Path) -> bytes:
+    def counting(path: Path, most: int) -> bytes:
         counts[f"{path.parents[1 if path.suffix == '.jsonl' else 2].name}/{path.name}"] += 1
-        return read_regular(path)
+        return read_regular(path, most)
 
     for module in ("reader", "schema"):
         monkeypatch.setattr(f"tritonhook.capture.store.{module}.read_regular", counting)

@@ -152,4 +152,23 @@ def damaged_text(draw: st.DrawFn, whole: str, words: tuple[str, ...], most: int 
     return " ".join(pieces)
 
 
+_SEQUENCE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the Itanium ABI
+
+
+def _reference(number: int) -> str:
+    """The substitution of the part with this number."""
+    if number == 0:
+        return "S_"
+    digits, left = "", number - 1
+    while True:
+        digits, left = _SEQUENCE[left % 36] + digits, left // 36
+        if left == 0:
+            return f"S{digits}_"
+
+
+def name_that_doubles(levels: int) -> str:
+    """A mangled name: f(A<int, int>, A<A<int, int>, A<int, int>>, ...): each parameter has the one before it twice."""
+    return "_Z1f1AIiiE" + "".join(f"S_I{_reference(level + 1) * 2}E" for level in range(levels))
+
+
 Damage = Callable[[Any], st.SearchStrategy[Any]]

@@ -1,20 +1,51 @@
-"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays as it is."""
+"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays as it is.
+
+A mangled name may refer to its own parts, so that few characters can stand for gigabytes. A name that may is worked on
+in a child process, which ends when it takes long or much memory; the name then stays as it is.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
+import os
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 _MOST = 20_000  # characters; a longer name is no name that a compiler made
+_MOST_MADE = 1 << 20  # characters of a declaration
+_MOST_LOST = 3  # child processes that end without an answer, until no more are started
+_REFERENCE, _PACK = re.compile(r"[ST][0-9A-Z]*_"), re.compile(r"Dp|sp|s[ZP]")
+_CHILD = r"""
+import ctypes, resource, signal, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 27, 1 << 27))
+demangle = ctypes.CDLL(sys.argv[1]).__cxa_demangle
+demangle.restype = ctypes.c_void_p
+for name in sys.stdin.buffer:
+    signal.setitimer(signal.ITIMER_PROF, 0.1)  # the signal ends this process
+    made = demangle(name[:-1], None, None, None)
+    text = ctypes.string_at(made) if made else b""
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    ctypes.CDLL(None).free(ctypes.c_void_p(made))
+    sys.stdout.buffer.write((text if len(text) <= int(sys.argv[2]) else b"") + b"\n")
+    sys.stdout.buffer.flush()
+"""
 
 
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
     """The declaration behind a mangled name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
-    library = _library() if name.startswith("_Z") and len(name) <= _MOST else None
-    if library is None:
+    found = _library() if name.startswith("_Z") and len(name) <= _MOST and name.isprintable() else None
+    if found is None:
         return name
+    file, library = found
+    if _may_be_long(name):
+        return _CHILDREN.declaration(file, name) or name
     status = ctypes.c_int()
     made = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
     if not made:
@@ -23,6 +54,58 @@ def demangled(name: str) -> str:
         return ctypes.string_at(made).decode("utf-8", "replace")
     finally:
         ctypes.CDLL(None).free(ctypes.c_void_p(made))
+
+
+def is_left_mangled(name: str) -> bool:
+    """Whether a name stays as it is because its declaration is too long, or takes too long to make."""
+    return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
+
+
+def _may_be_long(name: str) -> bool:
+    """Whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a chain in
+    which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
+    references, packs = len(_REFERENCE.findall(name)), len(_PACK.findall(name))
+    return references > 60 or packs > 3 or len(name) ** (1 + packs) * 3 ** (references / 3) > _MOST_MADE
+
+
+class _Children:
+    """A child process that answers for names one by one, and another one after it was lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Popen[bytes] | None = None
+        self._owner = self._lost = 0
+
+    def declaration(self, library: str, name: str) -> str:
+        """The declaration; "" where there is none, or it takes too long."""
+        with self._lock:
+            if self._child is None or self._owner != os.getpid():  # of a fork the child is its parent's
+                if self._lost == _MOST_LOST:
+                    return ""
+                self._child, self._owner = self._started(library), os.getpid()
+            assert self._child is not None and self._child.stdin is not None and self._child.stdout is not None
+            try:
+                self._child.stdin.write(name.encode() + b"\n")
+                self._child.stdin.flush()
+                line = self._child.stdout.readline()
+            except OSError:
+                line = b""
+            if not line.endswith(b"\n"):
+                self._child.kill()
+                self._child.communicate()
+                self._child, self._lost = None, self._lost + 1
+            return line.rstrip(b"\n").decode("utf-8", "replace")
+
+    @staticmethod
+    def _started(library: str) -> Popen[bytes]:
+        import subprocess
+
+        command = [sys.executable, "-I", "-S", "-c", _CHILD, library, str(_MOST_MADE)]
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, close_fds=True)
+
+
+_CHILDREN = _Children()
 
 
 def function_name(name: str) -> str:
@@ -52,12 +135,12 @@ def _parameters_at(declaration: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _library() -> Any:
+def _library() -> tuple[str, Any] | None:
     for file in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
             library = ctypes.CDLL(file)
             library.__cxa_demangle.restype = ctypes.c_void_p
-            return library
+            return file, library
         except (OSError, AttributeError):
             continue
     return None

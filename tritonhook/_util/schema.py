@@ -49,8 +49,11 @@ _PATTERNS = {
     _DATE: "a date such as 2026-11-22",
     _NO_NUL: "text without a NUL",
 }
+MOST_JSON = 1 << 25  # bytes of a file
+_MOST_JSON_VALUES = 1 << 21  # of a file; each takes up to 200 bytes when it is read
 MOST_TOML = 1 << 24  # bytes of a file; Python reads about 4 MB of TOML a second
 _MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # of a file; of a key such as a.b.c, which is read in quadratic time
+_JSON_TEXT = re.compile(rb'"[^"]*"?')
 _TEXT = re.compile(rb'"[^"\n]*"?|\'[^\'\n]*\'?')
 _DOTTED = re.compile(rb'(?<![\w"\-.])(?:[\w"-]+\.){%d}' % _MOST_PARTS)
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list"}
@@ -77,7 +80,8 @@ class NewerFormat(Exception):
 
 
 def read_json(data: bytes | str, shape: type[T]) -> T:
-    """Read JSON as a schema's value. Raises DocumentError."""
+    """Read JSON as a schema's value. Raises DocumentError, also for more than MOST_JSON bytes or very many values."""
+    _check_json(data)
     try:
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
@@ -86,6 +90,23 @@ def read_json(data: bytes | str, shape: type[T]) -> T:
         raise DocumentError(f"no JSON: {error}") from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
+
+
+def _check_json(data: bytes | str) -> None:
+    """Raises DocumentError for what would take more memory than there may be."""
+    if len(data) > MOST_JSON:
+        raise DocumentError(f"{len(data):,} bytes, more than the {MOST_JSON:,} that are read")
+    if len(data) <= _MOST_JSON_VALUES:
+        return
+    signs = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if _values(signs) > _MOST_JSON_VALUES:
+        signs = _JSON_TEXT.sub(b"", signs.replace(rb"\\", b"").replace(rb"\"", b""))
+    if (values := _values(signs)) > _MOST_JSON_VALUES:
+        raise DocumentError(f"about {values:,} values, more than the {_MOST_JSON_VALUES:,} that are read")
+
+
+def _values(signs: bytes) -> int:
+    return sum(map(signs.count, (b",", b"[", b"{")))
 
 
 def read_toml(data: bytes, shape: type[T], newest: int) -> T:

@@ -20,6 +20,7 @@ from tritonhook.errors import UsageError, did_you_mean
 
 _KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock")
 USUAL_LOCK = "tritonhook.lock"
+_MOST_BYTES = 1 << 20  # of a pyproject.toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,13 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     else:
         import tomli as tomllib
     try:
-        data = read_given(path)
+        data = read_given(path, _MOST_BYTES)
         if b"tritonhook" not in data:
             return None
         table = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: no TOML that can be read: {error}") from None
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: tool.tritonhook is not a table")

@@ -70,12 +70,13 @@ def _place(text: str | None) -> str | None:
 # --- files and kernels ----------------------------------------------------------------------------
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, or is a lock."""
+def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, has more than `most`
+    bytes, or is a lock."""
     from tritonhook.snapshot.lockfile import is_lock
 
     try:
-        data = read_given(path, _MOST_BYTES)
+        data = read_given(path, most)
     except IsADirectoryError:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:

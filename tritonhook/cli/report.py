@@ -52,7 +52,7 @@ def run(options: Options) -> int:
 
 
 def _read(place: Path, pick: str | None) -> Result:
-    from tritonhook._util.schema import read_json
+    from tritonhook._util.schema import MOST_JSON, read_json
     from tritonhook.report.result import read_result
 
     if place.is_dir():
@@ -60,7 +60,7 @@ def _read(place: Path, pick: str | None) -> Result:
         return load_captures(place)
     if not place.exists():
         raise UsageError("no such file or folder")
-    data = read_bytes(place)
+    data = read_bytes(place, MOST_JSON)
     try:
         document = read_json(data, Any)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 # The first pattern that fits decides. Opcodes as nvdisasm prints them for sm_70 to sm_121.
 _CLASSES = (
@@ -24,6 +25,7 @@ _COMPILED = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES)
 CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
 
 
+@lru_cache(maxsize=4096)
 def opcode_class(base_opcode: str) -> str:
     """The class of an opcode, one of CLASSES; without a fitting pattern it is integer arithmetic, logic or a move."""
     return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])

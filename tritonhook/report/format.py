@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tritonhook._util.demangle import demangled, function_name
+from tritonhook._util.demangle import demangled, function_name, is_left_mangled
 from tritonhook._util.text import visible as visible
 from tritonhook.errors import listed
 from tritonhook.ptx.triggers import Trigger
@@ -110,6 +110,12 @@ def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
     brief = {name: function_name(name) for name in set(kernels)}
     counts = Counter(brief.values())
     return {name: text if counts[text] == 1 else demangled(name) for name, text in brief.items()}
+
+
+def mangled_note(kernels: Iterable[str]) -> tuple[str, ...]:
+    """A note where names of kernels are shown mangled because what they stand for is too long."""
+    left = sum(map(is_left_mangled, dict.fromkeys(kernels)))
+    return (f"{count(left, 'name')} shown mangled: written as C++ too long to show",) if left else ()
 
 
 def spills(stores: int | None, loads: int | None) -> str:

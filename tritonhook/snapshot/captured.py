@@ -83,7 +83,7 @@ def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -
         found = _with_spills(captures, found)
         for images, future in disassembled:
             for (n, (cubin, kernel)), sass in zip(images.items(), future.result(), strict=True):
-                found[n] = with_code(found[n], cubin, kernel, sass)
+                found[n] = with_code([found[n]], cubin, kernel, sass)[0]
     return found
 
 

@@ -147,9 +147,10 @@ class Change:
     @property
     def worse(self) -> tuple[str, ...]:
         """The figures that grew, the ones that hurt most first. More registers hurt where fewer blocks fit."""
-        grown = [name for name, (a, b) in self.deltas.items() if b > a]
-        fits = self.blocks is not None and self.blocks[1] >= self.blocks[0]
-        return tuple(name for name in grown if not (name == "registers" and fits))
+        grown = tuple(name for name, (a, b) in self.deltas.items() if b > a)
+        if "registers" not in grown or (blocks := self.blocks) is None or blocks[1] < blocks[0]:
+            return grown
+        return tuple(name for name in grown if name != "registers")
 
     @property
     def blame(self) -> str:
@@ -218,7 +219,8 @@ class Change:
     @property
     def rank(self) -> tuple[object, ...]:
         """Sorts the worst first: by what grew, then by how much."""
-        grown = [self.deltas[name][1] - self.deltas[name][0] if name in self.worse else 0 for name in FIGURES]
+        deltas, worse = self.deltas, self.worse
+        grown = [deltas[name][1] - deltas[name][0] if name in worse else 0 for name in FIGURES]
         status = self.status
         return (status is not ChangeStatus.FAILED, *(-by for by in grown), status is ChangeStatus.SAME, self.identity)
 

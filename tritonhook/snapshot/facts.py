@@ -155,17 +155,21 @@ def with_image(
     )
 
 
-def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, sass: Sass) -> KernelFacts:
-    """The facts with the instructions counted."""
+def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sass) -> list[KernelFacts]:
+    """The facts of kernels that have this code, with the instructions counted."""
     loops = sum(len(loop.instructions) for loop in sass.innermost_loops)
     counted = {"instructions": len(sass.instructions), "loop_instructions": loops}
-    return replace(
-        facts,
-        figures={**facts.figures, **counted},
-        classes=class_counts(sass.opcode_counts()),
-        threads=cubin.resources[kernel].threads,
-        launch_bounds=cubin.resources[kernel].launch_bounds,
-    )
+    classes, resources = class_counts(sass.opcode_counts()), cubin.resources[kernel]
+    return [
+        replace(
+            one,
+            figures={**one.figures, **counted},
+            classes=classes,
+            threads=resources.threads,
+            launch_bounds=resources.launch_bounds,
+        )
+        for one in facts
+    ]
 
 
 def numbered(kernels: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tritonhook._util.files import read_regular, write_given, write_whole
 from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
+from tritonhook.ptxas.options import refused_option
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def write_lock(
         raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
     if path.exists() and _is_hugging_faces(path.read_bytes()):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
+    for locked, _ in found:
+        _check_options(path, locked)
     text = lock_text(path.name, [locked for locked, _ in found], tests)
     try:
         schema.check_toml(text.encode())
@@ -181,7 +184,17 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
             f"{path}: {identity.text}: its values do not fit its seal, so that it was edited by hand; take it from "
             "version control, or make the lock again with `tritonhook lock`"
         )
+    _check_options(path, facts)
     return facts
+
+
+def _check_options(path: Path, facts: KernelFacts) -> None:
+    """Raises SnapshotError for options by which ptxas may read or write any file: a stranger may have made a lock."""
+    if (word := refused_option(facts.options or ())) is not None:
+        raise SnapshotError(
+            f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is none that a lock may have: only options "
+            "that decide the code, with a number or a word; compile the kernel without it"
+        )
 
 
 def all_kept_ptx(path: Path, kernels: Sequence[KernelFacts]) -> list[str]:

@@ -132,8 +132,8 @@ def _counted(
             moved.setdefault((cubin, locked.entry), []).append(n)
     images = [(Cubin.from_bytes(cubin, kernel), kernel) for cubin, kernel in moved]
     for numbers, (image, kernel), sass in zip(moved.values(), images, disassemble(images), strict=True):
-        for n in numbers:
-            counted[n] = with_code(counted[n], image, kernel, sass)
+        for n, one in zip(numbers, with_code([counted[n] for n in numbers], image, kernel, sass), strict=True):
+            counted[n] = one
     return counted
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook._util.files import read_regular, write_whole
-from tritonhook._util.schema import DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
+from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
@@ -77,7 +77,7 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
     if not path.exists():
         return None
     try:
-        found = read_json(read_regular(path), KeptChoice)
+        found = read_json(read_regular(path, MOST_JSON), KeptChoice)
         if found.ptx != kernel.ptx or found.format != _FORMAT:
             return None
         capture = captures.capture(kernel.record)

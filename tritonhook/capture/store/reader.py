@@ -80,12 +80,13 @@ class RecordedLaunch(Brief):
         return self.folder / f"{self.key}.json"
 
 
-def read_launch(path: Path, read: Callable[[Path], bytes] = read_given) -> Launch:
+def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
+    from tritonhook._util.schema import MOST_JSON
     from tritonhook.capture.launches.schema import from_json
 
     try:
-        data = read(path)
+        data = read(path, MOST_JSON)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
     return from_json(data, str(path))

@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 from tritonhook._util.files import read_regular
-from tritonhook._util.schema import Count, DocumentError, Fields, FileName, Version, as_schema, read_json
+from tritonhook._util.schema import MOST_JSON, Count, DocumentError, Fields, FileName, Version, as_schema, read_json
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES
 from tritonhook.errors import CaptureError
 
+_MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes of a stage
+_MOST_LINES = 1 << 18  # of an index
 REPAIR = "delete its folder and capture the kernel again"
 
 
@@ -69,7 +71,7 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
     folder = Path(folder)
     path = folder / "capture.json"
     try:
-        data = read_regular(path)
+        data = read_regular(path, MOST_JSON)
     except FileNotFoundError:
         raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
     except OSError as error:
@@ -104,7 +106,7 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
     def __getitem__(self, stage: Stage) -> str | bytes:
         path = self._folder / self._files[stage]
         try:
-            data = read_regular(path)
+            data = read_regular(path, _MOST_BINARY if stage.is_binary else _MOST_TEXT)
         except OSError as error:
             raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
         return data if stage.is_binary else data.decode("utf-8", "replace")
@@ -189,9 +191,11 @@ _LINES: Mapping[str, type[Fields]] = {
 def read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
     """Read an index: each line with its kind, None for a line that is torn or unknown. Raises CaptureError."""
     try:
-        data = read_regular(path)
+        data = read_regular(path, MOST_JSON)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror}; make it readable, or move it away") from None
+    if (lines := data.count(b"\n")) > _MOST_LINES:
+        raise CaptureError(f"{path}: {lines:,} lines, more than the {_MOST_LINES:,} that are read; move it away")
     for line in data.splitlines():
         yield _index_line(line)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import UNSET, Meta, UnsetType
 
 from tritonhook._util.files import read_given
-from tritonhook._util.schema import Count, Number, read_json
+from tritonhook._util.schema import MOST_JSON, Count, Number, read_json
 from tritonhook.errors import UsageError
 from tritonhook.report.format import UNKNOWN, count, number, short
 from tritonhook.report.result import Result, read_result
@@ -114,7 +114,7 @@ _SAMPLES = tuple(field.name for field in fields(Comparison))
 def load(path: Path) -> Timed:
     """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError."""
     try:
-        data = read_given(path)
+        data = read_given(path, MOST_JSON)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     try:

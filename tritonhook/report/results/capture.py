@@ -14,7 +14,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.levels import level_of
-from tritonhook.report.format import number, trigger
+from tritonhook.report.format import mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.kernel import KernelFields, Read, only
@@ -60,7 +60,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         tables = [Table("Kernel", ("", ""), tuple(self._rows()), 2)]
         if self.options:
             tables.append(self.options_table())
-        name, notes = function_name(self.kernel), tuple(self.notes or ())
+        name, notes = function_name(self.kernel), (*(self.notes or ()), *mangled_note([self.kernel]))
         return Summary("Capture", self.kernel, name, Tone.NEUTRAL, tuple(self._facts()), tuple(tables), notes)
 
     def page(self) -> Page:

@@ -17,7 +17,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
-from tritonhook.report.format import UNKNOWN, count, kernel_names, number, trigger
+from tritonhook.report.format import UNKNOWN, count, kernel_names, mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
 from tritonhook.report.summary import Page, Summary, Table, Tone
@@ -203,6 +203,7 @@ class Captures(Result, tag="captures"):
 
     def _notes(self) -> Iterator[str]:
         yield from self.notes or ()
+        yield from mangled_note(kernel.kernel for kernel in self.kernels)
         for one in self.damaged:
             yield f"{one.record}: {one.error}"
         for path in self.crashes:

@@ -13,7 +13,7 @@ from tritonhook._util.schema import Count, Fields
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Loop, Sass
-from tritonhook.report.format import count, kernel_names, number
+from tritonhook.report.format import count, kernel_names, mangled_note, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.kernel import ResourceFields
@@ -138,7 +138,8 @@ class File(Result, tag="file"):
         kernels = count(len(self.kernels), "kernel")
         what = f"{kernels} in a {self.what}" if self.kernels else f"a {self.what}, no kernel"
         tone = Tone.NEUTRAL if self.kernels else Tone.UNSURE
-        return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), self.notes)
+        notes = (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels))
+        return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), notes)
 
     def page(self) -> Page:
         from tritonhook.report.pages.file import file_page

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
-from tritonhook.report.format import UNKNOWN, both, count, number, spills
+from tritonhook.report.format import UNKNOWN, both, count, mangled_note, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
@@ -311,7 +311,7 @@ class KernelChanges(Result, tag="kernel changes"):
             *self._verdict(),
             (*self.who(), *self._fails(name)),
             tuple(self._tables(name)),
-            self.notes,
+            (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
         )
 
     def _verdict(self) -> tuple[str, Tone]:

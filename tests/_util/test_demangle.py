@@ -1,0 +1,66 @@
+"""Mangled names: written as C++, or left as they are where that would take long or much memory."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from damage import name_that_doubles
+
+from tritonhook._util import demangle
+from tritonhook._util.demangle import demangled, function_name, is_left_mangled
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> demangle._Children:
+    demangled.cache_clear()
+    own = demangle._Children()
+    monkeypatch.setattr(demangle, "_CHILDREN", own)
+    return own
+
+
+def test_names_are_written_as_cpp(children: demangle._Children) -> None:
+    assert demangled("_Z3rowIfEvPKT_") == "void row<float>(float const*)"
+    assert function_name("_Z3rowIfEvPKT_") == "row<float>"
+    assert demangled(name_that_doubles(1)) == "f(A<int, int>, A<A<int, int>, A<int, int> >)"
+    assert children._child is None and not is_left_mangled("add") and not is_left_mangled("_Znonsense")
+
+
+def test_a_name_with_many_references_is_written_in_a_child(children: demangle._Children) -> None:
+    made = demangled(name_that_doubles(12))
+    assert made.count("int") > 2**13 and made.count("<") == made.count(">") and children._child is not None
+    child = children._child
+    assert demangled(name_that_doubles(11)).count("int") > 2**12 and children._child is child  # the same one
+
+
+def test_parts_that_double_forty_times_leave_the_name_mangled(children: demangle._Children) -> None:
+    name = name_that_doubles(40)
+    assert len(name) < 500 and demangled(name) == function_name(name) == name and is_left_mangled(name)
+    assert demangled(name_that_doubles(12)) != name_that_doubles(12)  # in another child
+
+
+def test_after_some_lost_children_no_more_are_started(
+    children: demangle._Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    own = children._started
+    monkeypatch.setattr(children, "_started", lambda library: started.append(library) or own(library))
+    for levels in range(40, 50):
+        assert demangled(name_that_doubles(levels)) == name_that_doubles(levels)
+    assert len(started) == demangle._MOST_LOST
+
+
+def test_threads_get_their_own_answers(children: demangle._Children) -> None:
+    names, found = [name_that_doubles(levels) for levels in (9, 10, 11, 12)], {}
+    threads = [threading.Thread(target=lambda name=name: found.update({name: demangled(name)})) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    demangled.cache_clear()
+    assert found == {name: demangled(name) for name in names} and len({*found.values()}) == 4
+
+
+@pytest.mark.parametrize("name", ["_Z" + "1f" * 10_001, "_Z1f\ni", "_Z1f\udcff"])
+def test_what_no_compiler_names_stays(name: str) -> None:
+    assert demangled(name) == name
