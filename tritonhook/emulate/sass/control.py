@@ -1,0 +1,236 @@
+"""Branches, convergence, calls, barriers of a CTA; and what has no effect where each access is done at once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tritonhook.cubin.sass import INSTRUCTION_BYTES
+from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
+from tritonhook.emulate.sass.site import Array, Site, opcode
+
+_ALL = 0xFFFF_FFFF
+
+
+@opcode(*("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR", "MEMBAR", "FENCE", "YIELD", "ACQBULK"))
+def nothing(site: Site) -> Step:
+    """What orders accesses or schedules."""
+    return lambda g: None
+
+
+@opcode("NANOSLEEP")
+def sleep(site: Site) -> Step:
+    return lambda g: g.give_way()
+
+
+@opcode("EXIT", moves=True)
+def leave(site: Site) -> Step:
+    site.known()
+    if not site.given:
+        return lambda g: g.exit()
+    flag = site.predicate()  # one more condition
+    site.done()
+
+    def step(g: Group) -> None:
+        if (part := g.part(flag(g))) is not None:
+            part.exit()
+
+    return step
+
+
+@opcode("KILL", "BPT", moves=True)
+def trap(site: Site) -> Step:
+    def step(g: Group) -> None:
+        raise Fault("trap", int(g.numbers[0]))
+
+    return step
+
+
+@opcode("BRA", moves=True)
+def branch(site: Site) -> Step:
+    """A branch; with predicates as operands (BRA P0, UP1 ...) all must be true. .DIV leads to code for lanes that are
+    apart: here they are waited for instead."""
+    how = site.known("U", "DIV", "CONV", "ANY", "ALL")
+    if "ANY" in how or "ALL" in how:
+        raise site.refuse()
+    if "DIV" in how:
+        row = site.integer() if len(site.given) > 1 else None
+        site.decoder.index(site, site.text())
+        return (lambda g: g.converge(row(g))) if row else lambda g: g.converge(_ALL)
+    flags = [site.predicate() for _ in site.given[:-1]]
+    target = site.decoder.index(site, site.text())
+    if not flags:
+        return lambda g: g.jump(target)
+
+    def step(g: Group) -> None:
+        where = np.logical_and.reduce([read(g) for read in flags])
+        if (part := g.part(where)) is not None:
+            part.jump(target)
+
+    return step
+
+
+@opcode("BRX", "JMX", "BRXU", moves=True)
+def branch_by_register(site: Site) -> Step:
+    """To an address beside this instruction's."""
+    site.known("NODEC")
+    match = re.fullmatch(r"(U?R\d+)\s*,?\s*(-?0x[0-9a-f]+)?.*", ",".join(site.given))
+    if match is None or site.base == "JMX":
+        raise site.refuse()
+    row, offset = site.register(match[1]), int(match[2] or "0", 16)
+    allowed = sorted(at // INSTRUCTION_BYTES for at in site.decoder.kernel.sass.indirect_targets)
+    begin = site.one.offset + INSTRUCTION_BYTES + offset
+
+    def step(g: Group) -> None:
+        places = (row[g.s].view(np.int32).astype(np.int64) + begin) // INSTRUCTION_BYTES
+        if not np.isin(places[g.active], allowed).all():
+            raise site.refuse("a target that the image does not list")
+        g.scatter(places)
+
+    return step
+
+
+@opcode("CALL", moves=True)
+def call(site: Site) -> Step:
+    """The return address is in a register already."""
+    how = site.known("REL", "NOINC", "ABS")
+    if how != {"REL", "NOINC"}:
+        raise site.refuse()
+    target = site.decoder.index(site, site.given[-1])
+    return lambda g: g.jump(target)
+
+
+@opcode("RET", moves=True)
+def back(site: Site) -> Step:
+    how = site.known("REL", "NODEC", "ABS")
+    if how != {"REL", "NODEC"}:
+        raise site.refuse()
+    words = re.split(r"[\s,]+", " ".join(site.given))
+    row = site.register(words[0])
+    offset = int(words[1].strip("`()"), 16) if len(words) > 1 and words[1].strip("`()").startswith("0x") else 0
+    count = len(site.decoder.kernel.sass.instructions)
+
+    def step(g: Group) -> None:
+        places = (row[g.s].astype(np.int64) + offset) // INSTRUCTION_BYTES
+        if (places[g.active] >= count).any():
+            raise Fault("a return to no instruction", int(g.numbers[0]))
+        g.scatter(places)
+
+    return step
+
+
+# --- convergence ---------------------------------------------------------------------------------
+
+
+def _barrier(site: Site, text: str) -> Array:
+    if not re.fullmatch(r"B\d+", text):
+        raise site.refuse(f"operand {text}")
+    return site.decoder.convergence[int(text[1:])]
+
+
+@opcode("BSSY")
+def begin(site: Site) -> Step:
+    site.known("RECONVERGENT", "RELIABLE")
+    row = _barrier(site, site.text())
+    return lambda g: g.put(row, np.repeat(lanes_of(g.active), WARP))
+
+
+@opcode("BSYNC")
+def end(site: Site) -> Step:
+    site.known("RECONVERGENT", "RELIABLE")
+    row = _barrier(site, site.text())
+    return lambda g: g.converge(row[g.s])
+
+
+@opcode("BREAK")
+def drop_out(site: Site) -> Step:
+    """These lanes will not come to the barrier: those that wait for them need not."""
+    site.known("RELIABLE")
+    row = _barrier(site, site.given[-1])
+
+    def step(g: Group) -> None:
+        row[g.s] &= ~np.repeat(lanes_of(g.active), WARP)
+        g.machine.ask_again()
+
+    return step
+
+
+@opcode("BMOV")
+def move_barrier(site: Site) -> Step:
+    site.known("32", "CLEAR", "PQUAD")
+    target, source = site.text(), site.text()
+    if target.startswith("B"):
+        row, read = _barrier(site, target), site.register(source)
+        return lambda g: g.put(row, read[g.s])
+    put, row = site.writer(target), _barrier(site, source)
+    return lambda g: put(g, row[g.s])
+
+
+@opcode("WARPSYNC")
+def warp_barrier(site: Site) -> Step:
+    how = site.known("ALL", "EXCLUSIVE")
+    if how:
+        return lambda g: g.converge(_ALL)
+    read = site.integer()
+    site.done()
+    return lambda g: g.converge(read(g))
+
+
+# --- barriers ------------------------------------------------------------------------------------
+
+
+@opcode("BAR", "UBAR", moves=True)
+def barrier(site: Site) -> Step:
+    how = site.known("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR")
+    barriers = site.machine.barriers
+    if "RED" in how:
+        return _reduction(site, how)
+    numbers = site.integer()
+    count = site.integer() if site.given else None
+    site.done()
+    waits = "ARV" not in how
+
+    def step(g: Group) -> None:
+        barriers.arrive(g, numbers(g), None if count is None else count(g), waits)
+
+    return step
+
+
+def _reduction(site: Site, how: frozenset[str]) -> Step:
+    """BAR.RED: its result is read by B2R.RESULT."""
+    barriers, kind = site.machine.barriers, next(one for one in ("POPC", "AND", "OR") if one in how).lower()
+    numbers = site.integer()
+    count = site.integer() if len(site.given) > 1 else None
+    flag = site.predicate()
+    site.done()
+    result = site.decoder.row(False, 255)
+
+    def step(g: Group) -> None:
+        barriers.reduce(g, numbers(g), None if count is None else count(g), kind, flag(g), result)
+
+    return step
+
+
+@opcode("B2R")
+def barrier_to_register(site: Site) -> Step:
+    how = site.known("RESULT")
+    if not how:
+        raise site.refuse()
+    put = site.target()
+    flag = site.target_flag() if site.given else None
+    result = site.decoder.row(False, 255)
+
+    def step(g: Group) -> None:
+        put(g, result[g.s])
+        if flag is not None:
+            flag(g, result[g.s] != 0)
+
+    return step
+
+
+@opcode("UCGABAR_ARV", "UCGABAR_WAIT", moves=True)
+def cluster_barrier(site: Site) -> Step:
+    barriers = site.machine.barriers
+    return barriers.cluster_arrive if site.base.endswith("ARV") else barriers.cluster_wait

@@ -1,0 +1,128 @@
+"""Decodes the machine code of a kernel once, into steps for the emulator's machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction
+from tritonhook.emulate.machine import Code, Group, Machine, Step
+from tritonhook.emulate.machine import Instruction as Decoded
+from tritonhook.emulate.sass import control, conversions, floats, integers, matrices, memory, transactions, warps
+from tritonhook.emulate.sass.kernel import SassKernel
+from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, guarded, moving
+from tritonhook.errors import NotUnderstood
+
+Array = Any
+MODULES = (control, conversions, floats, integers, matrices, memory, transactions, warps)  # they register their opcodes
+_REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
+
+
+class Decoder:
+    """Registers of one run, and what its instructions have in common.
+
+    constants: constant bank 0, as SassKernel.constants gives it. targets: indices that instructions jump to.
+    """
+
+    def __init__(self, kernel: SassKernel, machine: Machine, constants: bytes) -> None:
+        self.kernel, self.machine, self.constants = kernel, machine, constants
+        self.zeros = np.zeros(machine.threads, np.uint32)
+        self.true, self.false = np.ones(machine.threads, bool), np.zeros(machine.threads, bool)
+        self.targets: set[int] = set()
+        self.convergence = machine.registers(_BARRIERS, np.uint32)
+        self._rows: dict[tuple[bool, int], Array] = {}
+        self._flags: dict[tuple[bool, int], Array] = {}
+        self._constants: dict[int, Array] = {0: self.zeros}
+
+    def row(self, is_uniform: bool, number: int) -> Array:
+        """The row of a register."""
+        if number >= _REGISTERS:
+            raise NotUnderstood(f"register {number}")
+        if (is_uniform, number) not in self._rows:
+            self._rows[is_uniform, number] = np.zeros(self.machine.threads, np.uint32)
+        return self._rows[is_uniform, number]
+
+    def flag(self, is_uniform: bool, number: int) -> Array:
+        """The row of a predicate."""
+        if number >= _FLAGS:
+            raise NotUnderstood(f"predicate {number}")
+        if (is_uniform, number) not in self._flags:
+            self._flags[is_uniform, number] = np.zeros(self.machine.threads, bool)
+        return self._flags[is_uniform, number]
+
+    def constant(self, value: int) -> Array:
+        """A row of one number. value: its bits."""
+        if value not in self._constants:
+            self._constants[value] = np.full(self.machine.threads, value, np.uint32)
+        return self._constants[value]
+
+    def bank(self, site: Site, number: int, at: int, size: int = 4) -> int:
+        """Bytes of a constant bank, as a number."""
+        if number == 0:
+            data = self.constants
+            if not all(self.kernel.is_known_constant(at + part) for part in range(0, size, 4)):
+                raise site.refuse(f"c[0x0][{at:#x}]")
+        elif number in self.kernel.banks:
+            data = self.kernel.banks[number]
+        else:
+            raise site.refuse(f"constant bank {number}")
+        if at < 0 or at + size > len(data):
+            raise site.refuse(f"c[{number:#x}][{at:#x}]")
+        return int.from_bytes(data[at : at + size], "little")
+
+    def predicate(self, site: Site, text: str) -> Reader:
+        """The reader of a predicate: P0, !UP1, PT."""
+        inverted, name = text.startswith("!"), text.lstrip("!")
+        is_uniform, number = name.startswith("U"), name.lstrip("UP")
+        if not name.lstrip("U").startswith("P") or not (number == "T" or number.isdigit()):
+            raise site.refuse(f"predicate {text}")
+        row = self.true if number == "T" else self.flag(is_uniform, int(number))
+        if number == "T" and inverted:
+            row, inverted = self.false, False
+        return (lambda g: ~row[g.s]) if inverted else lambda g: row[g.s]
+
+    def index(self, site: Site, text: str) -> int:
+        """The index of the instruction at an address; it becomes one that others jump to."""
+        index, rest = divmod(int(text.strip("`()"), 16), INSTRUCTION_BYTES)
+        if rest or not 0 <= index < len(self.kernel.sass.instructions):
+            raise site.refuse(f"target {text}")
+        self.targets.add(index)
+        return index
+
+    def instruction(self, one: Instruction, immediate: int) -> Decoded:
+        site = Site(self, one, immediate)
+        maker = OPCODES.get(site.base)
+        if maker is None:
+            raise site.refuse()
+        step, moves = maker(site), site.base in MOVES
+        if one.predicate.startswith("@"):  # P2R and R2P have "PR" there
+            read = self.predicate(site, one.predicate.removeprefix("@"))
+            step = (moving if moves else guarded)(step, read)
+        return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves)
+
+
+def decode(kernel: SassKernel, machine: Machine, constants: bytes) -> tuple[Code, tuple[NotUnderstood, ...]]:
+    """Decode a kernel. What is not understood raises when it is reached, and is listed."""
+    decoder = Decoder(kernel, machine, constants)
+    code = kernel.sass.instructions
+    last = max((number for number, one in enumerate(code) if one.opcode != "NOP"), default=-1)
+    decoder.targets.update(at // INSTRUCTION_BYTES for at in kernel.sass.indirect_targets)
+    unknown: list[NotUnderstood] = []
+    decoded = []
+    for one, immediate in zip(code[: last + 1], kernel.immediates, strict=False):
+        try:
+            decoded.append(decoder.instruction(one, immediate))
+        except NotUnderstood as error:
+            unknown.append(error)
+            decoded.append(Decoded(_raising(error), one.opcode, one.offset, True))
+    stack = decoder.row(False, 1)
+    stack[:] = kernel.stack
+    return Code(decoded, frozenset(decoder.targets)), tuple(unknown)
+
+
+def _raising(error: NotUnderstood) -> Step:
+    def step(g: Group) -> None:
+        raise error
+
+    return step

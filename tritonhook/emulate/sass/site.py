@@ -1,0 +1,321 @@
+"""One instruction of machine code while it is decoded: its modifiers and operands.
+
+Modules of opcodes register makers: `@opcode("IADD3")` on a function that takes a Site and gives the step. Operands are
+taken in order. A source becomes a *reader*, which gives its bits for a group's threads; a target becomes a *writer*.
+Uniform registers are kept for every thread, and written for all threads of a warp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.machine import WARP, Group, Machine, Step
+from tritonhook.emulate.numbers import ABS32, SIGN32
+from tritonhook.errors import NotUnderstood
+
+if TYPE_CHECKING:
+    from tritonhook.cubin.sass import Instruction
+    from tritonhook.emulate.sass.decode import Decoder
+
+Array = Any
+Reader = Callable[[Group], Array]
+Writer = Callable[[Group, Array], None]
+Maker = Callable[["Site"], Step]
+OPCODES: dict[str, Maker] = {}
+MOVES: set[str] = set()  # opcodes that may move threads
+
+_OPERAND = re.compile(r"[^,\[\]]*(?:\[[^\]]*\][^,\[\]]*)*")
+_REGISTER = re.compile(r"(U?)R(\d+|Z)$")
+_PREDICATE = re.compile(r"(!?)(U?)P(\d+|T)$")
+_CONSTANT = re.compile(r"c\[(0x[0-9a-f]+)\]\[(?:(U?R(?:\d+|Z))\+?)?(-?0x[0-9a-f]+)?\]$")
+_ADDRESS = re.compile(
+    r"(?:desc\[(UR\d+|URZ)\])?\[(?:(R(?:\d+|Z))(?:\.(64|U32|X4|X8|X16))?)?(?:\+?(UR(?:\d+|Z)))?(?:\+?(-?0x[0-9a-f]+))?\](\.\w+)?$"
+)
+_FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
+
+
+def opcode(*names: str, moves: bool = False) -> Callable[[Maker], Maker]:
+    """Register a maker for base opcodes. moves: its step may move threads."""
+
+    def register(maker: Maker) -> Maker:
+        for name in names:
+            OPCODES[name] = maker
+            if moves:
+                MOVES.add(name)
+        return maker
+
+    return register
+
+
+def split(text: str) -> list[str]:
+    """The operands of an instruction, without reuse flags."""
+    return [part.strip() for part in _OPERAND.findall(text.replace(".reuse", "")) if part.strip()]
+
+
+class Site:
+    """One instruction while it is decoded. base: of the opcode. modifiers: the others, in order. given: its operands
+    that no call has taken yet. immediate: bits 32 to 63, where an immediate lies."""
+
+    def __init__(self, decoder: Decoder, one: Instruction, immediate: int) -> None:
+        self.decoder, self.one, self.immediate = decoder, one, immediate
+        self.base, *rest = one.opcode.split(".")
+        self.modifiers = tuple(rest)
+        self.given = split(one.operands)
+
+    @property
+    def machine(self) -> Machine:
+        return self.decoder.machine
+
+    def refuse(self, why: str = "") -> NotUnderstood:
+        """The error to raise for what is not known here."""
+        return NotUnderstood(self.one.opcode, self.one.offset, why)
+
+    def known(self, *modifiers: str) -> frozenset[str]:
+        """The modifiers. Raises NotUnderstood if one is none of these."""
+        if unknown := [one for one in self.modifiers if one not in modifiers]:
+            raise self.refuse(f".{unknown[0]}")
+        return frozenset(self.modifiers)
+
+    def done(self) -> None:
+        """Check that no operand is left."""
+        if self.given:
+            raise self.refuse(f"operands {', '.join(self.given)}")
+
+    def text(self) -> str:
+        """Take an operand as it is written."""
+        if not self.given:
+            raise self.refuse("too few operands")
+        return self.given.pop(0)
+
+    def next_is(self, pattern: str) -> bool:
+        return bool(self.given) and re.fullmatch(pattern, self.given[0]) is not None
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def register(self, text: str, offset: int = 0) -> Array:
+        """The row of a register: R4, URZ. offset: of the register behind it that is meant."""
+        match = _REGISTER.match(text)
+        if match is None:
+            raise self.refuse(f"operand {text}")
+        if match[2] == "Z":
+            return self.decoder.zeros
+        return self.decoder.row(bool(match[1]), int(match[2]) + offset)
+
+    def source_row(self, text: str, offset: int = 0) -> Array:
+        """The row of 32 bits without modifiers: of a register, a constant, an integer, a float."""
+        if _REGISTER.match(text):
+            return self.register(text, offset)
+        if (match := _CONSTANT.match(text)) is not None:
+            if match[2]:
+                raise self.refuse(f"operand {text}")
+            at = int(match[3] or "0", 16) + 4 * offset
+            return self.decoder.constant(self.decoder.bank(self, int(match[1], 16), at))
+        if re.fullmatch(r"-?0x[0-9a-f]+", text):
+            value = int(text, 16)
+            return self.decoder.constant((value if not offset else (-1 if value < 0 else 0)) & 0xFFFF_FFFF)
+        if _FLOAT.match(text):
+            return self.decoder.constant(self.immediate)
+        raise self.refuse(f"operand {text}")
+
+    # --- sources -----------------------------------------------------------------------------
+
+    def integer(self) -> Reader:
+        """Take a source of 32 bits, which may be negated, inverted or absolute."""
+        sign, size, text = _modified(self.text())
+        row = self.source_row(text)
+        if size:
+            if sign:
+                raise self.refuse(f"operand {sign}|{text}|")
+            return lambda g: np.abs(row[g.s].view(np.int32)).view(np.uint32)
+        if sign == "-":
+            return lambda g: np.negative(row[g.s])
+        return (lambda g: ~row[g.s]) if sign == "~" else lambda g: row[g.s]
+
+    def counting(self) -> Reader:
+        """Take a source of 32 bits as int64, so that carries are not lost: a negated one is its inverse, plus one."""
+        sign, size, text = _modified(self.text())
+        row = self.source_row(text)
+        if size:
+            raise self.refuse(f"operand {text}")
+        if sign == "-":
+            return lambda g: (~row[g.s]).astype(np.int64) + 1
+        return (lambda g: (~row[g.s]).astype(np.int64)) if sign == "~" else lambda g: row[g.s].astype(np.int64)
+
+    def wide(self) -> Reader:
+        """Take a source of 64 bits: a pair of registers, a constant, or a number of 32 bits with its sign."""
+        sign, size, text = _modified(self.text().removesuffix(".64"))
+        if size:
+            raise self.refuse(f"operand {text}")
+        read = self.pair(text)
+        if sign == "-":
+            return lambda g: np.negative(read(g))
+        return (lambda g: ~read(g)) if sign == "~" else read
+
+    def pair(self, text: str) -> Reader:
+        low, high = self.source_row(text), self.source_row(text, 1)
+        return lambda g: low[g.s].astype(np.uint64) | high[g.s].astype(np.uint64) << np.uint64(32)
+
+    def single(self) -> Reader:
+        """Take a float32, as bits; negated and absolute are done."""
+        return self.signed_bits(self.text(), SIGN32, ABS32)
+
+    def signed_bits(self, text: str, sign_bit: Any, others: Any) -> Reader:
+        sign, size, text = _modified(text)
+        row = self.source_row(text)
+        return with_sign(lambda g: row[g.s], sign, size, sign_bit, others)
+
+    def predicate(self) -> Reader:
+        """Take a predicate, which may be inverted."""
+        return self.decoder.predicate(self, self.text())
+
+    def flags(self, pattern: str = r"!?U?P(\d+|T)") -> list[str]:
+        """Take all predicates that come next, as they are written."""
+        found = []
+        while self.next_is(pattern):
+            found.append(self.text())
+        return found
+
+    def number(self) -> int:
+        """Take an operand that has to be an integer in the text."""
+        text = self.text()
+        if not re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
+            raise self.refuse(f"operand {text}")
+        return int(text, 0)
+
+    def address(self, bits: int = 64) -> Reader:
+        """Take an address in brackets: of 64 bits, or of 32 for shared and local memory."""
+        text = self.text()
+        match = _ADDRESS.match(text)
+        if match is None or match[6] or (match[3] or "").startswith("X"):
+            raise self.refuse(f"address {text}")
+        _, register, how, uniform, offset, _ = match.groups()
+        dtype: Any = np.uint64 if bits == 64 else np.uint32
+        added = dtype(int(offset or "0", 16) & (1 << bits) - 1)
+        readers: list[Reader] = []
+        if register and register != "RZ":
+            readers.append(self._address_part(register, bits == 64 and how != "U32", dtype))
+        if uniform and uniform != "URZ":
+            readers.append(self._address_part(uniform, bits == 64, dtype))
+        if not readers:
+            row = np.full(self.machine.threads, added, dtype)
+            return lambda g: row[g.s]
+        if len(readers) == 1:
+            (first,) = readers
+            return (lambda g: first(g) + added) if added else first
+        first, second = readers
+        return lambda g: first(g) + second(g) + added
+
+    def _address_part(self, text: str, is_wide: bool, dtype: Any) -> Reader:
+        if is_wide:
+            return self.pair(text)
+        row = self.register(text)
+        return (lambda g: row[g.s]) if dtype is np.uint32 else lambda g: row[g.s].astype(np.uint64)
+
+    # --- targets -----------------------------------------------------------------------------
+
+    def target(self) -> Writer:
+        """Take a register that is written."""
+        return self.writer(self.text())
+
+    def writer(self, text: str, offset: int = 0) -> Writer:
+        match = _REGISTER.match(text)
+        if match is None:
+            raise self.refuse(f"target {text}")
+        if match[2] == "Z":
+            return _nowhere
+        row = self.decoder.row(bool(match[1]), int(match[2]) + offset)
+        return _uniformly(row) if match[1] else lambda g, value: g.put(row, value)
+
+    def target_pair(self) -> Writer:
+        """Take a pair of registers that 64 bits are written to."""
+        text = self.text().removesuffix(".64")
+        low, high = self.writer(text), self.writer(text, 1)
+        if low is _nowhere:
+            return _nowhere
+
+        def write(g: Group, value: Array) -> None:
+            low(g, (value & np.uint64(0xFFFF_FFFF)).astype(np.uint32))
+            high(g, (value >> np.uint64(32)).astype(np.uint32))
+
+        return write
+
+    def flag_writer(self, text: str) -> Writer:
+        match = _PREDICATE.match(text)
+        if text in ("RZ", "URZ") or (match is not None and match[3] == "T" and not match[1]):
+            return _nowhere
+        if match is None or match[1]:
+            raise self.refuse(f"target {text}")
+        row = self.decoder.flag(bool(match[2]), int(match[3]))
+        return _uniformly(row) if match[2] else lambda g, value: g.put(row, value)
+
+    def target_flag(self) -> Writer:
+        """Take a predicate that is written."""
+        return self.flag_writer(self.text())
+
+
+def _modified(text: str) -> tuple[str, bool, str]:
+    """Sign ("-", "~" or ""), whether absolute, and the rest of a source. Signs of numbers stay with them."""
+    sign = ""
+    if text[:1] in "-~" and (text[1:2] in "Rc|U" or text[1:3] == "UR"):
+        sign, text = text[0], text[1:]
+    if text.startswith("|"):
+        return sign, True, text.strip("|") if text.endswith("|") else text.replace("|", "")
+    return sign, False, text
+
+
+def with_sign(read: Reader, sign: str, absolute: bool, sign_bit: Any, others: Any) -> Reader:
+    """A reader of floats that are negated or absolute."""
+    if sign == "~":
+        return lambda g: ~read(g)
+    if absolute:
+        return (lambda g: read(g) | sign_bit) if sign == "-" else lambda g: read(g) & others
+    return (lambda g: read(g) ^ sign_bit) if sign == "-" else read
+
+
+def _nowhere(g: Group, value: Array) -> None:
+    """What is written to RZ or PT is lost."""
+
+
+def whole_warps(g: Group) -> Array:
+    """The threads of the slice whose warp has an active lane."""
+    return np.repeat(g.active.reshape(-1, WARP).any(1), WARP)
+
+
+def _uniformly(row: Array) -> Writer:
+    def write(g: Group, value: Array) -> None:
+        if g.mask is None:
+            row[g.s] = value
+        else:
+            np.copyto(row[g.s], value, where=whole_warps(g), casting="unsafe")
+
+    return write
+
+
+def of_first_lane(g: Group, values: Array) -> Array:
+    """For each thread, what the first active lane of its warp has."""
+    first = np.zeros(g.size // WARP, np.int64) if g.mask is None else g.mask.reshape(-1, WARP).argmax(1)
+    return np.repeat(values.reshape(-1, WARP)[np.arange(len(first)), first], WARP)
+
+
+def guarded(step: Step, predicate: Reader) -> Step:
+    """A step under a predicate."""
+
+    def run(g: Group) -> None:
+        if (inner := g.under(predicate(g))) is not None:
+            step(inner)
+
+    return run
+
+
+def moving(step: Step, predicate: Reader) -> Step:
+    """A step under a predicate that may move threads: it gets a group of its own."""
+
+    def run(g: Group) -> None:
+        if (part := g.part(predicate(g))) is not None:
+            step(part)
+
+    return run
