@@ -273,9 +273,13 @@ class Machine:
 
     def ended(self, group: Group) -> None:
         self._groups.remove(group)
-        for other in self._groups:
-            other.parked = False  # they may have waited for lanes that have ended
+        self.ask_again()  # they may have waited for lanes that have ended
         self.barriers.ended()
+
+    def ask_again(self) -> None:
+        """Let groups that wait for lanes of their warp look again whether these are still to come."""
+        for other in self._groups:
+            other.parked = False
 
     def run(self, code: Code) -> None:
         """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line."""
