@@ -85,6 +85,12 @@ class Observer(Protocol):
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep the PTX on which ptxas failed after a rename."""
 
+    def keep_rejected(
+        self, stage: str, ptx: str, metadata: Mapping[str, Any], files: Mapping[str, str], error: Exception
+    ) -> None:
+        """Keep a kernel that a stage of the compiler rejected. ptx: what ptxas was given, "" before. files: what the
+        stages before made, by ending."""
+
     # --- autotuning and launches
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:

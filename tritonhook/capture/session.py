@@ -39,6 +39,7 @@ from tritonhook.capture.triton.metadata import (
     ptxas_versions,
     triton_version,
 )
+from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting
 from tritonhook.errors import CaptureError, PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
@@ -143,6 +144,7 @@ class Session(Notebook):
         with changing:
             if self._with_triton:
                 listening.attach(self)
+                rejecting.attach(self)
                 if self.settings.key:
                     rewriting.attach(self)
                 autotuning.attach(self)
@@ -172,6 +174,7 @@ class Session(Notebook):
             inductor.detach(self)
             autotuning.detach(self)
             rewriting.detach(self)
+            rejecting.detach(self)
             listening.detach(self)
 
     # --- remarks and errors
@@ -378,6 +381,24 @@ class Session(Notebook):
         folder = self._writer.add_crash(name, text, details)
         self.crashes.append(folder)
         self.note(f"{what}; the kernel stays as it is, the PTX is in {folder}")
+
+    def keep_rejected(
+        self, stage: str, ptx: str, metadata: Mapping[str, Any], files: Mapping[str, str], error: Exception
+    ) -> None:
+        """Keep a kernel that a stage of the compiler rejected."""
+        if not self.settings.wants(_name_of_rejected(metadata, files)):
+            return
+        known = {**metadata, "name": _name_of_rejected(metadata, files)}
+        capture = capture_of(known["name"], known, {}, False, metadata.get(META_FROM))
+        details: dict[str, Any] = {"stage": stage, "arch": capture.arch, "log": str(error) or type(error).__name__}
+        details |= {"error": type(error).__name__, "options": dict(capture.options), "triton": triton_version()}
+        details |= {"ptxas": capture.assembler.version, "arguments": capture.assembler.arguments}
+        self._writer.add_crash(capture.kernel, ptx, details, files)
+
+
+def _name_of_rejected(metadata: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """Before there is PTX only the files have the kernel's name."""
+    return str(metadata.get("name") or Path(files.get("source") or files.get("ttir") or "kernel").stem)
 
 
 def _would_change(path: str, own: str, settings: Settings) -> bool:

@@ -64,7 +64,7 @@ def _place(text: str | None) -> str | None:
             f"{text}: no such file or folder, and no kernel in {folder} has an id that begins so; "
             f"`tritonhook show {folder}` lists them"
         )
-    return str(folder / "kernels" / record)
+    return str(folder / record)
 
 
 # --- files and kernels ----------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def _run_once(options: Options) -> int:
             *_unmatched(rename, folder),
         ]
         notes += _passed_by(command, folder)
-        if not (code or folder.records or notes):
+        if not (code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         found = Captures.of(folder).with_notes(notes)
         give(options.results, found, show=lambda summary: _report(summary, folder, dry_run))
@@ -212,7 +212,7 @@ def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> 
 
     records = folder.records
     hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # a worker may have compiled it
-    if records:
+    if summary.tables:
         tables = tuple(replace(table, rows=table.rows[:_LISTED]) for table in summary.tables)
         write_err(render_terminal(replace(summary, tables=tables), sys.stderr))
     else:

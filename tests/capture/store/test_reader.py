@@ -109,8 +109,8 @@ def test_a_rank_that_met_no_kernel_is_said(two_ranks, tmp_path):
 
 def test_a_kernel_is_found_by_the_beginning_of_its_id(two_ranks):
     first, second = two_ranks.records
-    assert two_ranks.find(digest_of(first)[:8]) == first
-    assert two_ranks.find(digest_of(second)) == second
+    assert two_ranks.find(digest_of(first)[:8]) == f"kernels/{first}"
+    assert two_ranks.find(digest_of(second)) == f"kernels/{second}"
     assert two_ranks.find("no digit") is None
     ids = two_ranks.ids
     with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more of one:") as raised:

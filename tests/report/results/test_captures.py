@@ -129,7 +129,10 @@ def test_renames_tunings_and_ranks_have_columns_where_there_are_some() -> None:
     assert not {"renamed from", "differs in", "autotuned", "ranks"} & set(rows(document)[0])
     for number, kernel in enumerate(document["kernels"]):
         kernel |= {"kernel": "same", "options": {"num_warps": 4 << number, "constants": {"BLOCK": 128, "N": None}}}
-        kernel["seen"] = [{"process": "p", "rank": rank, "cache_hit": rank == "10"} for rank in ("10", "2", "-")]
+        kernel["seen"] = [
+            {"process": "p", "rank": rank, "cache_hit": rank == "10", "time_ns": 0, "run": None}
+            for rank in ("10", "2", "-")
+        ]
     document["kernels"][0]["rewritten_from"] = "own_name"
     records = [kernel["record"] for kernel in document["kernels"]]
     document["tunings"] = [
@@ -181,14 +184,24 @@ def test_triggers_have_a_column_where_a_kernel_has_one() -> None:
 def test_what_went_wrong_is_told_record_by_record() -> None:
     document = golden("captures") | {
         "damaged": [{"record": "k-01", "error": "no capture.json"}],
-        "crashes": ["out/crashes/k-02"],
+        "failed": [
+            {
+                "id": "abcdef",
+                "kernel": "k",
+                "arch": "sm_90a",
+                "by": "ptxas 12.8.93",
+                "error": "line 7: no",
+                "time_ns": 1,
+                "path": "out/crashes/k-02",
+            }
+        ],
         "torn_lines": 2,
     }
     summary = summary_of(document)
     assert summary.tone is Tone.BAD
-    assert {"ptxas failed 1 time", "1 record cannot be read"} <= set(summary.facts)
-    assert summary.notes[0] == "k-01: no capture.json"
-    assert "out/crashes/k-02" in summary.notes[1] and "2 index lines" in summary.notes[2]
+    assert "1 failed" in summary.verdict and "1 record cannot be read" in summary.facts
+    assert summary.tables[-1].rows == (("abcdef", "k", "sm_90a", "ptxas 12.8.93", "line 7: no"),)
+    assert summary.notes[0] == "k-01: no capture.json" and "2 index lines" in summary.notes[1]
 
 
 def test_one_capture_shows_its_source_ptxas_options_and_files() -> None:

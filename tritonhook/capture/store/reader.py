@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -107,6 +108,7 @@ class CaptureFolder(Notebook):
     torn: how many index lines cannot be read; a dying process leaves its last line incomplete.
     sources: the files of the modules that processes of runs had loaded, without those that are installed.
     runs: those whose processes met kernels, the first one first, also of a part; their numbers begin with 1.
+    crashes: the crash.json of each kernel that could not be compiled.
     outdated: records that are not part of this view, as only earlier runs met them (`latest`).
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
     launch_counts: how often each launch was made, by (record, key of the launch). unrecorded: why a launch of a record
@@ -127,6 +129,7 @@ class CaptureFolder(Notebook):
     sources: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
     outdated: frozenset[str] = frozenset()
+    crashes: tuple[Path, ...] = ()
     _captures: dict[str, Capture] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -138,12 +141,13 @@ class CaptureFolder(Notebook):
             what = "a file, not a capture folder" if path.is_file() else "not a capture folder (it has no index/)"
             what = what if path.exists() else "no such file or folder"
             raise CaptureError(f"{path}: {what}; {_remedy(path)}")
-        return _merged(path, _indexes(path))
+        return replace(_merged(path, _indexes(path)), crashes=tuple(sorted((path / "crashes").glob("*/crash.json"))))
 
     def since(self, started_ns: int) -> CaptureFolder:
         """The part that processes wrote that started at or after this time (of time.time_ns)."""
         newer = _merged(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
-        return replace(newer, runs=self.runs, is_part=True)
+        crashes = self._crashes(lambda time_ns, run: time_ns >= started_ns)
+        return replace(newer, runs=self.runs, crashes=crashes, is_part=True)
 
     @property
     def ranks(self) -> tuple[str, ...]:
@@ -185,13 +189,16 @@ class CaptureFolder(Notebook):
         return short_ids(self.records)
 
     def find(self, prefix: str) -> str | None:
-        """The record whose id begins so; None if there is none. Raises CaptureError if there are several."""
-        found = [record for record in self.records if digest_of(record).startswith(prefix)]
+        """The folder of the kernel whose id begins so, such as kernels/add-0123; None if there is none. Raises
+        CaptureError if there are several."""
+        names = {record: f"kernels/{record}" for record in self.records}
+        names |= {path.parent.name: f"crashes/{path.parent.name}" for path in self.crashes}
+        found = [name for name in names if digest_of(name).startswith(prefix)]
         if len(found) > 1:
-            ids = self.ids
-            listed = "".join(f"\n  {ids[record]}  {record}" for record in found)
+            ids = short_ids(list(names))
+            listed = "".join(f"\n  {ids[name]}  {name}" for name in found)
             raise CaptureError(f"{prefix}: the ids of {len(found)} kernels begin so; give more of one:{listed}")
-        return found[0] if found else None
+        return names[found[0]] if found else None
 
     @property
     def lost(self) -> frozenset[str]:
@@ -217,7 +224,8 @@ class CaptureFolder(Notebook):
             seen = self.seen(record)
             return bool(seen) and all(s.run is not None and s.time_ns < last[s.run.command] for s in seen)
 
-        return replace(self, outdated=frozenset(filter(is_outdated, self.records)))
+        crashes = self._crashes(lambda time_ns, run: run is None or time_ns >= last.get(run.command, 0))
+        return replace(self, outdated=frozenset(filter(is_outdated, self.records)), crashes=crashes)
 
     def previous(self, number: int | None = None) -> tuple[int, int]:
         """The numbers of a run, by default the latest one, and of the run of the same command before it. Raises
@@ -237,7 +245,8 @@ class CaptureFolder(Notebook):
             there = f"its runs are 1 to {len(self.runs)}" if self.runs else "`tritonhook run` has written none"
             raise CaptureError(f"{self.path}: no run {number}; {there}")
         run = self.runs[number - 1]
-        return self._only(tuple(s for s in self.sightings if s.run == run), lambda p: Run.of(p.get("run")) == run)
+        part = self._only(tuple(s for s in self.sightings if s.run == run), lambda p: Run.of(p.get("run")) == run)
+        return replace(part, crashes=self._crashes(lambda time_ns, other: other == run))
 
     def capture(self, record: str) -> Capture:
         """One capture; its artifacts are read when they are used. Raises CaptureError if it is damaged."""
@@ -274,10 +283,17 @@ class CaptureFolder(Notebook):
             self._by_record.update({name: tuple(several) for name, several in grouped.items()})
         return self._by_record.get(record, ())
 
-    @property
-    def crashes(self) -> tuple[Path, ...]:
-        """The crash.json of each ptxas crash."""
-        return tuple(sorted((self.path / "crashes").glob("*/crash.json")))
+    def _crashes(self, is_wanted: Callable[[int, Run | None], bool]) -> tuple[Path, ...]:
+        """Those of a time and a run that are wanted, and those that cannot be read."""
+        from tritonhook.capture.store.schema import read_rejected
+
+        def wanted(path: Path) -> bool:
+            with suppress(CaptureError):
+                found = read_rejected(path.parent)
+                return is_wanted(found.time_ns, Run.of(found.run))
+            return True
+
+        return tuple(filter(wanted, self.crashes))
 
 
 # --- merging indexes -----------------------------------------------------------------------------

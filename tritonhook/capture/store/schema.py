@@ -15,6 +15,7 @@ from tritonhook._util.schema import MOST_JSON, Count, DocumentError, Fields, Fil
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES
 from tritonhook.errors import CaptureError
+from tritonhook.ptxas.messages import first_error
 
 _MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes of a stage
 _MOST_LINES = 1 << 18  # of an index
@@ -57,6 +58,56 @@ class Record(KernelRecord):
 
     format: int
     files: dict[str, FileName]
+
+
+class Rejected(Fields):
+    """crash.json of a kernel that could not be compiled; what is not known is empty.
+
+    stage: what was to be made. log: what the compiler or ptxas printed; summary, stderr, triton_message: the same of
+    the ptxas wrapper and of rewrites. arch: such as "sm_90a". ptxas: its version. arguments: its options. options: what
+    decides the code besides the source. triton: its version. time_ns, run: as of a sighting.
+    """
+
+    kernel: str
+    stage: str = "cubin"
+    arch: str = ""
+    log: str = ""
+    summary: str = ""
+    stderr: str = ""
+    triton_message: str = ""
+    ptxas: str | None = None
+    arguments: list[str] | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    triton: str | None = None
+    time_ns: int = 0
+    run: str | None = None
+
+    @property
+    def by(self) -> str:
+        """What rejected it: "ptxas 12.8.93", or "Triton, to ttgir"."""
+        return f"ptxas {self.ptxas or 'not known'}" if self.stage == Stage.CUBIN.value else f"Triton, to {self.stage}"
+
+    @property
+    def error(self) -> str:
+        """The first error, in one line."""
+        _, _, printed = self.text.partition("stderr:\n")  # of Triton's message
+        return first_error(printed.partition("Repro command")[0] or self.text)
+
+    @property
+    def text(self) -> str:
+        """All that was printed."""
+        return self.log or self.stderr or self.summary or self.triton_message
+
+
+def read_rejected(folder: Path) -> Rejected:
+    """Read the crash.json in a folder. Raises CaptureError if it is damaged."""
+    path = folder / "crash.json"
+    try:
+        return read_json(read_regular(path), Rejected)
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
+    except DocumentError as error:
+        raise CaptureError(f"{path}: damaged: {error}; delete its folder") from None
 
 
 class _Format(Fields):

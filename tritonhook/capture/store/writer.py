@@ -206,13 +206,20 @@ class CaptureWriter:
             lines = [{"launch": key, "of": record, "count": n} for (record, key), n in counts.items()]
             self._write_lines(*lines)
 
-    def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
-        """Keep a ptxas crash: the PTX that caused it, and `details`, such as the command line and the signal. Returns
-        its folder."""
+    def add_crash(
+        self, name: str, ptx: str, details: Mapping[str, Any], files: Mapping[str, str] | None = None
+    ) -> Path:
+        """Keep a kernel that could not be compiled: the PTX that caused it, if there is one, and `details`, such as the
+        command line and the signal. files: of earlier stages, by ending. Returns its folder."""
         folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
         folder.mkdir(parents=True)
-        (folder / "kernel.ptx").write_text(ptx)
-        (folder / "crash.json").write_bytes(to_json({"format": FORMAT, "kernel": name, **details}).encode())
+        for ending, path in (files or {}).items():
+            _copy(path, str(folder / f"kernel.{ending}"))
+        if ptx:
+            (folder / "kernel.ptx").write_text(ptx)
+        when = {"time_ns": time.time_ns(), "run": os.environ.get(RUN_ID)}
+        document = {"format": FORMAT, "kernel": name, **when, **details}
+        (folder / "crash.json").write_bytes(to_json(document).encode())
         return folder
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:

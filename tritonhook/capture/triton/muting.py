@@ -20,6 +20,11 @@ class MutedThreads:
         self._threads: set[int] = set()
         self._real: Any = None
 
+    @property
+    def is_muted(self) -> bool:
+        """Whether this thread is."""
+        return threading.get_ident() in self._threads
+
     def write(self, text: str) -> int:
         return len(text) if threading.get_ident() in self._threads else int(self._real.write(text))
 

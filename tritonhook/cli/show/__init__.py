@@ -99,6 +99,11 @@ def run(options: Options) -> int:
     if (path / "capture.json").exists():
         _refuse(path, "one kernel", given_options(options.listed, options.file))
         _give_capture(options, path)
+    elif (path / "crash.json").exists():
+        from tritonhook.report.results.rejected import RejectedKernel
+
+        _refuse(path, "a kernel that could not be compiled", [*sass, *given_options(options.listed, options.file)])
+        give(options.results, RejectedKernel.of(path))
     elif path.is_file() and is_lock(path):
         _refuse(path, "a lock", [*sass, *given_options(options.listed, options.file)])
         _give_lock(options, path)

@@ -50,7 +50,7 @@ def captures_page(captures: Captures) -> Page:
         "resources": list(figures),
         "with_tunings": bool(tuned),
         "processes": [_process(process) for process in captures.processes],
-        "crashes": captures.crashes,
+        "failed": captures.failed,
         "damaged": [(one.record, one.error) for one in captures.damaged],
     }
     return Page(captures.summary(), "captures", parts)
@@ -82,7 +82,7 @@ def _figures(captures: Captures) -> list[Figure]:
             "ptxas", ", ".join(list(versions)[:2]) or "none", f"{len(versions)} versions" if len(versions) > 2 else ""
         ),
         Figure("from cache only", number(hits), "compiled by another process or earlier"),
-        Figure("crashes", number(len(captures.crashes)), "of ptxas, kept with its input"),
+        Figure("failed", number(len(captures.failed)), "could not be compiled, and are kept"),
     ]
 
 

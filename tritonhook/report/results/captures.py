@@ -14,7 +14,9 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.model import Capture, Stage, dry_run_note
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.ids import short_ids
 from tritonhook.capture.store.reader import Run, Sighting
+from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.format import UNKNOWN, count, kernel_names, mangled_note, number, trigger
@@ -99,6 +101,19 @@ class FolderKernel(KernelFields, kw_only=True):
         return tuple(constants.items()) if isinstance(constants, Mapping) else ()
 
 
+class FailedKernel(Fields):
+    """A kernel that could not be compiled. id: the short name that `show` takes. by: the ptxas, or the stage that
+    Triton did not make. error: the first one. path: its folder."""
+
+    id: str
+    kernel: str
+    arch: str
+    by: str
+    error: str
+    time_ns: int
+    path: str
+
+
 class Damaged(Fields):
     """A record that cannot be read. error: why."""
 
@@ -120,8 +135,8 @@ class Captures(Result, tag="captures"):
 
     path: the folder. processes: for each its host, rank, pid, argv and versions. torn_lines: lines of an index that a
     killed process left. kernels: the largest first. damaged: records that cannot be read. tunings: choices of
-    autotuners. crashes: folders of crashes of ptxas. notes: what the programs' processes said, and which cubins cannot
-    be read. hidden: how many kernels `--filter` left out.
+    autotuners. failed: kernels that could not be compiled. notes: what the programs' processes said, and which cubins
+    cannot be read. hidden: how many kernels `--filter` left out.
     """
 
     verbs: ClassVar = "show DIR`, `run"
@@ -132,7 +147,7 @@ class Captures(Result, tag="captures"):
     kernels: tuple[FolderKernel, ...]
     damaged: tuple[Damaged, ...]
     tunings: tuple[TuningFields, ...]
-    crashes: tuple[str, ...]
+    failed: tuple[FailedKernel, ...]
     notes: tuple[str, ...] | UnsetType = UNSET
     hidden: Count | UnsetType = UNSET
 
@@ -160,7 +175,7 @@ class Captures(Result, tag="captures"):
             kernels=tuple(sorted(kernels, key=lambda one: -one.resources.code_bytes if one.resources else 0)),
             damaged=tuple(Damaged(r, str(error)) for r, error in damaged.items() if isinstance(error, CaptureError)),
             tunings=tuple(like(tuning, TuningFields) for tuning in folder.tunings),
-            crashes=tuple(str(path.parent) for path in folder.crashes),
+            failed=tuple(_failed(folder)),
             notes=(*dry_run_note(captures.values()), *folder.notes, *note_of(read.modules), *unread),
         )
 
@@ -177,10 +192,11 @@ class Captures(Result, tag="captures"):
         return Summary(
             "Captures",
             self.path,
-            f"{count(len(self.kernels), 'kernel')} of {count(len(self.processes), 'process', 'processes')}",
-            Tone.BAD if self.crashes else Tone.UNSURE if self.damaged or not self.kernels else Tone.NEUTRAL,
+            f"{count(len(self.kernels), 'kernel')} of {count(len(self.processes), 'process', 'processes')}"
+            f"{f', {len(self.failed):,} failed' if self.failed else ''}",
+            Tone.BAD if self.failed else Tone.UNSURE if self.damaged or not self.kernels else Tone.NEUTRAL,
             tuple(self._facts()),
-            (self._table(),) if self.kernels else (),
+            (*((self._table(),) if self.kernels else ()), *self._failures()),
             tuple(self._notes()),
         )
 
@@ -194,8 +210,6 @@ class Captures(Result, tag="captures"):
             yield f"{renamed:,} renamed"
         if self.hidden:
             yield f"{count(self.hidden, 'kernel')} left out by --filter"
-        if self.crashes:
-            yield f"ptxas failed {count(len(self.crashes), 'time')}"
         if self.damaged:
             yield f"{count(len(self.damaged), 'record')} cannot be read"
         if shared := self._shared():
@@ -206,11 +220,16 @@ class Captures(Result, tag="captures"):
         yield from mangled_note(kernel.kernel for kernel in self.kernels)
         for one in self.damaged:
             yield f"{one.record}: {one.error}"
-        for path in self.crashes:
-            yield f"ptxas failed; see {path}"
         if self.torn_lines:
             lines = count(self.torn_lines, "index line")
             yield f"{lines} cannot be read: cut short by a process that died, or damaged"
+
+    def _failures(self) -> Iterator[Table]:
+        if self.failed:
+            names = kernel_names(one.kernel for one in self.failed)
+            rows = tuple((one.id, names[one.kernel], one.arch, one.by, one.error) for one in self.failed)
+            title, columns = "Kernels that could not be compiled", ("id", "kernel", "target", "by", "error")
+            yield Table(title, columns, rows, left=5, words=(4,), tones=(Tone.BAD,) * len(rows))
 
     def _table(self) -> Table:
         names, varying, shared = self.names(), self._varying(), self._shared()
@@ -283,6 +302,18 @@ class Captures(Result, tag="captures"):
                 if given := {name: each[name] for name in telling if name in each}:
                     found[record] = given
         return found
+
+
+def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
+    ids = short_ids([path.parent.name for path in folder.crashes])
+    for path in folder.crashes:
+        place = path.parent
+        try:
+            found = read_rejected(place)
+        except CaptureError as error:
+            yield FailedKernel(ids[place.name], place.name, UNKNOWN, UNKNOWN, str(error), 0, str(place))
+            continue
+        yield FailedKernel(ids[place.name], found.kernel, found.arch, found.by, found.error, found.time_ns, str(place))
 
 
 Cell = Callable[[FolderKernel], str]  # a kernel's text in a column

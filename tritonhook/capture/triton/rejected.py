@@ -1,0 +1,82 @@
+"""See kernels that a pass of Triton or ptxas rejects: Triton keeps nothing of them where a user finds it.
+
+While a session listens, each stage of a compile tells the sessions of its error, and raises it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.muting import muted_threads
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+    from tritonhook.capture.triton.stages import Stages
+
+Make = Callable[[Any, dict[str, Any]], Any]
+
+
+class Rejecting:
+    """The sessions that hear of rejected kernels."""
+
+    def __init__(self) -> None:
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        self._patch: Patch | None = None
+
+    def attach(self, session: Observer) -> None:
+        from triton.backends.nvidia.compiler import CUDABackend
+
+        self.sessions = (*self.sessions, session)
+        if self._patch is None:
+            self._patch = Patch(CUDABackend, "add_stages", self._add_stages)
+
+    def detach(self, session: Observer) -> None:
+        self.sessions = tuple(one for one in self.sessions if one is not session)
+        if not self.sessions and self._patch is not None:
+            self._patch.undo()
+            self._patch = None
+
+    def _add_stages(self, add_stages: Callable[..., Any]) -> Callable[..., Any]:
+        def add(backend: Any, stages: Stages, *arguments: Any, **named: Any) -> Any:
+            found = add_stages(backend, stages, *arguments, **named)
+            for name, make in list(stages.items()):
+                stages[name] = self._telling(name, make)
+            return found
+
+        return add
+
+    def _telling(self, stage: str, make: Make) -> Make:
+        def made(source: Any, metadata: dict[str, Any]) -> Any:
+            try:
+                return make(source, metadata)
+            except Exception as error:
+                if not muted_threads.is_muted:  # a rewrite that is tried, with its own report
+                    for session in self.sessions:
+                        _tell(session, stage, source, metadata, error)
+                raise
+
+        return made
+
+
+def _tell(session: Observer, stage: str, source: Any, metadata: dict[str, Any], error: Exception) -> None:
+    try:
+        session.keep_rejected(stage, source if isinstance(source, str) else "", metadata, _files(metadata), error)
+    except Exception as ours:
+        session.contain("a rejected kernel could not be kept", ours)
+
+
+def _files(metadata: dict[str, Any]) -> dict[str, str]:
+    """What the stages before have put into Triton's cache, by ending."""
+    from triton.runtime.cache import get_cache_manager
+
+    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)
+    with suppress(OSError, TypeError):
+        return {path.suffix[1:]: str(path) for path in Path(folder or "").iterdir() if path.is_file()}
+    return {}
+
+
+rejecting = Rejecting()
