@@ -21,7 +21,6 @@ Array = Any  # numpy.ndarray: NumPy is not there when types are checked
 
 NAN32 = np.uint32(0x7FFF_FFFF)
 SIGN32, ABS32 = np.uint32(0x8000_0000), np.uint32(0x7FFF_FFFF)
-_SMALLEST32 = np.float32(2.0**-126)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +136,27 @@ def encode(
     else:
         codes = _pack(_rounded(x, one, mode, finite), one)
     if ftz:
-        is_small = np.abs(x) < 2.0**one.least
+        is_small = _is_tiny(x, one, mode)
         codes = np.where(is_small, np.where(np.signbit(x), np.uint32(1 << one.bits - 1), np.uint32(0)), codes)
     is_nan = np.isnan(x)
     if is_nan.any():
         codes = np.where(is_nan, np.uint32(_pack_largest(one) if one.nan is None else one.nan), codes)
     return codes.astype(np.uint32, copy=False)
+
+
+def _is_tiny(x: Array, one: Format, mode: str) -> Array:
+    """Whether ftz flushes a result: what the format would round it to, had it smaller exponents, is below its normal
+    numbers. (Executed.)"""
+    least = 2.0**one.least
+    size = np.abs(x)
+    below = least * (1 - 2.0 ** -(one.mantissa + 1))  # the next number, had it smaller exponents
+    up = size >= (below + least) / 2 if mode in ("rn", "rna") else _away(x, mode) & (size > below)
+    return (size < least) & ~up
+
+
+def _away(x: Array, mode: str) -> Array:
+    """Whether a mode rounds away from zero."""
+    return {"rz": np.zeros(x.shape, bool), "rp": ~np.signbit(x), "rm": np.signbit(x)}[mode]
 
 
 def _encode_scale(x: Array, mode: str) -> Array:
@@ -188,6 +202,9 @@ def _pack_largest(one: Format) -> int:
 
 def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool) -> Array:
     """Give the codes in another format of at most 32 bits. how: as for `encode`."""
+    if target == "tf32" and source == "f32":  # executed: NaN keeps its upper bits
+        found = encode(decode(bits, source), target, mode, **how)
+        return np.where((bits & ABS32) > np.uint32(0x7F80_0000), bits & np.uint32(0xFFFF_E000), found)
     return encode(decode(bits, source), target, mode, **how)
 
 
@@ -214,8 +231,8 @@ def finish32(found: Array, ftz: bool, unit: bool) -> Array:
 def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
     if mode == "rn":
         found = x.astype(np.float32)
-        if ftz:  # tiny before rounding
-            found = np.where(np.abs(x) < float(_SMALLEST32), np.copysign(np.float32(0), found), found)
+        if ftz:
+            found = np.where(_is_tiny(x, FORMATS["f32"], "rn"), np.copysign(np.float32(0), found), found)
         return finish32(found, False, unit)
     return encode(x, "f32", mode, ftz=ftz, unit=unit)
 
@@ -281,8 +298,16 @@ def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
 def _halves(operation: Callable[..., Array], words: tuple[Array, ...], name: str, **how: bool) -> Array:
     """Apply to the lower and to the upper halves of words; the result is two halves again."""
     both = [np.stack([word & np.uint32(0xFFFF), word >> np.uint32(16)]) for word in words]
+    if how.get("ftz"):
+        both = [_flushed_halves(one, name) for one in both]
     codes = encode(operation(*(decode(half, name) for half in both)), name, **how)  # type: ignore[arg-type]
     return codes[0] | codes[1] << np.uint32(16)
+
+
+def _flushed_halves(codes: Array, name: str) -> Array:
+    one = FORMATS[name]
+    exponent = np.uint32((1 << 15) - (1 << one.mantissa))
+    return np.where(codes & exponent == 0, codes & np.uint32(0x8000), codes)
 
 
 def fma_halves(a: Array, b: Array, c: Array, name: str = "f16", **how: bool) -> Array:

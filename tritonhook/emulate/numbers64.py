@@ -9,10 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from tritonhook.emulate.numbers import Array, error_of_sum, finish32_exact, flush32, odd_sum
+from tritonhook.emulate.numbers import SIGN32, Array, error_of_sum, finish32_exact, flush32, odd_sum
 from tritonhook.errors import NotUnderstood
 
-NAN64 = np.uint64(0xFFF8_0000_0000_0000)
+NAN64, _INFINITE64 = np.uint64(0xFFF8_0000_0000_0000), np.uint64(0x7FF0_0000_0000_0000)
+_SIGN64, _QUIET64 = np.uint64(1 << 63), np.uint64(1 << 51)
 
 
 def _error_of_product(a: Array, b: Array, product: Array) -> Array:
@@ -32,11 +33,13 @@ _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
 def _finish64(found: Array, *sources: Array) -> Array:
-    """Code of float64. NaN: the first source that is one, made quiet; the default NaN where none is."""
+    """Code of float64. NaN: the first source that is one, made quiet; the default NaN where none is. (Executed.)"""
     codes = found.view(np.uint64)
     is_nan = found != found
     if is_nan.any():
         codes = np.where(is_nan, NAN64, codes)
+        for source in reversed(sources):
+            codes = np.where(is_nan & ((source & ~_SIGN64) > _INFINITE64), source | _QUIET64, codes)
     return codes
 
 
@@ -131,14 +134,25 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
 
 def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
     """float64 to float32."""
-    return finish32_exact(a.view(np.float64), mode, ftz, False)
+    found = finish32_exact(a.view(np.float64), mode, ftz, False)
+    is_nan = (a & ~_SIGN64) > _INFINITE64
+    if not is_nan.any():
+        return found
+    kept = (a >> np.uint64(29) & np.uint64(0x7F_FFFF)).astype(np.uint32) | np.uint32(0x7FC0_0000)
+    return np.where(is_nan, kept | (a >> np.uint64(32)).astype(np.uint32) & SIGN32, found)  # executed: its upper bits
 
 
 def widen32(a: Array, ftz: bool = False) -> Array:
     """float32 to float64."""
     if ftz:
         a = flush32(a)
-    return _finish64(a.view(np.float32).astype(np.float64), a)
+    wide = a.astype(np.uint64)
+    nan = (
+        (wide & np.uint64(0x8000_0000)) << np.uint64(32) | _INFINITE64 | (wide & np.uint64(0x7F_FFFF)) << np.uint64(29)
+    )
+    is_nan = (a & np.uint32(0x7FFF_FFFF)) > np.uint32(0x7F80_0000)
+    found = a.view(np.float32).astype(np.float64).view(np.uint64)
+    return np.where(is_nan, nan | _QUIET64, found)
 
 
 def from_integer64(values: Array, mode: str = "rn") -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 
 from tritonhook.emulate.numbers import FORMATS, Array, add32, decode, encode
 
-_ZERO_EXPONENT = -126  # of a zero of any format
+_NO_EXPONENT = -1000  # of zeros: lower than any. Executed: a zero takes no bits from other terms
+_LEAST_EXPONENT = -133  # executed on sm_90: with -132 or -134, bf16 and tf32 differ near 2^-149
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scal
 
 
 def _exponent(x: Array, least: int) -> Array:
-    """The exponent of each number; that of subnormal numbers is the format's least."""
+    """The exponent of each number; that of subnormal numbers is the format's least, that of zeros none."""
     _, exponent = np.frexp(x)
-    return np.where(x == 0, _ZERO_EXPONENT, np.maximum(exponent - 1, least)).astype(np.int32)
+    return np.where(x == 0, _NO_EXPONENT, np.maximum(exponent - 1, least)).astype(np.int32)
 
 
 def _power(exponent: Array) -> Array:
@@ -113,6 +114,7 @@ def _sum(
     highest = _exponent(added, least_added)
     for k in range(x.shape[-1]):
         np.maximum(highest, high_x[..., :, k, None] + high_y[..., k, None, :], out=highest)
+    highest = np.maximum(highest, _LEAST_EXPONENT)
     scale = _power(sums.fraction - highest)
     total = np.trunc(added * scale)
     for k in range(x.shape[-1]):
@@ -131,7 +133,7 @@ def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: 
         factor_a, factor_b = np.nan_to_num(factor_a), np.nan_to_num(factor_b)
         exponent = _exponent(factor_a, -127) + _exponent(factor_b, -127)
         terms.append((np.matmul(x[..., :, k], y[..., k, :]) * factor_a * factor_b, exponent))
-    highest = np.max(np.stack([exponent for _, exponent in terms]), 0)
+    highest = np.maximum(np.max(np.stack([exponent for _, exponent in terms]), 0), _LEAST_EXPONENT)
     scale = _power(sums.fraction - highest)
     total = sum(np.trunc(value * scale) for value, _ in terms)
     return _finish(total, highest - sums.fraction, sums, _unusual(x, y, added))
@@ -145,7 +147,7 @@ def _unusual(x: Array, y: Array, added: Array) -> Array | None:
 
 
 def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) -> Array:
-    exact = total * _power(exponent) + 0.0  # a sum of nothing is +0
+    exact = total * _power(exponent)
     if sums.result == "f16":
         found = encode(exact, "f16")
     else:
@@ -155,6 +157,8 @@ def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) ->
         found = codes - outward.astype(np.uint32)
         if sums.kept < 23:
             found = np.where(np.isfinite(nearest), found & np.uint32(-1 << 23 - sums.kept & 0xFFFF_FFFF), found)
+    minus_zero = np.uint32(0x8000 if sums.result == "f16" else 0x8000_0000)
+    found = np.where(found == minus_zero, np.uint32(0), found)  # executed: there is no -0
     if unusual is None:
         return found
     codes = encode(np.where(np.isfinite(unusual), 0.0, unusual), sums.result)
