@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants lock-benchmark clean
+.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows stress overhead mutants lock-benchmark clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -38,6 +38,10 @@ EXAMPLES ?= 2000
 fuzz: $(VENV)/.installed
 	FUZZ_EXAMPLES=$(EXAMPLES) $(VENV)/bin/python -m pytest -q tests/abuse
 
+# The steps of each workflow in .github/workflows, in fresh clones: hours. `make test` builds a release so.
+test-workflows: $(VENV)/.installed
+	WORKFLOWS=all $(VENV)/bin/python -m pytest -q tests/ci
+
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -64,7 +68,7 @@ docs: .venv-docs/.installed
 
 .venv-docs/.installed: requirements.txt requirements-docs.txt pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	sed '/^\(triton\|mypy\|pytest.*\|hypothesis\|selenium\|distributed\|nvidia-ml-py\)==/d' requirements.txt > .venv-docs/requirements.txt
+	sed '/^\(triton\|mypy\|pytest.*\|hypothesis\|selenium\|distributed\|nvidia-ml-py\|zizmor\|check-jsonschema\)==/d' requirements.txt > .venv-docs/requirements.txt
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r .venv-docs/requirements.txt -r requirements-docs.txt
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -157,7 +161,7 @@ CUTE_PTXAS = $(if $(filter 4.8.%,$*),13.4.59)
 
 $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt requirements-cute.txt pyproject.toml
 	$(PYTHON) -m venv .venv-cute-$*
-	sed '/^\(triton\|mypy\|ruff\|import-linter\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
+	sed '/^\(triton\|mypy\|ruff\|import-linter\|zizmor\|check-jsonschema\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
 	sed 's/^\(nvidia-cutlass-dsl.*\)==.*/\1==$*/' requirements-cute.txt > .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-cute-$*/requirements.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \

@@ -1,4 +1,7 @@
-"""Adds to the wheel what it is made of: a CycloneDX document in .dist-info/sboms (PEP 770). All else is in pyproject.toml."""
+"""Adds to the wheel what it is made of: a CycloneDX document in .dist-info/sboms (PEP 770).
+
+All else is in pyproject.toml.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The workflows do what they say: their steps run in a fresh clone, from the YAML. `make test` runs one job, the build of
-a release; `make test-workflows` all of them but uploads."""
+"""The workflows do what they say: their steps run in a fresh clone, from the YAML.
+
+`make test` runs one job, the build of a release; `make test-workflows` runs all but uploads.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Runs the steps of a workflow's job, or of a composite action, from its YAML, as GitHub's runner would: the same shells,
-files and variables. Of `uses:` it knows checkout (the folder is a clone already), setup-python (an environment of this
-Python), and artifacts; other actions are not run."""
+"""Runs the steps of a workflow's job, or of a composite action, from its YAML, as GitHub's runner would.
+
+Shells, files and variables are the same. Of `uses:` it knows checkout (the folder is a clone already), setup-python (an
+environment of this Python), and artifacts; other actions are not run.
+"""
 
 from __future__ import annotations
 

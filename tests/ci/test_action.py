@@ -1,0 +1,129 @@
+"""The GitHub Action: its steps run from action.yml, on a repository with one kernel, with a stand-in for gh."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from repository import GOLDEN, ROOT, SUPPORT
+from workflows import Runner, read_yaml
+
+pytest.importorskip("triton", minversion="3.6")
+
+ACTION = read_yaml(ROOT / "action.yml")
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(SUPPORT)!r})
+import triton, triton_kernels as kernels
+from fake_tensors import Storage, Tensor
+x = Tensor(Storage(1 << 20, 4000))
+kernels.add_kernel[(8,)](x, x, x, 1000, BLOCK=128, num_warps=2)
+"""
+INSTALL = "Install tritonhook"
+TRITONHOOK = """#!/bin/sh
+echo "$@" >> '{log}'
+case "$1 $2" in "ptxas add") exit 0;; esac
+PYTHONPATH='{root}' exec '{python}' -m tritonhook "$@"
+"""
+Use = Callable[..., Runner]
+
+
+@pytest.fixture
+def use(tmp_path: Path) -> Use:
+    """Run the action, but its installation, with inputs; `locked` says with which options the lock was made."""
+    project, folder, state = tmp_path / "project", tmp_path / "bin", tmp_path / "gh.json"
+    project.mkdir()
+    folder.mkdir()
+    state.write_text(json.dumps({"comments": [], "calls": []}))
+    (project / "kernels.py").write_text(SCRIPT)
+    programs = {
+        "gh": f"#!/bin/sh\nexec '{sys.executable}' '{SUPPORT / 'fake_gh.py'}' \"$@\"\n",
+        "tritonhook": TRITONHOOK.format(log=tmp_path / "words", root=ROOT, python=sys.executable),
+    }
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    environment = {
+        "FAKE_GH": str(state),
+        "GITHUB_EVENT_PATH": str(GOLDEN / "github" / "pull_request.json"),
+        "GITHUB_REPOSITORY": "hello/kernels",
+        "GITHUB_SHA": "0" * 40,
+        "GITHUB_WORKSPACE": str(project),
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "TRITON_CACHE_DIR": str(tmp_path / "cache"),
+        "TRITONHOOK_CACHE": str(tmp_path / "results"),
+    }
+    usual = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
+
+    def run(**inputs: str) -> Runner:
+        given = usual | {name.replace("_", "-"): value for name, value in inputs.items()}
+        runner = Runner(project, tmp_path / "runner", {"inputs": given}, dict(environment))
+        Path(runner.environment["GITHUB_PATH"]).write_text(f"{folder}\n")
+        return runner.run(ACTION["runs"]["steps"], skip=(INSTALL,))
+
+    return run
+
+
+def words(tmp_path: Path) -> list[str]:
+    return (tmp_path / "words").read_text().splitlines()
+
+
+def lock(use: Use, tmp_path: Path) -> None:
+    """Lock what the command compiles now."""
+    use(command="kernels.py", arch="sm_90a", captures="before", lock="missing.lock")
+    runner = Runner(tmp_path / "project", tmp_path / "locking", {}, {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
+    runner.run([{"run": "tritonhook lock before -o tritonhook.lock"}])
+    assert not runner.failed, runner.output
+    (tmp_path / "words").unlink()
+
+
+def test_a_pull_request_that_changes_a_kernel(use: Use, tmp_path: Path) -> None:
+    lock(use, tmp_path)
+    same = use(command="kernels.py", arch="sm_90a")
+    assert not same.failed, same.output
+    assert json.loads((tmp_path / "gh.json").read_text())["comments"] == []
+    script = tmp_path / "project" / "kernels.py"
+    script.write_text(SCRIPT.replace("kernels.add_kernel[", "kernels.other_add_kernel()["))
+    changed = use(command="kernels.py", arch="sm_90a", fail_on="code", verify="known")
+    assert changed.failed
+    (comment,) = json.loads((tmp_path / "gh.json").read_text())["comments"]
+    assert "fails: code: 1 kernel" in comment["body"] and "add\\_kernel" in comment["body"]
+    summary = Path(changed.environment["GITHUB_STEP_SUMMARY"]).read_text()
+    assert "add\\_kernel" in summary and "tritonhook verify" in " ".join(f"tritonhook {it}" for it in words(tmp_path))
+    report = tmp_path / "runner" / "artifacts" / "tritonhook-report" / "captures.html"
+    assert "add_kernel" in report.read_text()
+
+
+def test_each_architecture_runs_and_each_ptxas_assembles(use: Use, tmp_path: Path) -> None:
+    lock(use, tmp_path)
+    found = use(command="kernels.py --flag", arch="sm_80, sm_90a", ptxas="12.8.93", fail_on="spills,gone")
+    assert not found.failed, found.output
+    runs = [line for line in words(tmp_path) if line.startswith("run ")]
+    assert [line.split()[4] for line in runs] == ["sm_80", "sm_90a"] and all("kernels.py --flag" in it for it in runs)
+    assert "ptxas add 12.8.93" in words(tmp_path)
+    checks = [line for line in words(tmp_path) if line.startswith("check ")]
+    assert len(checks) == 2 and "--ptxas 12.8.93" in checks[1]
+    assert all("--fail-on spills,gone" in line and "--github" in line for line in checks)
+
+
+def test_a_lock_alone_is_assembled(use: Use, tmp_path: Path) -> None:
+    lock(use, tmp_path)
+    assert not use().failed
+    assert [line.split()[:2] for line in words(tmp_path)] == [["check", "tritonhook.lock"]]
+
+
+def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
+    lock(use, tmp_path)
+    (tmp_path / "project" / "kernels.py").write_text("raise SystemExit(3)\n")
+    assert use(command="kernels.py", arch="sm_90a").failed
+    assert not [line for line in words(tmp_path) if line.startswith("check ")]
+
+
+def test_every_input_is_used_and_none_reaches_a_shell_as_text() -> None:
+    text = (ROOT / "action.yml").read_text().partition("runs:")[2]
+    for name in ACTION["inputs"]:
+        assert f"inputs.{name}" in text, name
+    assert all("${{" not in step.get("run", "") for step in ACTION["runs"]["steps"])
