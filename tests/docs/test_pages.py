@@ -13,7 +13,9 @@ from repository import ROOT
 
 from tritonhook.cli import VERBS, parser
 
-TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "benchmarks/README")]
+TOP = [
+    ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "SKILL", "benchmarks/README")
+]
 PAGES = [*TOP, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
 MADE = {"cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
 
