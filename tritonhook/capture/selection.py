@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import fits
 from tritonhook.capture.policy.model import stem
 from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_capture, read_launch, read_launches
 from tritonhook.errors import CaptureError, UsageError
@@ -96,15 +97,15 @@ def selected(
 ) -> Iterator[Selected | Skipped]:
     """The kernels that run, in the order in which they were met; damaged ones with the reason.
 
-    entry: only kernels of this name. key: only launches whose key begins so. dry: also launches of dry runs, which
-    were not made.
+    entry: only kernels of this name or selector. key: only launches whose key begins so. dry: also
+    launches of dry runs, which were not made.
     """
     for record in captures.running:
         kernel = record
         try:
             capture = captures.capture(record)
             kernel = capture.kernel
-            if entry not in (None, kernel):
+            if not fits(entry, kernel, capture.options):
                 continue
             launches = [one for one in captures.launches(record) if one.key.startswith(key or "")]
         except CaptureError as error:

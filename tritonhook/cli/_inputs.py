@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.naming import KernelSelector, fits, settings_of, titles
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
@@ -43,7 +45,8 @@ def _places(given: Any) -> Any:
 
 
 def _place(text: str | None) -> str | None:
-    """The folder of the kernel that an id means, `a1b2c3` or `FOLDER/a1b2c3`; other texts as they are.
+    """The folder of the kernel that an id or a selector means, `a1b2c3` or `FOLDER/matmul[BM=64]`; other texts as they
+    are.
 
     An id without a folder is looked up in the folder that `tritonhook run` writes to by default.
     """
@@ -52,9 +55,9 @@ def _place(text: str | None) -> str | None:
     path = Path(text)
     if is_short_of_id(path.name):
         raise UsageError(f"{text}: no such file or folder, and too short for an id: give {FEWEST} digits or more")
-    if not is_id(path.name):
-        return text
     folder = path.parent if len(path.parts) > 1 else Path(default_out())
+    if not is_id(path.name):
+        return _selected(text, path.name, folder)
     try:
         record = CaptureFolder.open(folder).find(path.name)
     except CaptureError as error:
@@ -65,6 +68,28 @@ def _place(text: str | None) -> str | None:
             f"`tritonhook show {folder}` lists them"
         )
     return str(folder / record)
+
+
+def _selected(text: str, name: str, folder: Path) -> str:
+    """The kernel that a record's name or a selector means, `matmul[BM=64]` or `FOLDER/matmul[BM=64]`. Other texts as
+    they are. Raises UsageError where several fit, or none in brackets."""
+    selector = KernelSelector.of(name)
+    if selector is None or not is_folder(str(folder)):
+        return text
+    if (folder / "kernels" / name).is_dir():
+        return str(folder / "kernels" / name)
+    opened = captures_at(folder)
+    captures = {record: one for record, one in opened.captures().items() if isinstance(one, Capture)}
+    found = [record for record, one in captures.items() if selector.fits(one.kernel, one.options)]
+    if len(found) == 1:
+        return str(opened.path / "kernels" / found[0])
+    if not found and not selector.settings:
+        return text
+    called = titles({r: (function_name(one.kernel), one.arch, settings_of(one.options)) for r, one in captures.items()})
+    alike = found or [record for record, one in captures.items() if selector.name == function_name(one.kernel)]
+    known = listed([f"{opened.ids[record]}  {called[record]}" for record in alike], "\n  ")
+    what = f"{len(found)} kernels fit; give more of one, or its id" if found else "no such kernel; there are"
+    raise UsageError(f"{text}: {what}:\n  {known}")
 
 
 # --- files and kernels ----------------------------------------------------------------------------
@@ -94,7 +119,8 @@ class Input:
     """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
 
     label: the path as given. entry: the kernel's name in it. assembler: the capture's ptxas and its options.
-    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known.
+    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known. settings: of a capture's
+    configuration, by name.
     """
 
     label: str
@@ -103,6 +129,7 @@ class Input:
     cubin: Cubin | None = None
     assembler: Assembler | None = None
     dynamic_shared: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ptxas(self) -> str | None:
@@ -193,7 +220,7 @@ def find_capture(place: Path, entry: str | None) -> Capture:
     if not captures:
         damage = (one for one in everything.values() if isinstance(one, CaptureError))
         raise next(damage, no_kernels(place))
-    fitting = {record: capture for record, capture in captures.items() if entry in (None, capture.kernel)}
+    fitting = {record: capture for record, capture in captures.items() if fits(entry, capture.kernel, capture.options)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
     what = f"{len(fitting):,} captures" if fitting else "no capture"
@@ -211,6 +238,7 @@ def _of_capture(path: str, capture: Capture) -> Input:
         cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(ptx) if has_cubin else None,
         assembler=capture.assembler,
         dynamic_shared=dynamic_shared_of(capture, None if ptx is None else ptx.text),
+        settings=settings_of(capture.options),
     )
 
 

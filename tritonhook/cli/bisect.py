@@ -18,6 +18,7 @@ from pathlib import Path
 from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
+from tritonhook.capture.naming import fits
 from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, working
@@ -110,7 +111,9 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
     if is_folder(place):
         (kernels,), _ = kernels_at(place)
         for capture, facts in kernels:
-            if entry in (None, facts.identity.kernel, capture.kernel) and (text := capture.text(Stage.PTX)) is not None:
+            if (entry == facts.identity.kernel or fits(entry, capture.kernel, capture.options)) and (
+                text := capture.text(Stage.PTX)
+            ) is not None:
                 yield facts, text
     elif path.is_dir():
         one = load_input(place, entry)

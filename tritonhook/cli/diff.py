@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.model import Stage
+from tritonhook.capture.naming import titles
 from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
@@ -162,9 +163,15 @@ def _compare_kernels(options: Options) -> int:
     notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.results.diff import Diff
 
-    ptxas, ptx, own = (a.ptxas, b.ptxas), (a.ptx, b.ptx), (inputs[0].entry, inputs[1].entry)
+    ptxas, ptx, own = (a.ptxas, b.ptxas), (a.ptx, b.ptx), _titles(inputs)
     give(options.results, lambda full: Diff.of(result, ptxas, ptx, own, notes, full))
     return 0 if result.identical_code else 1
+
+
+def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
+    """The names of both kernels; of two with one name with the configuration that differs."""
+    found = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
+    return found[0], found[1]
 
 
 def _compare_folders(options: Options, b: str) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.store import by_module, read_capture
 from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cubin.image import Cubin
@@ -33,9 +35,13 @@ def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[S
 
 def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]:
     if place.is_dir():
-        for module in by_module(captures(place)):
+        found = captures(place)
+        called = titles({r: (one.kernel, one.arch, settings_of(one.options)) for r, one in found.items()})
+        for module in by_module(found):
+            own = {capture.kernel: called[record] for record, capture in module.items()}
             capture = next(iter(module.values()))
-            yield from _of_capture(capture, f"{place}: {capture.kernel}", gpu, ptxas)
+            for need in _of_capture(capture, f"{place}: {own[capture.kernel]}", gpu, ptxas):
+                yield replace(need, kernel=own.get(need.kernel, need.kernel))
         return
     data = read_bytes(place)
     if data[:4] == b"\x7fELF":

@@ -186,7 +186,7 @@ def _give_folder(options: Options, path: Path) -> None:
     captures = Captures.of(folder).with_notes(outdated_note(folder))
     kernels = captures.kernels
     if options.listed.filter is not None:
-        kernels = _filtered(captures, options.listed.filter)
+        kernels = _filtered(captures, options.listed.filter, options.wide)
     if options.listed.sort is not None:
         kernels = tuple(sorted(kernels, key=_ORDERS[options.listed.sort]))
     give(
@@ -208,12 +208,15 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
     )
 
 
-def _filtered(captures: Captures, wanted: str) -> tuple[FolderKernel, ...]:
-    """The kernels in whose row, with all its columns, the expression is found. Raises UsageError if it is none."""
+def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel, ...]:
+    """The kernels in whose line the expression is found. wide: with all columns. Raises UsageError if it is none."""
     try:
         expression = re.compile(wanted, re.IGNORECASE)
     except re.error as error:
         raise UsageError(f"--filter {wanted}: not a regular expression: {error}") from None
-    rows = [row for table in captures.summary().tables for row in table.rows]
-    pairs = zip(captures.kernels, rows, strict=True)
-    return tuple(kernel for kernel, row in pairs if any(map(expression.search, (*row, kernel.kernel))))
+    table = next(iter(captures.summary().tables), None)
+    if table is None or not captures.kernels:
+        return ()
+    shown = [n for n in range(len(table.columns)) if wide or n not in table.extra]
+    pairs = zip(captures.kernels, table.rows, strict=True)
+    return tuple(kernel for kernel, row in pairs if expression.search("  ".join(row[n] for n in shown)))

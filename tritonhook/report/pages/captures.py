@@ -24,12 +24,12 @@ _DETAILS = ("record", "kernel", "hash", "ptxas", "options", "rewritten_from", "n
 
 
 def captures_page(captures: Captures) -> Page:
-    names, tuned, figures = captures.names(), captures.outcomes(), captures.figures
+    shown, tuned, figures = captures.titles(), captures.outcomes(), captures.figures
     largest = max((_size(kernel) for kernel in captures.kernels), default=0) or 1
     rows = [
         {
             "id": kernel.id,
-            "kernel": names[kernel.kernel],
+            "kernel": shown[kernel.record],
             "arch": kernel.arch,
             "ptxas": number(kernel.ptxas.version),
             "configuration": short(kernel.configuration, 160),

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.model import Capture, Stage, dry_run_note
+from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.ids import short_ids
 from tritonhook.capture.store.reader import Run, Sighting
@@ -23,8 +24,6 @@ from tritonhook.report.format import UNKNOWN, count, kernel_names, mangled_note,
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
 from tritonhook.report.summary import Page, Summary, Table, Tone
-
-_COUNTS = {"warps": "num_warps", "stages": "num_stages", "ctas": "num_ctas", "maxnreg": "maxnreg"}
 
 
 class Seen(Fields):
@@ -45,11 +44,12 @@ class Seen(Fields):
 
 class FolderKernel(KernelFields, kw_only=True):
     """A kernel of a folder. id: the short name that verbs take. record: the name of its folder. seen: by which
-    processes."""
+    processes. title: its name with the configuration that tells it from others of its name."""
 
     id: str
     record: str
     seen: tuple[Seen, ...]
+    title: str | UnsetType = UNSET
 
     def resource(self, text: Callable[[ResourceFields], str]) -> str:
         """A text of its resources. Without a cubin it has none; of a cubin that cannot be read they are not known."""
@@ -88,12 +88,6 @@ class FolderKernel(KernelFields, kw_only=True):
         if self.options.get("maxnreg") is not None:
             parts.append(f"maxnreg {self.options['maxnreg']}")
         return ", ".join([*parts, *(f"{name}={value}" for name, value in self._constants if value is not None)])
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What an autotuner varies, by name: "warps", "stages", "ctas", "maxnreg" and the constexprs."""
-        given = {name: self.options.get(key) for name, key in _COUNTS.items()} | dict(self._constants)
-        return {str(name): str(value) for name, value in given.items() if value is not None}
 
     @property
     def _constants(self) -> Sequence[tuple[str, Any]]:
@@ -168,7 +162,7 @@ class Captures(Result, tag="captures"):
             if isinstance(fields, KernelFields)
         )
         unread = (f"{listed(records)}: {error}" for error, records in read.unread.items())
-        return cls(
+        made = cls(
             path=str(folder.path),
             processes=tuple(dict(process) for process in folder.processes),
             torn_lines=folder.torn,
@@ -178,6 +172,7 @@ class Captures(Result, tag="captures"):
             failed=tuple(_failed(folder)),
             notes=(*dry_run_note(captures.values()), *folder.notes, *note_of(read.modules), *unread),
         )
+        return made._titled()
 
     def only(self, records: Collection[str]) -> Captures:
         """With the kernels of these records alone."""
@@ -232,10 +227,8 @@ class Captures(Result, tag="captures"):
             yield Table(title, columns, rows, left=5, words=(4,), tones=(Tone.BAD,) * len(rows))
 
     def _table(self) -> Table:
-        names, varying, shared = self.names(), self._varying(), self._shared()
-        columns: dict[str, Cell] = {"id": lambda k: k.id, "kernel": lambda k: names[k.kernel]}
-        if varying:
-            columns["differs in"] = lambda k: ", ".join(f"{n}={v}" for n, v in varying.get(k.record, {}).items())
+        shown, shared = self.titles(), self._shared()
+        columns: dict[str, Cell] = {"id": lambda k: k.id, "kernel": lambda k: shown[k.record]}
         if len({k.run for k in self.kernels}) > 1:
             columns |= {"run": lambda k: k.run, "time": lambda k: k.time}
         columns |= {heading: cell for heading, cell in _COMMON.items() if heading not in shared}
@@ -274,6 +267,17 @@ class Captures(Result, tag="captures"):
         """The kernels' names as people wrote them."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
+    def titles(self) -> dict[str, str]:
+        """By record, the name with the configuration that tells it from others of its name."""
+        names = self.names()
+        found = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
+        return {k.record: k.title or found[k.record] for k in self.kernels}
+
+    def _titled(self) -> Captures:
+        """With the titles in the kernels, so that they stay what they are where some are left out."""
+        found = self.titles()
+        return replace(self, kernels=tuple(replace(k, title=found[k.record]) for k in self.kernels))
+
     def outcomes(self) -> dict[str, str]:
         """By record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
         tried = Counter(record for tuning in self.tunings for record in {*tuning.among, tuning.winner})
@@ -287,21 +291,6 @@ class Captures(Result, tag="captures"):
         """The target, the ptxas, the front end and the stages, where they are the same for all kernels."""
         found = {name: {cell(kernel) for kernel in self.kernels} for name, cell in _COMMON.items()}
         return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
-
-    def _varying(self) -> dict[str, dict[str, str]]:
-        """By record, the options and constexprs that tell kernels of one name and target apart. A kernel whose name is
-        there once has none."""
-        groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-        for kernel in self.kernels:
-            groups.setdefault((kernel.kernel, kernel.arch), {})[kernel.record] = kernel.settings
-        found: dict[str, dict[str, str]] = {}
-        for group in groups.values():
-            names = dict.fromkeys(name for each in group.values() for name in each)
-            telling = [name for name in names if len({each.get(name) for each in group.values()}) > 1]
-            for record, each in group.items():
-                if given := {name: each[name] for name in telling if name in each}:
-                    found[record] = given
-        return found
 
 
 def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:

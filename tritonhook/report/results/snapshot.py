@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
+from tritonhook.capture.naming import title
 from tritonhook.report.format import UNKNOWN, both, count, mangled_note, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
@@ -54,7 +55,7 @@ def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named],
         own = [text for text in kernel.specialisation if text not in common[kernel.kernel]]
         further = [] if kernel.number == 1 else [f"#{kernel.number}"]
         arch = [kernel.arch] if with_arch else []
-        return " ".join([function_name(kernel.kernel), *arch, *own, *further])
+        return " ".join([title(function_name(kernel.kernel), own), *arch, *further])
 
     return name
 
@@ -348,9 +349,9 @@ class KernelChanges(Result, tag="kernel changes"):
             if rows := [(name(kernel), *kernel.builds[0].row) for kernel in shown if kernel.builds]:
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
                 yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,))
-        for status, title in _GROUPS.items():
+        for status, heading in _GROUPS.items():
             if found := [kernel for kernel in self.kernels if kernel.status is status]:
-                yield Table(title, ("kernel",), tuple((name(kernel),) for kernel in found))
+                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in found))
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
