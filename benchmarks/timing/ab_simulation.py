@@ -5,7 +5,8 @@
 Without a GPU. The coordinator, its rule for stopping and the statistics are those of `ab`; only the timing processes
 are simulated: noise of a sample, outliers, drift, processes that differ, clocks, and what a side leaves to the next
 sample. Summary: `false_verdicts` (equal code called faster or slower), `wrong_verdicts` (the wrong side, in
-scenarios with an effect), `coverage_min` (of the 95% interval over the scenarios without carry-over) and
+scenarios with an effect), `false_verdicts_order_fixed` (in scenarios that load the codes as it was done before: they
+are in no other figure), `coverage_min` (of the 95% interval over the scenarios without carry-over) and
 `power_1pct_white`. The raw samples are what each run found: effect, interval, processes, blocks, verdict.
 """
 
@@ -45,7 +46,8 @@ class Scenario:
     as long. ramp, walk: a drift over 1,000 samples; the step of a random walk. processes: how much one process's
     ratio differs from another's. blocks: likewise of blocks. carry_over: how much longer the sample after the
     candidate takes. clock: how much slower the SM clock is while the candidate runs. follows: the share of the clock's
-    way to its new value that it makes in one sample.
+    way to its new value that it makes in one sample. place: how much slower code is at one of the places where code
+    lies, in every process. fixed: every process loads the codes in one order, which puts the candidate there.
     """
 
     effect: float = 0.0
@@ -58,6 +60,8 @@ class Scenario:
     carry_over: float = 0.0
     clock: float = 0.0
     follows: float = 1.0
+    place: float = 0.0
+    fixed: bool = False
 
     @property
     def truth(self) -> float:
@@ -89,6 +93,10 @@ SCENARIOS = {
     "after the candidate all is 1% slower": Scenario(carry_over=0.01),
     "the clock is 1% lower for the candidate": Scenario(clock=0.01),
     "the clock follows the candidate by 1%": Scenario(clock=0.01, follows=0.3),
+    "a place is 0.3% slower, order fixed (before)": Scenario(place=0.003, fixed=True),
+    "a place is 0.3% slower, order drawn": Scenario(place=0.003),
+    "a place is 1% slower, order fixed (before)": Scenario(place=0.01, fixed=True),
+    "a place is 1% slower, order drawn": Scenario(place=0.01),
 }
 
 
@@ -99,6 +107,8 @@ class SimulatedProcess:
         self.scenario, self.draw = scenario, draw
         offset = draw.gauss(0, scenario.processes)
         self.shift = {REFERENCE: 0.0, CANDIDATE: offset, CONTROL: draw.gauss(0, scenario.processes)}
+        slow = CANDIDATE if scenario.fixed else draw.choice(SIDES)
+        self.shift[slow] += scenario.place
         self.level, self.clock = 1.0, 1.0
 
     def begin(self, plan: Plan) -> None:
@@ -167,6 +177,7 @@ def row(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "scenario": name,
         "effect": scenario.effect,
         "carries_over": scenario.carries_over,
+        "before": scenario.fixed,
         "runs": len(runs),
         "verdicts": dict(sorted(Counter(found["verdict"] for found in runs).items())),
         "coverage": round(sum(found["low"] <= scenario.truth <= found["high"] for found in runs) / len(runs), 4),
@@ -182,9 +193,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         right = "slower" if found["effect"] > 0 else "faster" if found["effect"] < 0 else ""
         return sum(count for verdict, count in found["verdicts"].items() if verdict in {"faster", "slower"} - {right})
 
+    every, rows = rows, [found for found in rows if not found["before"]]
     by_name = {found["scenario"]: found for found in rows}
     white = by_name.get("white, 1% slower")
     return {
+        "false_verdicts_order_fixed": sum(wrong(found) for found in every if found["before"]),
         "scenarios": len(rows),
         "runs": sum(found["runs"] for found in rows),
         "false_verdicts": sum(wrong(found) for found in rows if not found["effect"]),

@@ -2,7 +2,7 @@
 
     python -m benchmarks tune_h200 record --work W       programs of verify/programs.py, launches recorded
     python -m benchmarks tune_h200 assemble --work W     candidates, on the CPU; --wins: those that won
-    python -m benchmarks tune_h200 null --work W         candidates are copies of the kernels' own code
+    python -m benchmarks tune_h200 null --work W         candidates are copies of the kernels' own code, all confirmed
     python -m benchmarks tune_h200 race --work W         tune; --part 1 --parts 2 on another GPU at the same time
     python -m benchmarks tune_h200 policy --work W       judge all parts together; write W/tritonhook.toml
     python -m benchmarks tune_h200 again --work W        each win of W/wins.json again: new processes, other seed
@@ -37,7 +37,8 @@ from benchmarks.tuning.tune_work import Rows, folder_of, planned_kernels, record
 from benchmarks.verify.programs import record, stop
 from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.policy.levers import Lever, lever
-from tritonhook.capture.selection import Kernel, Skipped
+from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.selection import Kernel, Skipped, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
@@ -45,12 +46,13 @@ from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of, subject_of
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.prepared import keep_choice, kept_choice
+from tritonhook.tuning.prepared import keep_choice, kept_choices
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 BATCH = 32  # kernels whose candidates are assembled together
 OF_A_NAME = 2  # kernels of one name, from other arguments or another program
-COPIES = ("maxnreg=32", "maxnreg=40", "maxnreg=48", "maxnreg=56")  # levers that stand for copies of the own code
+COPIES = tuple(f"maxnreg={24 + 8 * number}" for number in range(16))  # levers that stand for copies of the own code
+CONFIGURATIONS = 3  # of an autotuned kernel, for which levers are tried; all that were tried race without
 START = TuneSettings().start  # what has the GPU
 LEVERS = tuple(
     map(
@@ -124,6 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wins", action="store_true", help="of assemble: the winners of W/wins.json, nothing else")
     parser.add_argument("--programs-only", action="store_true", help="of record: do not time, do not plan")
     parser.add_argument("--applied", action="store_true", help="of record: under the policy W/tritonhook.toml")
+    parser.add_argument("--configured", action="store_true", help="of race: autotuned kernels only")
     parser.add_argument("--more", action="store_true", help="of assemble and race: more levers, many registers")
     parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
 
@@ -177,7 +180,9 @@ def _measured(work: Path, source: str) -> list[Kernel]:
     """The kernels of a source with the times of their launches."""
     path = work / folder_of(source)
     try:
-        (work / f"{path.name}.times.json").write_text(json.dumps(rough_times(path)))
+        kernels = [one for one in kernels_in(CaptureFolder.open(path)) if isinstance(one, Kernel)]
+        configured = [launch for one in kernels for sibling in one.siblings for launch in sibling.launches]
+        (work / f"{path.name}.times.json").write_text(json.dumps(rough_times(path, others=configured)))
         found = timed_kernels(work, source)
     except TritonHookError as error:
         print(f"{source}: {error}", flush=True)
@@ -220,9 +225,10 @@ def step_assemble(options: argparse.Namespace) -> None:
     else:
         tried = LEVERS + MORE_LEVERS if options.more else LEVERS
         left = [
-            (folder, kernel, tried)
+            (folder, one, tried)
             for _, folder, kernel in planned_kernels(options)
             if not options.more or registers_of(folder, kernel) > MANY_REGISTERS
+            for one in (kernel, *kernel.siblings[: CONFIGURATIONS - 1])
         ]
     while left and time.monotonic() < options.ends:
         now, left = left[:BATCH], left[BATCH:]
@@ -269,12 +275,16 @@ def own_code(folder: CaptureFolder, kernel: Kernel) -> Choice:
 
 
 def step_null(options: argparse.Namespace) -> None:
-    _tune(options, [(plan, kernel, own_code(folder, kernel)) for plan, folder, kernel in planned_kernels(options)])
+    planned = sorted(planned_kernels(options), key=lambda one: one[0]["us"])  # the shortest first: more in a visit
+    _tune(options, [(plan, kernel, own_code(folder, kernel)) for plan, folder, kernel in planned])
 
 
 def step_race(options: argparse.Namespace) -> None:
     options.step = "more" if options.more else "race"
-    found = [(plan, kernel, kept_choice(folder, kernel)) for plan, folder, kernel in planned_kernels(options)]
+    planned = list(planned_kernels(options))
+    if options.configured:
+        planned = [one for one in planned if one[2].siblings]
+    found = [(plan, kernel, kept_choices(folder, kernel)) for plan, folder, kernel in planned]
     _tune(options, [(plan, kernel, choice) for plan, kernel, choice in found if choice is not None])
 
 
@@ -292,7 +302,8 @@ def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Ke
                 raise KeyboardInterrupt
 
     seed = 1 + options.part + (100 if options.step == "null" else 0)
-    run = tune([(kernel, choice) for _, kernel, choice in wanted], TuneSettings(seed=seed, start=START), step)
+    settings = TuneSettings(seed=seed, start=START, forced=options.step == "null")
+    run = tune([(kernel, choice) for _, kernel, choice in wanted], settings, step)
     told = {"device": run.device, "start_s": run.start_s, "stopped": run.stopped, "planned": len(wanted)}
     rows.add({"kind": "end", **told, "environment": environment("triton", "torch")})
     print(f"{options.step}: {len(run.rows)} of {len(wanted)}, {len(run.wins)} wins in this part", flush=True)
@@ -304,19 +315,23 @@ def step_policy(options: argparse.Namespace) -> None:
     options.part, options.parts = 0, 1
     found = {(plan["source"], plan["record"]): (folder, kernel) for plan, folder, kernel in planned_kernels(options)}
     device = next((row["device"] for row in raced if row.get("kind") == "end"), "NVIDIA H200")
-    entries, wins = [], []
+    entries, wins, pins = [], [], []
     for row, certificate in policy_wins(certificates(raced)):
         folder, kernel = found[row["source"], row["record"]]
-        choice = kept_choice(folder, kernel)
+        choice = kept_choices(folder, kernel)
         assert choice is not None and certificate.gain_percent is not None and certificate.interval_percent is not None
-        won = next(one for one in choice.others if one.text == row["winner"])
-        gain, interval = certificate.gain_percent, certificate.interval_percent
-        entries.append(entry_of(choice.subject, won, gain, interval, device, time.strftime("%Y-%m-%d")))
+        won = next(one for one in choice.levered if one.name == row["winner"])
+        gain, interval, today = certificate.gain_percent, certificate.interval_percent, time.strftime("%Y-%m-%d")
+        subject = choice.of(won).subject
+        entries.append(entry_of(subject, won, gain, interval, device, today))
+        if kernel.function and kernel.config:
+            how = won.config or kernel.config, subject.ptx_sha256, device, today
+            pins += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
         kept = ("source", "kernel", "ptx", "launch", "winner")
         wins.append({**{name: row[name] for name in kept}, "gain": gain})
         print(f"WIN {gain:5.2f}% {row['winner']:22} {row['source']}: {row['kernel']}", flush=True)
     unique = {entry.identity: entry for entry in entries}
-    write_policy(options.work / "tritonhook.toml", unique.values())
+    write_policy(options.work / "tritonhook.toml", unique.values(), list({pin.identity: pin for pin in pins}.values()))
     (options.work / "wins.json").write_text(json.dumps(wins))
 
 

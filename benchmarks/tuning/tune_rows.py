@@ -33,12 +33,14 @@ def row_of(one: TriedKernel) -> Row:
         "ptx": one.kernel.ptx,
         "uses": next((unit for unit, word in _UNITS.items() if word in text), None),
         "launch": launched.summary,
-        "candidates": [code.text for code in choice.others],
+        "candidates": [code.name for code in choice.levered],
+        "configurations": [one.plain.name for one in choice.siblings],
+        "base": one.base,
         "dropped": [[gone.lever.text, gone.reason] for gone in choice.dropped],
         "failed": [[gone.lever.text, gone.reason] for gone in one.failed],
         "registers": choice.plain.resources.registers,
         "race": None if one.race is None else {"left": dict(one.race.log_ratios), "dropped": dict(one.race.dropped)},
-        "winner": None if one.winner is None else one.winner.text,
+        "winner": None if one.winner is None else one.winner.name,
         "reason": one.reason,
         "judged": one.is_judged,
         "seconds": one.seconds,
@@ -57,7 +59,8 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
 
 
 def comparison_of(document: dict[str, Any]) -> Comparison:
-    return Comparison(as_schema(document["blocks"], tuple[SampleBlock, ...]), document["band"])
+    blocks = as_schema(document["blocks"], tuple[SampleBlock, ...])
+    return Comparison(blocks, document["band"], document.get("control_of", REFERENCE))
 
 
 def certificates(rows: Sequence[Row]) -> list[tuple[Row, Certificate]]:
@@ -71,8 +74,9 @@ def policy_wins(judged: Iterable[tuple[Row, Certificate]]) -> list[tuple[Row, Ce
 
 
 def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
-    """The document: a row for each kernel with the medians of its blocks, and the summary."""
-    raced, nulls, more = _kernels(rows, "race"), _kernels(rows, "null"), _kernels(rows, "more")
+    """The document: a row for each kernel and visit with the medians of its blocks, and the summary, which is of the
+    last visit to each kernel."""
+    raced, nulls, more = _kernels(rows, "race"), _of_step(rows, "null"), _kernels(rows, "more")
     judged = certificates(raced)
     by_row = {id(row): found for row, found in judged}
     won = policy_wins(judged)
@@ -93,6 +97,9 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "wins": len(won),
         "wins_again": len(again),
         "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
+        "again_attempts": dict(Counter(row.get("verdict", "error") for row in rows if row["kind"] == "again")),
+        "ptx_changed": _changed(_of_step(rows, "race") + _of_step(rows, "more")),
+        "configurations_raced": sum(len(row.get("configurations", ())) for row in raced),
         "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
         "slower_when_applied": sum(one.get("verdict") == "slower" for one in (*again, *whole)),
         "applied": dict(Counter(row["state"] for key, row in applied.items() if winners.get(key) == row["winner"])),
@@ -120,19 +127,31 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "summary": summary,
         "runs": [{name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends],
         "kernels": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in raced],
+        "earlier": [_compact(row, None, False) for row in _of_step(rows, "race") if row not in raced],
         "more_levers": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in more],
         "null": [_compact(row, None, False) for row in nulls],
-        "again": [_compact_again(row) for row in again],
+        "again": [_compact_again(row) for row in rows if row["kind"] == "again"],
         "applied": [row for row in rows if row["kind"] in ("applied", "captured")],
         "cute": list(cute.values()),
         "whole": whole,
     }
 
 
+def _of_step(rows: Sequence[Row], step: str) -> list[Row]:
+    return [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
+
+
 def _kernels(rows: Sequence[Row], step: str) -> list[Row]:
     """The rows of kernels; of a kernel in several runs the last one."""
-    found = [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
-    return list({key_of(row): row for row in found}.values())
+    return list({key_of(row): row for row in _of_step(rows, step)}.values())
+
+
+def _changed(rows: Sequence[Row]) -> list[str]:
+    """The kernels that were launched alike in several visits, and had other PTX."""
+    seen: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        seen.setdefault((row["source"], row["kernel"], row["launch"]), set()).add(row["ptx"])
+    return sorted({kernel for (_, kernel, _), found in seen.items() if len(found) > 1})
 
 
 def _groups(
@@ -163,6 +182,7 @@ def _gain(ratios: Sequence[float]) -> float | None:
 
 def _compact(row: Row, certificate: Certificate | None, wins: bool) -> Row:
     kept = ("run", "part", "source", "kernel", "ptx", "uses", "us", "launch", "registers", "candidates", "winner")
+    kept += tuple(name for name in ("configurations", "base") if name in row)
     race = row["race"]
     compact = {name: row[name] for name in kept} | {
         "equal_or_not_assembled": len(row["dropped"]),

@@ -28,7 +28,7 @@ from benchmarks.common import REPOSITORY
 
 RESULT = None
 GPU = "cuda"
-CONFIGURATIONS = 4  # of a kernel that tunes itself, spread over its list, where shapes are real
+CONFIGURATIONS = 8  # of a kernel that tunes itself, spread over its list, where shapes are real
 T = TypeVar("T")
 _real = False
 
@@ -79,7 +79,7 @@ def take_first_configurations() -> None:
 
 
 def try_few_configurations() -> None:
-    """Let Triton's autotuner choose among a few configurations, by a short measurement."""
+    """Let Triton's autotuner choose among a few configurations, by a short measurement. `tune` races them again."""
     import triton
     from triton.runtime.autotuner import Autotuner
 

@@ -111,12 +111,12 @@ def _without_answer(document: Document) -> dict[str, int]:
     return {"this ptxas is older than the architecture": old, "it is older than the instruction on it": rest}
 
 
-README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas)
-    ("layer_norm", "Triton's"): "layer norm",
-    ("attention_mma", "Triton's"): "attention, head_dim 128, mma.sync",
-    ("row_sum", "Triton's"): "row sum",
-    ("polynomial", "Triton's"): "FMA loop",
-    ("attention_d64", "12.6.85"): "attention, head_dim 64, wgmma",
+README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); shapes are those of ab_targets.py
+    ("layer_norm", "Triton's"): "layer norm, bf16, 8,192 x 4,096",
+    ("attention_mma", "Triton's"): "attention, mma.sync, bf16, 64 x 4,096 x 128",
+    ("row_sum", "Triton's"): "row sum, fp32, 8,192 x 8,192",
+    ("polynomial", "Triton's"): "FMA loop, fp32, 4,194,304 values, 400 steps",
+    ("attention_d64", "12.6.85"): "attention, wgmma, bf16, 64 x 4,096 x 64",
 }
 
 
@@ -133,8 +133,31 @@ def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
         return markdown([*header, "only without", "only with"], rows)
     found = {(row[0], row[1]): row for row in rows}
     versions = {"Triton's": "12.8.93"}
-    few = [[title, versions.get(key[1], key[1]), *found[key][2:5]] for key, title in chosen.items()]
-    return markdown(header, few)
+    few = [
+        [title, versions.get(key[1], key[1]), *found[key][2:5], str(_processes(samples[key]))]
+        for key, title in chosen.items()
+    ]
+    return markdown([*header, "processes"], few)
+
+
+def _processes(row: Document) -> int:
+    return len({block["process"] for block in row["comparison"]["blocks"]})
+
+
+def name_range() -> str:
+    """From how much faster to how much slower the name makes kernels, as sentences."""
+    rows = [row for row in result("name_effect")["samples"] if row.get("ratio")]
+    changes = [1 / row["ratio"] if row.get("stripped") else row["ratio"] for row in rows]
+    same = sum(not row.get("ratio") for row in result("name_effect")["samples"])
+    ours = [row["ratio"] for row in result("gluon_ab")["samples"] if row.get("ratio")]
+    tiles = result("gluon_names")["summary"]
+    most, least = 1 / tiles["largest_loss"], 1 / tiles["largest_gain"]
+    return (
+        f"\n*Measured* on an H100: of {len(rows)} timed kernels the time changes by {percent(min(changes))} to "
+        f"{percent(max(changes))}, and {same} more have the same code.\nThe attentions of this repository in their "
+        f"default tiles change by {percent(min(ours))} to {percent(max(ours))},\nother tiles of theirs by "
+        f"{percent(least)} to {percent(most)}.\n\n"
+    )
 
 
 def mma_throughput() -> str:

@@ -101,3 +101,45 @@ def test_a_launch_that_could_not_be_recorded_says_why(driver: Any, out: Path) ->
     assert [json.loads(line)["unrecorded"] for line in index.read_text().splitlines() if "notes" in line] == [
         {skipped.record: skipped.reason}
     ]
+
+
+def test_a_winner_brings_the_configurations_that_were_tried_beside_it(captures: CaptureFolder) -> None:
+    (tuned, other) = kernels_in(captures)
+    assert (other.config, other.siblings, other.keys) == (None, (), ())
+    assert tuned.function == "add_kernel" and [key[0] for key in tuned.keys] == ["n=1000"]
+    (sibling,) = tuned.siblings
+    assert "BLOCK: 128" in tuned.config and "BLOCK: 64" in sibling.config
+    assert {tuned.record, sibling.record} == set(captures.configurations[0].by_record)
+    assert sibling.launches[0].problem == tuned.launches[0].problem and sibling.ptx != tuned.ptx
+
+
+def test_siblings_are_sorted_by_their_times_for_the_same_problem(captures: CaptureFolder) -> None:
+    kernels = [one for one in kernels_in(captures) if not isinstance(one, Skipped)]
+    (tuned, _) = with_shares(captures, kernels, rough(captures))
+    assert [one.launches[0].us for one in tuned.siblings] == [1.0] and tuned.share == 0.5
+    untimed = [one for one in rough(captures) if one["record"] != tuned.siblings[0].record]
+    assert with_shares(captures, kernels, untimed)[0].siblings == (), "it cannot be launched again"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_each_problem_has_a_winner_of_its_own(driver: Any, out: Path, again: bool) -> None:
+    """Given two keys with other winners; then each winner has the launches of its own problem, and not those with which
+    it lost the other one. again: the first key is tuned once more, and now has the winner of the other."""
+
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        call()
+        return [next(times)] * 3
+
+    x = Tensor(Storage(1 << 20, 4000))
+    times = iter((1.0, 2.0, 2.0, 1.0, 2.0, 1.0))
+    with tritonhook.session(out, launches=True):
+        for n in (1000, 999, *([1000] if again else [])):  # each as in a process of its own
+            kernel = triton.autotune(CONFIGS, key=["n"], do_bench=bench)(fresh(add_kernel))
+            kernel[(8,)](x, x, x, n)
+    kernels = [one for one in kernels_in(CaptureFolder.open(out)) if not isinstance(one, Skipped)]
+    blocks = {key[0]: one.config.split(",")[0] for one in kernels for key in one.keys}
+    assert blocks == {"n=1000": "BLOCK: 128" if again else "BLOCK: 64", "n=999": "BLOCK: 128"}
+    assert len(kernels) == (1 if again else 2)
+    for one in kernels:
+        assert {f"n={dict(it.scalars)['n']}" for it in one.launches} == {key[0] for key in one.keys}
+        assert len(one.siblings) == 1 and one.siblings[0].config != one.config

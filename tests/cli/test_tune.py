@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("triton", minversion="3.6")
 
+import triton
 from command_line import failing
 from fake_tensors import Storage, Tensor
 from patient_child import be_patient
@@ -20,7 +21,7 @@ from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
-from tritonhook.capture.policy.file import read_entries, write_policy
+from tritonhook.capture.policy.file import read_entries, read_pins, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
@@ -49,7 +50,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return set_times
 
 
-def _rough_times(path: Path) -> list[dict[str, Any]]:
+def _rough_times(path: Path, others: object = ()) -> list[dict[str, Any]]:
     """The adding kernel takes 99.5% of the time."""
     folder = CaptureFolder.open(path)
     return [
@@ -296,3 +297,66 @@ def test_without_torch_or_a_gpu_nothing_is_run(torch, message: str, tmp_path: Pa
     Path("script.py").write_text("open('ran', 'w')")
     assert message in failing(capsys, "tune", "script.py")
     assert not Path("ran").exists()
+
+
+# --- autotuned kernels ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def autotuned(fake: Any, driver: Any, tmp_path: Path) -> str:
+    """A kernel whose autotuner chose the slower of its two configurations."""
+    with tritonhook.session(tmp_path / "captures", launches=True):
+        _autotuned()
+    return str(tmp_path / "captures")
+
+
+def _autotuned(*times: float) -> str:
+    """Tune and launch it, by a clock that says these times; the configuration that it gets."""
+    left = list(times or (1.0, 2.0))
+
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        call()
+        return [left.pop(0)] * 3
+
+    x = Tensor(Storage(1 << 20, 4000))
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    kernel = triton.autotune(configs, key=["n"], do_bench=bench)(fresh(add_kernel))
+    kernel[(8,)](x, x, x, 1000)
+    return str(kernel.best_config)
+
+
+def test_configuration_and_lever_win_together_and_the_policy_gives_both(autotuned: str, fake: Any, capsys) -> None:
+    whole = str(triton.Config({"BLOCK": 128}))
+    fake(  # in the confirmation "reference" is the best configuration, and "plain" the one that was chosen
+        **{whole: {"us": 49.0}, f"{whole}: O1": {"us": 47.0}, "O1": {"us": 48.8}, "candidate": {"us": 47.0}},
+        plain={"us": 51.0},
+    )
+    (kernel,) = document(capsys, autotuned, *LEVERS)["kernels"]
+    assert (kernel["verdict"], kernel["lever"], kernel["config"], kernel["base"]) == ("WIN", "O1", whole, whole)
+    (entry,), (pin,) = (read(Path("tritonhook.toml")) for read in (read_entries, read_pins))
+    assert pin.config == whole and pin.ptx == entry.ptx != kernel["ptx"]
+    with tritonhook.session("applied", policy="tritonhook.toml") as session:
+        assert _autotuned() == whole
+    (capture,) = session.captures
+    assert capture.lever == "O1" and not session.notes
+    fake()
+    (kernel,) = document(capsys, autotuned, *LEVERS)["kernels"]
+    assert kernel["verdict"] == "LEAVE IT" and "base" not in kernel
+    assert read_entries(Path("tritonhook.toml")) == () == read_pins(Path("tritonhook.toml"))
+
+
+def test_configurations_are_assembled_elsewhere_and_race_without_a_ptxas(
+    autotuned: str, fake: Any, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = document(capsys, autotuned, *LEVERS, "--assemble-only")
+    levers = [(one.get("config"), one["lever"]) for one in found["kernels"][0]["candidates"]]
+    whole = str(triton.Config({"BLOCK": 128}))
+    assert {config for config, _ in levers} == {None, whole} and (whole, "plain") in levers
+    monkeypatch.setattr(tune, "choices", lambda *_: pytest.fail("something was assembled"))
+    fake(**{whole: {"us": 49.0}, f"{whole}: O1": {"us": 47.0}, "candidate": {"us": 47.0}})
+    assert document(capsys, autotuned)["counts"]["WIN"] == 1
+
+
+def test_levers_are_tried_for_as_many_configurations_as_wanted(autotuned: str, capsys) -> None:
+    (kernel,) = document(capsys, autotuned, *LEVERS, "--configs", "1")["kernels"]
+    assert [one["lever"] for one in kernel["candidates"] if "config" in one] == ["plain"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from summaries import kernel_summary
@@ -33,12 +34,25 @@ def kernel_with(
     name: str = "k",
     us: tuple[float, ...] = (1.0,),
     dropped: tuple[Dropped, ...] = (),
+    siblings: dict[str, Choice] | None = None,
 ) -> tuple[Kernel, Choice]:
-    """A kernel with a launch for each of `us`."""
-    launches = tuple(Launched(name, f"{n}", Path(f"{n}.json"), f"launch {n}", 1, time) for n, time in enumerate(us))
+    """A kernel with a launch for each of `us`. siblings: its other configurations, each as of `kernel_with`."""
+    launches = _launches(name, us)
     subject = Subject(name, PTX, Tool(Path("ptxas"), "12.8.93", "fake"), (), "sm_90a")
     one = Kernel(name, name, "sm_90a", "Triton", "1" * 64, launches, 0.5)
-    return one, Choice(subject, plain or code(None), others, dropped)
+    choice = Choice(subject, plain or code(None), others, dropped)
+    if siblings:
+        configured = (it.as_config(config, _launches(config, us)) for config, it in siblings.items())
+        choice = replace(choice, siblings=tuple(configured))
+        one = replace(one, function=name, config="BLOCK: 64", keys=(("n=1000", "torch.float32"),))
+    return one, choice
+
+
+def _launches(name: str, us: tuple[float, ...]) -> tuple[Launched, ...]:
+    return tuple(
+        Launched(name, f"{n}", Path(f"{n}.json"), f"launch {n}", 1, time, problem=f"problem {n}")
+        for n, time in enumerate(us)
+    )
 
 
 def comparison(ratio: float, noise: float = 0.001) -> Comparison:

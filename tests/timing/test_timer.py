@@ -56,3 +56,16 @@ def test_short_launches_are_sampled_together(gpu: FakeGpu) -> None:
     assert timer._copies(side(gpu, "short, captured together", 4.0, copies=10)) == SAMPLE_US / 4
     assert timer._copies(side(gpu, "below all", 0.25)) == SAMPLE_US
     assert timer._copies(side(gpu, "just short", 19.9)) == 20
+
+
+def test_each_block_takes_a_drawn_place_of_each_side(gpu: FakeGpu) -> None:
+    """Given a code at four places of which one is slow; then blocks of one process differ, and a block is of one."""
+    places = [TimedSide("a", lambda us=us: gpu.launch("a", us)) for us in (3.0, 3.0, 3.0, 9.0)]
+    timer = Timer([*places, side(gpu, "b", 6.0)], cold=False, rounds=4)
+    assert timer.names == ["a", "b"]
+    taken = [timer._rounds(4)[1] for _ in range(40)]
+    assert all(set(times) == {"a", "b"} and len(set(times["a"])) == 1 for times in taken)
+    slow = sum(times["a"][0] > 5 for times in taken)
+    assert 0 < slow < 40 and all(set(times["b"]) == {6.0} for times in taken)
+    timer.keep(["a"])
+    assert timer.names == ["a"] and len(timer.sides) == 4

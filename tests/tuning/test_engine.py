@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from patient_child import be_patient
 from repository import SUPPORT
+from tuned import PTX, kernel_with
 from tuned import code as made
-from tuned import kernel_with
 
 from tritonhook.capture.selection import Kernel
 from tritonhook.errors import DeviceError
+from tritonhook.ptx.module import Ptx
 from tritonhook.tuning.candidates import Candidate, Choice
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess
-from tritonhook.tuning.result import TuneRun, TuneVerdict, entries
+from tritonhook.tuning.result import TuneRun, TuneVerdict, entries, pins
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -148,3 +150,72 @@ def test_without_a_gpu_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("FAKE_TUNING", '{"no gpu": 1}')
     with pytest.raises(DeviceError, match="--assemble-only needs none"):
         tuned(kernel_with(code("O1")))
+
+
+# --- several configurations of an autotuned kernel -----------------------------------------------
+
+
+def configuration(*others: Candidate, ptx: str = "other", **how: object) -> Choice:
+    """A configuration whose own code does what `how` says."""
+    _, choice = kernel_with(*others, plain=code(None, **how))
+    text = PTX.text.replace("ret;", f"// {ptx}\n\tmov.u32 %r1, {len(ptx)};\n\tret;")
+    return replace(choice, subject=replace(choice.subject, ptx=Ptx(text)))
+
+
+def test_a_lever_must_beat_the_best_configuration_without_one() -> None:
+    """Given a lever that makes the configuration of the autotuner 8% faster, and another configuration that is faster
+    without any; then there is nothing to win."""
+    row = only(code("name", us=55.0), plain=code(None, us=60.0), siblings={"BLOCK: 128": configuration(us=50.0)})
+    assert row.verdict is TuneVerdict.LEAVE and row.tried.is_judged and row.certificate is None
+    assert row.reason == "none of 1 other codes is faster than the best of 2 configurations by 0.5%"
+
+
+def test_configuration_and_lever_win_together_and_are_pinned_together() -> None:
+    best = configuration(code("O1", us=48.0), ptx="best", us=50.0)
+    run = tuned(
+        kernel_with(
+            code("name", us=55.0),
+            plain=code(None, us=60.0),
+            siblings={"BLOCK: 128": best, "BLOCK: 32": configuration(code("O2", us=53.0), us=54.0)},
+        )
+    )
+    (row,) = run.rows
+    assert (
+        row.verdict is TuneVerdict.WIN and row.tried.winner.name == "BLOCK: 128: O1" and row.tried.base == "BLOCK: 128"
+    )
+    assert row.certificate.gain_percent == pytest.approx(4.0, abs=0.5), "over the best plain code"
+    (entry,), (pin,) = entries(run, "2026-11-22"), pins(run, "2026-11-22")
+    assert entry.lever.text == "O1" and entry.ptx == best.subject.ptx_sha256 == pin.ptx
+    assert (pin.function, pin.key, pin.config) == ("k", ("n=1000", "torch.float32"), "BLOCK: 128")
+    assert row.tried.choice.subject.ptx_sha256 != entry.ptx
+
+
+def test_the_choice_of_the_autotuner_is_pinned_where_its_lever_wins() -> None:
+    run = tuned(kernel_with(code("name", us=48.0), siblings={"BLOCK: 128": configuration(us=51.0)}))
+    (row,) = run.rows
+    assert row.verdict is TuneVerdict.WIN and row.tried.base is None
+    assert [pin.config for pin in pins(run, "2026-11-22")] == ["BLOCK: 64"]
+    assert pins(tuned(kernel_with(code("name", us=48.0))), "2026-11-22") == [], "it is not autotuned"
+
+
+def test_a_configuration_that_is_only_fast_in_new_processes_is_the_one_to_beat() -> None:
+    """Given a configuration that seemed 1% slower in the race and is the fastest in new processes; then the gain is one
+    over it."""
+    slow_in_the_race = configuration(us=49.0, fickle=-1.5)
+    row = only(code("name", us=48.0), siblings={"BLOCK: 128": slow_in_the_race})
+    assert row.verdict is TuneVerdict.WIN and row.tried.base == "BLOCK: 128"
+    assert row.certificate.gain_percent == pytest.approx(2.0, abs=0.5)
+    assert row.tried.comparison.control.ratio == pytest.approx(1.0, abs=0.005), "of the code that it has"
+
+
+def test_a_configuration_that_crashes_takes_its_levers_along() -> None:
+    others = {"BLOCK: 128": configuration(code("O1", us=30.0), crash=True)}
+    row = only(code("name", us=48.0), siblings=others)
+    assert row.verdict is TuneVerdict.WIN and row.tried.winner.name == "name"
+    assert any("BLOCK: 128" in note and "ILLEGAL_ADDRESS" in note for note in row.tried.notes)
+
+
+def test_a_forced_confirmation_runs_to_its_end() -> None:
+    """Given copies of the own code; then all processes confirm the one that led, and it is no win."""
+    (row,) = tuned(kernel_with(code("name"), code("O1")), forced=True).rows
+    assert row.verdict is TuneVerdict.LEAVE and row.tried.comparison.processes == 7 and row.certificate is not None

@@ -3,12 +3,13 @@ and is not what runs; it can be named by its own folder. verify, ab and tune sel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook.capture.launches.record import Scalar
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.naming import fits
 from tritonhook.capture.policy.model import stem
@@ -24,7 +25,8 @@ _MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
 @dataclass(frozen=True, slots=True)
 class Launched:
     """One launch of a kernel. path: its record. count: how often it was made. us: its time, roughly; None if not
-    known. why: why not, once it was tried."""
+    known. why: why not, once it was tried. problem: equal for launches with the same arguments. scalars: the numbers
+    among these, with their names."""
 
     record: str
     key: str
@@ -33,10 +35,15 @@ class Launched:
     count: int
     us: float | None = None
     why: str | None = None
+    problem: str = ""
+    scalars: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(cls, one: RecordedLaunch) -> Launched:
-        return cls(one.record, one.key, one.path, one.launch.summary, one.count or 1)
+        launch = one.launch
+        scalars = tuple((it.name, it.value) for it in launch.parameters if isinstance(it, Scalar))
+        known = one.record, one.key, one.path, launch.summary, one.count or 1
+        return cls(*known, problem=launch.problem, scalars=scalars)
 
     @property
     def total(self) -> float:
@@ -70,6 +77,10 @@ class Kernel:
 
     record: in its capture folder. ptx: the hash of its normalised PTX. launches: the one that takes most time first, or
     the most frequent one where times are not known. share: of the GPU's time; None if not known.
+
+    Of an autotuned kernel: function: the function that is tuned. config: this configuration, as Triton writes it. keys:
+    those for which the autotuner chose it. siblings: what it tried beside, with the launches of the same problems; the
+    fastest first, where times are known.
     """
 
     record: str
@@ -79,6 +90,10 @@ class Kernel:
     ptx: str
     launches: tuple[Launched, ...]
     share: float | None = None
+    function: str | None = None
+    config: str | None = None
+    keys: tuple[tuple[str, ...], ...] = ()
+    siblings: tuple[Kernel, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
@@ -187,7 +202,53 @@ def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = Fa
         group = (stem(kernel.name), *kernel.identity[1:])
         earlier = found.get(group)
         found[group] = kernel if earlier is None else replace(earlier, launches=earlier.launches + kernel.launches)
-    return [*found.values(), *skipped]
+    return [*_configured(captures, list(found.values())), *skipped]
+
+
+def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
+    """The same kernels, those that an autotuner chose with what it tried beside. One that was tried and chosen for no
+    key, as where processes choose differently, is among the siblings of another."""
+    chosen = {one.chosen for one in captures.configurations}
+    tried = {record for one in captures.configurations for record in one.by_record}
+    for kernel in kernels:
+        rounds = [one for one in captures.configurations if one.chosen == kernel.record]
+        if not rounds:
+            if kernel.record not in tried - chosen:
+                yield kernel
+            continue
+        own = tuple(one for one in kernel.launches if any(_fits(one, it.key) for it in rounds)) or kernel.launches
+        problems = {one.problem for one in own}
+        texts = {record: text for one in rounds for record, text in one.by_record.items()}
+        siblings: dict[str, Kernel] = {}
+        for record, text in texts.items():
+            sibling = _sibling(captures, record, problems)
+            if sibling is not None and sibling.ptx != kernel.ptx:
+                siblings.setdefault(sibling.ptx, replace(sibling, config=text))
+        yield replace(
+            kernel,
+            launches=own,
+            function=rounds[0].function,
+            config=texts[kernel.record],
+            keys=tuple(one.key for one in rounds),
+            siblings=tuple(siblings.values()),
+        )
+
+
+def _fits(launch: Launched, key: Sequence[str]) -> bool:
+    """Whether a launch can be one for this key of an autotuning: no number among its arguments is another one."""
+    wanted = dict(part.split("=", 1) for part in key if "=" in part)
+    return all(wanted.get(name, str(value)) in (str(value), f"{value:.0f}") for name, value in launch.scalars)
+
+
+def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) -> Kernel | None:
+    """Another configuration of a kernel, with its launches of these problems; None if it was not launched with one."""
+    try:
+        capture = captures.capture(record)
+        launches = tuple(one for one in map(Launched.of, captures.launches(record)) if one.problem in problems)
+        kernel = _kernel(Selected(record, capture, launches))
+    except CaptureError:
+        return None
+    return kernel if isinstance(kernel, Kernel) else None
 
 
 def _kernel(one: Selected) -> Kernel | Skipped:
@@ -225,11 +286,24 @@ def with_shares(
         launches = with_times(kernel.launches, measured)
         timed = tuple(one for one in launches if one.us is not None)
         if timed:
-            found.append(replace(kernel, launches=timed, share=sum(one.total for one in timed) / whole))
+            share = sum(one.total for one in timed) / whole
+            siblings = _by_time(kernel.siblings, measured, timed[0].problem)
+            found.append(replace(kernel, launches=timed, share=share, siblings=siblings))
         else:
             why = f"it cannot be launched again: {launches[0].why}"
             found.append(Skipped(kernel.name, kernel.record, why))
     return sorted(found, key=lambda one: -(one.share or 0.0))
+
+
+def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
+    """Configurations with times for the problem, the fastest first; those that cannot be launched again are left
+    out."""
+    found = []
+    for one in siblings:
+        launches = tuple(it for it in with_times(one.launches, measured) if it.us is not None)
+        if us := [it.us or 0.0 for it in launches if it.problem == problem]:
+            found.append((min(us), replace(one, launches=launches)))
+    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 
 def that_matter(

@@ -39,6 +39,7 @@ from tritonhook.capture.triton.metadata import (
     ptxas_versions,
     triton_version,
 )
+from tritonhook.capture.triton.pinning import pinning
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting
 from tritonhook.errors import CaptureError, PtxError, TritonHookError
@@ -148,6 +149,8 @@ class Session(Notebook):
                 if self.settings.key:
                     rewriting.attach(self)
                 autotuning.attach(self)
+                if self.settings.policy is not None and self.settings.policy.pins:
+                    pinning.attach(self)
                 inductor.attach(self)
                 if self.settings.launches:
                     recorder.attach(self)
@@ -172,6 +175,7 @@ class Session(Notebook):
             cute.detach(self)
             recorder.detach(self)
             inductor.detach(self)
+            pinning.detach(self)
             autotuning.detach(self)
             rewriting.detach(self)
             rejecting.detach(self)
@@ -239,6 +243,16 @@ class Session(Notebook):
                 self._writer.add_tuning(tuning, by, self._records[winner], list(dict.fromkeys(tried)))
             except OSError as error:
                 self.contain("the winner of an autotuning could not be kept", error)
+
+    def configured(self, function: str, key: Sequence[str], winner: str, configurations: Mapping[str, str]) -> None:
+        """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash."""
+        found = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
+        if winner not in self._records:
+            return
+        try:
+            self._writer.add_configurations(function, key, self._records[winner], found)
+        except OSError as error:
+            self.contain("the configurations of an autotuning could not be kept", error)
 
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep one kernel of another front end; returns its record."""

@@ -2,9 +2,11 @@
 
 TARGET is a script or MODULE:FUNCTION, which runs once to record its launches, or a capture folder with launches. A
 lever is another name, ptxas version or ptxas option for the same PTX. tune first assembles each kernel with every
-lever. Then the codes that store the same as the compiler's own code race on the GPU. The fastest code of each kernel is
-confirmed in fresh processes. Wins go to a policy: `tritonhook run --policy` or tritonhook.enable(policy=...) applies
-it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU; --assemble-only needs neither.
+lever. Then the codes that store the same as the compiler's own code race on the GPU. The fastest code of each kernel
+is confirmed in fresh processes. Of an autotuned kernel the configurations that its tuner tried race too: a lever has
+to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
+tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
+--assemble-only needs neither.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
@@ -18,7 +20,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -26,9 +28,10 @@ from pathlib import Path
 
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
-from tritonhook.capture.policy.file import USUAL_NAME, read_entries, write_policy
+from tritonhook.capture.policy.file import USUAL_NAME, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
-from tritonhook.capture.policy.model import Entry, unnumbered, updated
+from tritonhook.capture.policy.model import Entry, unnumbered, updated, updated_pins
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
@@ -40,13 +43,14 @@ from tritonhook.cli._sweeps import Sweep, positive, running, seconds
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of, usual_levers
+from tritonhook.tuning.candidates import Choice, Subject, choices, plain_choice, subject_of, usual_levers
 from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.prepared import keep_choice, kept_choice
-from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries
+from tritonhook.tuning.prepared import keep_choices, kept_choices
+from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries, pins
 
 _MIN_SHARE = 0.01
+_CONFIGS = 3
 
 
 def _share(text: str) -> float:
@@ -89,6 +93,13 @@ class Options(Group):
         help="leave out kernels that take less of the GPU's time (default: 1%%)",
     )
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    configs: int = option(
+        type=positive,
+        default=_CONFIGS,
+        metavar="N",
+        help=f"of an autotuned kernel, try levers for the N fastest configurations (default: {_CONFIGS}); all race "
+        "without",
+    )
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
     )
@@ -127,7 +138,8 @@ def run(options: Options) -> int:
             captures = captures_at(path)
         kernels, skipped = _kernels(options, captures)
         with working("timing the recorded launches"):
-            shares = with_shares(captures, kernels, rough_times(captures.path))
+            configured = [launch for one in kernels for sibling in one.siblings for launch in sibling.launches]
+            shares = with_shares(captures, kernels, rough_times(captures.path, others=configured))
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
         with tune_progress(len(chosen)) as progress:
@@ -142,12 +154,19 @@ def run(options: Options) -> int:
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
     PolicyError if it cannot be written."""
-    judged = {tried.kernel.identity: tried.choice.levers for row in ran.rows if (tried := row.tried).is_judged}
+    judged = {
+        (tried.kernel.name, *tried.kernel.identity[1:3], one.subject.ptx_sha256): one.levers
+        for row in ran.rows
+        if (tried := row.tried).is_judged
+        for one in tried.choice.configurations
+    }
     if judged or not ran.stopped:
+        earlier: Sequence[Pin] = ()
         with suppress(PolicyError):  # another tuning may have added to it meanwhile
-            before = read_entries(policy)
-        won = entries(ran, date.today().isoformat(), policy.absolute().parent)
-        write_policy(policy, updated(before, won, judged))
+            before, earlier = read_entries(policy), read_pins(policy)
+        today = date.today().isoformat()
+        after = updated(before, entries(ran, today, policy.absolute().parent), judged)
+        write_policy(policy, after, updated_pins(earlier, pins(ran, today), before, after))
 
 
 def _start(limit_s: float) -> GpuProcess:
@@ -209,7 +228,7 @@ def _assemble_only(options: Options, captures: CaptureFolder, before: Sequence[E
     kernels, skipped = _kernels(options, captures)
     chosen, failed = _assembled(options, captures, kernels, before)
     for kernel, choice in chosen:
-        keep_choice(captures.path, kernel, choice)
+        keep_choices(captures.path, kernel, choice)
     return _give(options, assembled(chosen), [*failed, *skipped])
 
 
@@ -221,9 +240,11 @@ def _assembled(
     before: entries of the policy, whose levers have to win again.
     """
     named = options.levers is not None or options.controls or options.assemble_only
-    kept = {} if named else {one: kept_choice(captures, one) for one in kernels}
+    kept = {} if named else {one: kept_choices(captures, one) for one in kernels}
     made = {one: choice for one, choice in kept.items() if choice is not None}
-    opened = {one: subject_of(captures, one, options.trust) for one in kernels if one not in made}
+    new = [one for one in kernels if one not in made]
+    wanted = [one for kernel in new for one in (kernel, *kernel.siblings[: options.configs - 1])]
+    opened = {one: subject_of(captures, one, options.trust) for one in wanted}
     failed = [one for one in opened.values() if isinstance(one, Skipped)]
     subjects = {one: subject for one, subject in opened.items() if isinstance(subject, Subject)}
     asked = [(subject, _levers(options, subject, _earlier(one, before))) for one, subject in subjects.items()]
@@ -236,7 +257,17 @@ def _assembled(
                     made[one] = choice
                 else:
                     failed.append(Skipped(one.name, one.record, str(choice), one.share))
+    for kernel in new:
+        if kernel in made:
+            made[kernel] = _with_siblings(options, captures, kernel, made)
     return [(one, made[one]) for one in kernels if one in made], failed
+
+
+def _with_siblings(options: Options, captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice]) -> Choice:
+    """A kernel's choice with its other configurations: with the levers that were tried for them, else as captured."""
+    siblings = ((one, made.get(one) or plain_choice(captures, one, options.trust)) for one in kernel.siblings)
+    configured = (choice.as_config(str(one.config), one.launches) for one, choice in siblings if choice is not None)
+    return replace(made[kernel], siblings=tuple(configured))
 
 
 def _levers(options: Options, subject: Subject, earlier: Sequence[Lever]) -> tuple[Lever, ...]:
@@ -302,4 +333,4 @@ def finished_line(one: TriedKernel) -> str:
     effect = None if one.comparison is None else one.comparison.effect()
     if one.reason or one.winner is None or effect is None:
         return f"{one.kernel.name}: {one.reason}"
-    return f"{one.kernel.name}: {one.winner.text} takes {100 * (1 - effect.ratio):.1f}% less time"
+    return f"{one.kernel.name}: {one.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"

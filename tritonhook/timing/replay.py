@@ -49,6 +49,7 @@ class Buffers:
         self.launch, self.folder = launch, folder
         self.tensors = [torch.empty(max(b.size, 1), dtype=torch.uint8, device="cuda") for b in launch.buffers]
         self._scratch: list[Any] = []
+        self._held: Sequence[bytes | None] | None = None
         self.restore()
 
     @property
@@ -84,11 +85,18 @@ class Buffers:
         path = None if self.folder is None or buffer.values is None else self.folder / buffer.values
         return path if path is not None and path.exists() else None
 
+    def hold(self, contents: Sequence[bytes | None] | None) -> None:
+        """Let the buffers hold other contents before the launch, None where they are not others."""
+        self._held = contents
+        self.restore()
+
     def restore(self) -> None:
         """Give all buffers their contents before the launch."""
         for number, (buffer, tensor) in enumerate(zip(self.launch.buffers, self.tensors, strict=True)):
             path = self._file(buffer)
-            if path is None:
+            if self._held is not None and (data := self._held[number]) is not None:
+                _copy(tensor, data)
+            elif path is None:
                 _fill(tensor[: buffer.size], buffer.dtype, number)
             else:
                 _load(tensor, path, buffer.size)
@@ -96,6 +104,17 @@ class Buffers:
     def views(self) -> list[Any]:
         """The buffers, each as a tensor of the dtype it was used with."""
         return _typed(self.launch, self.tensors)
+
+
+class OtherLaunch:
+    """The buffers of a launch, for another launch with the same arguments: that of another configuration. Raises
+    UsageError where it has other buffers."""
+
+    def __init__(self, memory: LaunchMemory, launch: Launch) -> None:
+        if [one.size for one in launch.buffers] != [one.size for one in memory.launch.buffers]:
+            raise UsageError("its launch has other buffers")
+        self.launch, self._memory = launch, memory
+        self.addresses, self.scratch, self.stream = memory.addresses, memory.scratch, memory.stream
 
 
 def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
@@ -113,11 +132,12 @@ def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
 class OutputCheck:
     """Whether kernels store the same in the buffers of a launch: the first one is the reference.
 
-    rtol: how far they may differ, as a share of the largest value; None asks for equal bits.
+    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: a NaN is as good
+    as another: PTX does not say which bits an instruction gives.
     """
 
-    def __init__(self, buffers: Buffers, rtol: float | None) -> None:
-        self._buffers, self._rtol = buffers, rtol
+    def __init__(self, buffers: Buffers, rtol: float | None, any_nan: bool = False) -> None:
+        self._buffers, self._rtol, self._any_nan = buffers, rtol, any_nan
         self._reference: list[Any] = []
         self._before: dict[int, Any] = {}  # of those buffers that the reference changes
 
@@ -130,7 +150,7 @@ class OutputCheck:
         if not self._reference:
             self._set_reference()
             return None
-        text = difference(self._reference, self._buffers.views(), self._rtol)
+        text = difference(self._reference, self._buffers.views(), self._rtol, self._any_nan)
         if text is not None:  # it may have stored anywhere
             self._buffers.restore()
         for number, before in self._before.items():
@@ -167,13 +187,17 @@ def _fill(tensor: Any, dtype: str, seed: int) -> None:
 
 
 def _load(tensor: Any, path: Path, size: int) -> None:
-    import torch
-
     data = read_regular(path, max(size, MOST_BYTES))
     if len(data) != size:
         raise UsageError(f"{path}: {len(data)} bytes, but the record says {size}; record the launch again")
+    _copy(tensor, data)
+
+
+def _copy(tensor: Any, data: bytes) -> None:
+    import torch
+
     if data:
-        tensor[:size].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        tensor[: len(data)].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
 
 class LoadedKernel:

@@ -24,13 +24,15 @@ _RUNS = 3
 _QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
 
 
-def rough_times(captures: Path, command: Sequence[str] = WORKER, limit_s: float = START_S) -> list[dict[str, Any]]:
+def rough_times(
+    captures: Path, command: Sequence[str] = WORKER, limit_s: float = START_S, others: Sequence[Launched] = ()
+) -> list[dict[str, Any]]:
     """Time every recorded launch of a capture folder roughly, in microseconds, in a process of its own; most time in
-    all first. Of kernels that run, not of those that lost an autotuning.
+    all first. Of kernels that run, not of those that lost an autotuning; and `others`.
 
     A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
     """
-    waiting = launches_of(CaptureFolder.open(captures))
+    waiting = [*launches_of(CaptureFolder.open(captures)), *others]
     found: list[dict[str, Any]] = []
     while len(found) < len(waiting):
         child = Child(command, limit_s)

@@ -55,8 +55,9 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    cold: empty the L2 cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many
-    sides, of which most are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
+    sides: several of one name are one code at several places, of which each block takes a drawn one. cold: empty the L2
+    cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many sides, of which most
+    are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
     """
 
     sides: Sequence[TimedSide]
@@ -83,11 +84,12 @@ class Timer:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
         with contextlib.suppress(DeviceError):  # without it, cycles are not known
-            self._clock = Clock((ROUNDS[1] + len(self.sides)) * len(self.sides))
+            self._clock = Clock((ROUNDS[1] + len(self.names)) * len(self.names))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        copies = max(self._copies(side) for side in (self.sides[:1] if self.racing else self.sides))
+        first = {side.name: side for side in reversed(self.sides)}  # of the places of each side
+        copies = max(self._copies(first[name]) for name in (self.names[:1] if self.racing else self.names))
         for side in self.sides:
             side.copies = copies
             if copies > 1:
@@ -98,9 +100,14 @@ class Timer:
 
     def keep(self, names: Sequence[str]) -> None:
         """Time only these sides from now on."""
-        if len(names) != len(self.sides):
+        if len(names) != len(self.names):
             self.sides = [side for side in self.sides if side.name in names]
             self.rounds = self._count_rounds()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sides, each once."""
+        return list(dict.fromkeys(side.name for side in self.sides))
 
     @property
     def flushes(self) -> bool:
@@ -133,7 +140,7 @@ class Timer:
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
     def _count_rounds(self) -> int:
-        least = 1 if self.racing else len(self.sides)  # a balanced order takes as many rounds as sides
+        least = 1 if self.racing else len(self.names)  # a balanced order takes as many rounds as sides
         start = time.perf_counter()
         self._rounds(least)
         round_s = (time.perf_counter() - start) / least
@@ -157,7 +164,7 @@ class Timer:
         Everything is queued at once and read at the end, so that the host's speed does not matter."""
         import torch
 
-        sides = {side.name: side for side in self.sides}
+        sides = {name: self._order.choice([s for s in self.sides if s.name == name]) for name in self.names}
         order = (drawn_order if self.racing else balanced_order)(list(sides), count, self._order)
         self._queue(sides[order[0]])  # the predecessor: not a sample
         if self._clock is not None:

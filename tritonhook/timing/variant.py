@@ -17,6 +17,7 @@ from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.reloading import forget_loaded, noting_loads
 from tritonhook.timing.result import Compiled, KernelCode, Kernels
 from tritonhook.timing.statistics import CANDIDATE
 
@@ -50,12 +51,13 @@ class Variant:
         )
         self.session = new_session(settings)
         self.choices: dict[str, str] = {}
+        self._loaded: dict[int, Any] = {}
         self._own: dict[int, Any] | None = {} if plan.tune_each else None
         self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with self._tuned(), inductor_choices(self.choices, self._chosen):
+        with self._tuned(), self._noted(), inductor_choices(self.choices, self._chosen):
             self.session.install()
             try:
                 yield
@@ -67,6 +69,16 @@ class Variant:
 
         with_triton = "triton" in self.session.front_ends
         return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
+
+    def _noted(self) -> contextlib.AbstractContextManager[None]:
+        with_triton = "triton" in self.session.front_ends
+        return noting_loads(self._loaded) if with_triton else contextlib.nullcontext()
+
+    def load_again(self) -> None:
+        """Load the side's Triton kernels again, behind what was loaded meanwhile."""
+        if self._loaded:
+            forget_loaded(self._loaded)
+            self._call()
 
     def first_calls(self, target: str) -> list[Any]:
         """Call the launch until everything is compiled, and return its outputs.

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
+from tritonhook.timing.places import PLACES, Places
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
@@ -83,10 +85,14 @@ class TimingWorker:
         other = launch if plan.candidate is None else load_launch(plan.candidate)
         rename = () if plan.rename is None else (plan.rename,)
         candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.rewrites), reference.choices)
-        outputs[CANDIDATE] = candidate.first_calls(plan.candidate or plan.target)
         control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
-        outputs[CONTROL] = control.first_calls(plan.target)
         variants = [reference, candidate, control]
+        places = Places(plan.seed)
+        for variant in places.order([candidate, control]):
+            outputs[variant.name] = variant.first_calls((candidate is variant and plan.candidate) or plan.target)
+        for variant in places.order(variants):
+            places.pad()
+            variant.load_again()
         candidate.check_names(plan.rename)
         control.check_names(plan.control)
         found = Prepared(
@@ -116,7 +122,9 @@ class TimingWorker:
         assert plan.launch is not None
         buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
-        kernels = [(image.side, LoadedKernel(images[image.side], image.entry, buffers)) for image in plan.images]
+        load = {image.side: partial(LoadedKernel, images[image.side], image.entry, buffers) for image in plan.images}
+        placed = list(Places(plan.seed).load(load, PLACES))
+        kernels = [(name, kernel) for name in load for side, kernel in placed if side == name]  # the reference first
         found = Prepared(
             {image.side: {image.kernel: (described(images[image.side], image.entry),)} for image in plan.images},
             {image.side: Compiled((image.entry,), (image.ptxas,) if image.ptxas else ()) for image in plan.images},

@@ -4,16 +4,16 @@ ptxas does not assemble is dropped with the reason. Nothing runs on a GPU here."
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture
 from tritonhook.capture.policy.levers import Lever, kept_controls, lever
 from tritonhook.capture.policy.model import Entry
-from tritonhook.capture.selection import Kernel, Skipped
+from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cubin.summary import KernelSummary
+from tritonhook.cubin.summary import KernelSummary, summarise_image
 from tritonhook.errors import CaptureError, ToolError, TritonHookError
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Run
@@ -76,7 +76,8 @@ def subject_of(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A code for a kernel. lever: None for the compiler's own code.
+    """A code for a kernel. lever: None for the compiler's own code. config: the configuration of an autotuned kernel,
+    as Triton writes it; None for the one that the autotuner chose, and where there is none.
 
     kernel: its name in the cubin. ptxas: the version that assembled it. code_hash: of the machine code alone, as in
     locks.
@@ -88,6 +89,14 @@ class Candidate:
     code_hash: str
     resources: KernelSummary
     ptxas: str
+    config: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other codes of the kernel."""
+        if self.config is None:
+            return self.text
+        return self.config if self.lever is None else f"{self.config}: {self.text}"
 
     @property
     def text(self) -> str:
@@ -103,22 +112,48 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """A lever that gives a kernel no code of its own, and why. equal_to: the one whose code it gives, PLAIN for the
-    compiler's own; None if it gives none."""
+    compiler's own; None if it gives none. config: as in Candidate."""
 
     lever: Lever
     reason: str
     equal_to: str | None = None
+    config: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What there is to choose from for a kernel. plain: the compiler's own code. others: codes that differ from it and
-    from each other."""
+    from each other.
+
+    siblings: the same of its other configurations; those that no lever is tried for have their plain code only.
+    launches: of such a configuration.
+    """
 
     subject: Subject
     plain: Candidate
     others: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...]
+    siblings: tuple[Choice, ...] = ()
+    launches: tuple[Launched, ...] = ()
+
+    @property
+    def configurations(self) -> tuple[Choice, ...]:
+        """This one, then the others."""
+        return (self, *self.siblings)
+
+    @property
+    def levered(self) -> tuple[Candidate, ...]:
+        """The codes that could win: those of levers, of all configurations."""
+        return tuple(one for choice in self.configurations for one in choice.others)
+
+    def of(self, candidate: Candidate) -> Choice:
+        """The configuration that a code belongs to."""
+        return next(one for one in self.configurations if candidate in (one.plain, *one.others))
+
+    def as_config(self, config: str, launches: tuple[Launched, ...]) -> Choice:
+        """The same as another configuration of an autotuned kernel."""
+        plain, others = replace(self.plain, config=config), (replace(one, config=config) for one in self.others)
+        return replace(self, plain=plain, others=tuple(others), launches=launches)
 
     @property
     def levers(self) -> frozenset[str]:
@@ -154,6 +189,23 @@ def entry_of(
         date=date,
         controls=None if controls is None else kept_controls(folder / controls).name,
     )
+
+
+def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
+    """A kernel with the code that was captured and nothing else, which takes no ptxas to make; None where the capture
+    is not whole."""
+    subject = subject_of(captures, kernel, trust)
+    if isinstance(subject, Skipped):
+        return None
+    try:
+        capture = captures.capture(kernel.record)
+        image = summarise_image(capture.cubin, {})
+        name = capture.kernel
+        code = image.code_hash(name), image.kernel(name)
+        plain = Candidate(None, name, capture.cubin, *code, subject.ptxas.version)
+    except TritonHookError:
+        return None
+    return Choice(subject, plain, (), ())
 
 
 def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever, ...]:

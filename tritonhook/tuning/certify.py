@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -64,6 +64,26 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
             reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
         found.append(Certificate(comparison.effect(), p, not reason, reason))
     return tuple(found)
+
+
+def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
+    """The same samples with the fastest of the reference and its rivals as the reference. rivals: sides that are other
+    configurations without a lever. The choice looks at the samples, which makes gains smaller, never larger."""
+    found = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
+    fastest = min(found, key=lambda name: found[name], default=None)
+    if fastest is None or found[fastest] >= 1:
+        return comparison
+    names = {REFERENCE: fastest, fastest: REFERENCE}
+    blocks = tuple(
+        replace(
+            block,
+            times_us={names.get(side, side): times for side, times in block.times_us.items()},
+            clock_mhz={names.get(side, side): clock for side, clock in block.clock_mhz.items()},
+            order=tuple(names.get(side, side) for side in block.order),
+        )
+        for block in comparison.blocks
+    )
+    return replace(comparison, blocks=blocks, control_of=fastest)
 
 
 def is_futile(comparison: Comparison) -> bool:

@@ -6,6 +6,7 @@ their libraries before they touch the GPU. Nothing is assembled here: candidates
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.selection import Kernel, Launched
+from tritonhook.capture.store import read_launch
 from tritonhook.device.child import Lost
-from tritonhook.errors import DeviceError, TritonHookError
+from tritonhook.errors import CaptureError, DeviceError, TritonHookError
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -27,14 +29,18 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, is_futile
+from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, against_fastest, is_futile
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.messages import LeverCode, Ready
 from tritonhook.tuning.race import MOST_BLOCKS, Race
 from tritonhook.tuning.result import TriedKernel, TuneRun, judged
+from tritonhook.verify.differential import steering_buffers
+from tritonhook.verify.model import SPECIAL
 
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
+_RIVALS = 2  # other configurations that a winner has to beat beside those of its own and the autotuner's
+_MOST_SPECIAL = 1 << 28  # bytes of buffers that are given special numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ class TuneSettings:
     """How kernels are tuned.
 
     band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
-    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU.
+    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm what leads a
+    race whatever its gain, to the end, as a test of the confirmation does.
     """
 
     band: float = DEFAULT_BAND
@@ -50,6 +57,7 @@ class TuneSettings:
     limit_s: float = LIMIT_S
     seed: int = 0
     start: Callable[[float], GpuProcess] = GpuProcess
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ def tune(
     gpu = _Gpu(settings)
     with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
         try:
-            if any(choice.others for _, choice in wanted):
+            if any(choice.levered for _, choice in wanted):
                 progress(TuneProgress(0, "starting processes with the GPU"))
                 started = time.monotonic()
                 device = gpu.begin()
@@ -96,7 +104,7 @@ def tune(
             stopped = "interrupted"
         finally:
             gpu.end()
-    still = sum(bool(choice.others) for _, choice in wanted[len(tried) :])
+    still = sum(bool(choice.levered) for _, choice in wanted[len(tried) :])
     return TuneRun(judged(tried, still), device, stopped, start_s)
 
 
@@ -146,7 +154,7 @@ class _Gpu:
 
 
 class _Left(Exception):
-    """A kernel is left as it is. The text says why. is_judged: as in Tried."""
+    """A kernel is left as it is. The text says why. is_judged: as in TriedKernel."""
 
     def __init__(self, text: str, is_judged: bool = True) -> None:
         super().__init__(text)
@@ -168,6 +176,8 @@ class _OneKernel:
         self.kernel, self.choice, self.settings, self.gpu, self.folder = kernel, choice, settings, gpu, folder
         self.say = say
         self.found = TriedKernel(kernel, choice, "")
+        self.special = settings.rtol is None
+        self.codes = [code for one in choice.configurations for code in (one.plain, *one.others)]
 
     def tune(self) -> TriedKernel:
         started = time.monotonic()
@@ -178,54 +188,69 @@ class _OneKernel:
             reason, is_judged = str(left), left.is_judged
         except TritonHookError as error:
             reason, is_judged = str(error), False
-        seconds = time.monotonic() - started if self.choice.others else 0.0
+        seconds = time.monotonic() - started if self.choice.levered else 0.0
         return replace(self.found, reason=reason, is_judged=is_judged, seconds=seconds)
 
     def _run(self) -> None:
         """Raises _Left where there is no win, TritonHookError where the GPU cannot do it."""
-        if not self.choice.others:
+        if not self.choice.levered:
             raise _Left("no lever gives it other code")
         self._write()
-        winner = self._race()
+        winner, rivals = self._race()
         self.found = replace(self.found, winner=winner)
-        self.say(f"confirming {winner.text}")
-        comparison = self._confirm(winner, self.kernel.launches[0])
-        self.found = replace(self.found, comparison=comparison)
+        self.say(f"confirming {winner.name}")
+        launched = self.kernel.launches[0]
+        comparison = self._confirm(winner, launched, rivals)
+        base = rivals[0] if comparison.control_of == REFERENCE else self._named(comparison.control_of or "")
+        self.found = replace(self.found, comparison=comparison, base=base.config)
         if len({block.process for block in comparison.blocks}) < CONFIRM_PROCESSES:
-            raise _Left(f"{winner.text} led the race, but in fresh processes {_gain(comparison)}")
+            raise _Left(f"{winner.name} led the race, but in fresh processes {_gain(comparison)}")
         if comparison.verdict is TimingVerdict.FASTER:
             for other in self.kernel.others:
-                self.say(f"confirming {winner.text} at another launch")
-                self._check_other(winner, other)
+                if all(self._launch_of(one, other) is not None for one in (winner, *rivals)):
+                    self.say(f"confirming {winner.name} at another launch")
+                    self._check_other(winner, other, rivals)
 
     # --- the race
 
-    def _race(self) -> Candidate:
-        """The candidate to confirm. One that crashes or hangs is dropped, and the others race on."""
-        waiting = list(self.choice.others)
+    def _race(self) -> tuple[Candidate, list[Candidate]]:
+        """The candidate to confirm, and what it has to beat: the best plain code first. One that crashes or hangs is
+        dropped, and the others race on."""
+        waiting = self.codes[1:]
         while True:
             try:
                 with self.gpu.process(_RACER) as racer:
                     return self._raced(racer, waiting)
             except Lost as lost:
-                guilty = next((one for one in waiting if one.text == lost.at), None)
+                if lost.at == SPECIAL and self.special:
+                    self.special = False
+                    self._note(
+                        "its own code does not come to its end with special numbers; outputs were compared with "
+                        "the recorded ones only"
+                    )
+                    continue
+                guilty = next((one for one in waiting if one.name == lost.at), None)
                 if guilty is None:
                     what = "the compiler's own code, launched as recorded" if lost.at else "timing"
                     raise _Left(f"{what}: {lost}", is_judged=False) from None
-                waiting.remove(guilty)
+                waiting = [one for one in waiting if one is not guilty and self._plain_of(one) is not guilty]
                 self._drop(guilty, str(lost))
 
-    def _raced(self, racer: GpuProcess, waiting: Sequence[Candidate]) -> Candidate:
+    def _raced(self, racer: GpuProcess, waiting: Sequence[Candidate]) -> tuple[Candidate, list[Candidate]]:
         self.say(f"checking the outputs of {len(waiting)} codes")
-        ready = self._ready(racer, [self._code(one) for one in waiting], self.kernel.launches[0], 0, racing=True)
+        launched = self.kernel.launches[0]
+        codes = [self._code(self.choice.plain, launched, REFERENCE), *(self._code(one, launched) for one in waiting)]
+        ready = self._ready(racer, codes, launched, 0, racing=True)
         for one in waiting:
-            if one.text in ready.failed:
-                self._drop(one, ready.failed[one.text])
-        left = {one.text: one for one in waiting if one.text not in ready.failed}
-        if not left:
+            if one.name in ready.failed:
+                self._drop(one, ready.failed[one.name])
+        left = {one.name: one for one in waiting if one.name not in ready.failed}
+        plain = [name for name, one in left.items() if one.lever is None]
+        levered = tuple(name for name in left if name not in plain)
+        if not levered:
             raise _Left("none of its other codes runs and stores the same")
         self.say(f"racing {len(left)} codes")
-        raced = Race.of(tuple(left), self.settings.band)
+        raced = Race.of(levered, self.settings.band, plain)
         ends, unfit = time.monotonic() + _RACE_S, None
         for _ in range(2 * MOST_BLOCKS):  # a block in whose time the GPU was disturbed does not count
             if raced.is_over or (raced.blocks and time.monotonic() > ends):
@@ -236,38 +261,55 @@ class _OneKernel:
         self.found = replace(self.found, race=raced)
         if not raced.blocks and not raced.dropped:
             raise _Left(f"no sample could be used: {unfit}", is_judged=False)
-        if raced.leader is None:
-            raise _Left(f"none of {len(left)} other codes is faster by {self.settings.band:.1%}")
-        return left[raced.leader]
+        leader = raced.leader or (raced.first or levered[0] if self.settings.forced else None)
+        if leader is None:
+            than = f" than the best of {1 + len(plain)} configurations" if plain else ""
+            raise _Left(f"none of {len(levered)} other codes is faster{than} by {self.settings.band:.1%}")
+        return left[leader], self._rivals(left[leader], [left[name] for name in raced.rivals], raced.worth)
+
+    def _rivals(self, winner: Candidate, plain: Sequence[Candidate], worth: float) -> list[Candidate]:
+        """What the winner has to beat: the best plain code first, then the next ones and that of its configuration."""
+        own = self.choice.plain
+        best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
+        found = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
+        return list(found)
 
     # --- the confirmation
 
-    def _confirm(self, winner: Candidate, launched: Launched) -> Comparison:
-        """Samples of processes that took no part in the race. Their number is fixed, unless it is no gain anyway."""
-        codes = [self._code(winner, CANDIDATE), self._code(self.choice.plain, CONTROL)]
+    def _confirm(self, winner: Candidate, launched: Launched, rivals: Sequence[Candidate]) -> Comparison:
+        """Samples of processes that took no part in the race, with the fastest rival as the reference. Their number is
+        fixed, unless it is no gain anyway."""
+        first, *others = rivals
+        codes = [self._code(first, launched, REFERENCE), self._code(first, launched, CONTROL, like=REFERENCE)]
+        codes += [self._code(one, launched) for one in others]
+        plain = self._plain_of(winner)
+        like = REFERENCE if plain is first else plain.name
+        behind = next(number for number, one in enumerate(codes) if one.name == like)
+        codes.insert(behind + 1, self._code(winner, launched, CANDIDATE, like))
+        names = [one.name for one in others]
         blocks: list[SampleBlock] = []
         for number in range(1, 1 + CONFIRM_PROCESSES):
             try:
                 with self.gpu.process(number) as process:
                     ready = self._ready(process, codes, launched, number, racing=False)
                     if ready.failed:
-                        raise _Left(f"{winner.text}, in a fresh process: {next(iter(ready.failed.values()))}")
-                    blocks += process.blocks(CONFIRM_BLOCKS, number, (REFERENCE, CANDIDATE, CONTROL))
+                        raise _Left(f"{winner.name}, in a fresh process: {next(iter(ready.failed.values()))}")
+                    blocks += process.blocks(CONFIRM_BLOCKS, number, (REFERENCE, CANDIDATE, CONTROL, *names))
             except Lost as lost:
                 self._drop(winner, str(lost))
-                raise _Left(f"{winner.text}, in a fresh process: {lost}") from None
-            comparison = Comparison(tuple(blocks), self.settings.band)
-            if is_futile(comparison):
+                raise _Left(f"{winner.name}, in a fresh process: {lost}") from None
+            comparison = against_fastest(Comparison(tuple(blocks), self.settings.band), names)
+            if not self.settings.forced and is_futile(comparison):
                 break
         return comparison
 
-    def _check_other(self, winner: Candidate, other: Launched) -> None:
+    def _check_other(self, winner: Candidate, other: Launched, rivals: Sequence[Candidate]) -> None:
         """Raises _Left where the winner is slower at another launch of the kernel."""
-        comparison = self._confirm(winner, other)
+        comparison = self._confirm(winner, other, rivals)
         effect, text = comparison.effect(), f"{_gain(comparison)} at {other.summary}"
         if effect is None or effect.ratio > 1 + self.settings.band:
-            raise _Left(f"{winner.text} is faster at one launch, but {text}")
-        self.found = replace(self.found, notes=(*self.found.notes, text))
+            raise _Left(f"{winner.name} is faster at one launch, but {text}")
+        self._note(text)
 
     # --- both
 
@@ -276,8 +318,8 @@ class _OneKernel:
     ) -> Ready:
         """Load codes, the reference first. Raises _Left if that one cannot be timed."""
         seed = self.settings.seed * (1 + CONFIRM_PROCESSES) + number
-        own = self._code(self.choice.plain, REFERENCE)
-        ready = process.prepare((own, *codes), launched.path, self.settings.rtol, seed, racing)
+        keep = self._steering(launched) if racing and self.special else None
+        ready = process.prepare(codes, launched.path, self.settings.rtol, seed, racing, keep)
         if (why := ready.failed.get(REFERENCE)) is not None:
             raise _Left(f"the compiler's own code cannot be launched as recorded: {why}", is_judged=False)
         if ready.unsteady:
@@ -286,22 +328,59 @@ class _OneKernel:
                 "allows differences of 1%",
                 is_judged=False,
             )
-        self.found = replace(self.found, notes=tuple(dict.fromkeys((*self.found.notes, *ready.notes))))
+        for note in ready.notes:
+            self._note(note)
         return ready
+
+    def _steering(self, launched: Launched) -> tuple[int, ...] | None:
+        """The buffers that must keep their contents when the others hold special numbers; None where that is not tried:
+        making so many numbers would take too long."""
+        try:
+            launch = read_launch(launched.path)
+        except CaptureError:
+            return None
+        if launch.bytes > _MOST_SPECIAL:
+            return None
+        subjects = [one.subject for one in self.choice.configurations]
+        return tuple({number for it in subjects for number in steering_buffers(it.kernel, launch, it.ptx)})
 
     def _write(self) -> None:
         """Write the cubins as files, for the processes."""
         self.folder.mkdir()
-        for number, one in enumerate((self.choice.plain, *self.choice.others)):
+        for number, one in enumerate(self.codes):
             (self.folder / f"{number}.cubin").write_bytes(one.cubin)
 
-    def _code(self, one: Candidate, name: str | None = None) -> LeverCode:
-        number = (self.choice.plain, *self.choice.others).index(one)
-        return LeverCode(name or one.text, self.folder / f"{number}.cubin", one.kernel)
+    def _code(self, one: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
+        """A code to time. name: None for its own. like: None for the plain code of its configuration."""
+        path = self.folder / f"{self.codes.index(one)}.cubin"
+        launch = self._launch_of(one, launched)
+        assert launch is not None, one.name
+        plain = self._plain_of(one)
+        if one is not plain and like is None:
+            like = REFERENCE if plain is self.choice.plain else plain.name
+        return LeverCode(name or one.name, path, one.kernel, None if launch is launched else launch.path, like)
+
+    def _launch_of(self, one: Candidate, launched: Launched) -> Launched | None:
+        """The launch of a code's configuration with the same arguments; None where it was not recorded."""
+        choice = self.choice.of(one)
+        if choice is self.choice:
+            return launched
+        return next((it for it in choice.launches if it.problem == launched.problem), None)
+
+    def _plain_of(self, one: Candidate) -> Candidate:
+        return self.choice.of(one).plain
+
+    def _named(self, name: str) -> Candidate:
+        return next(one for one in self.codes if one.name == name)
+
+    def _note(self, text: str) -> None:
+        self.found = replace(self.found, notes=tuple(dict.fromkeys((*self.found.notes, text))))
 
     def _drop(self, one: Candidate, why: str) -> None:
-        assert one.lever is not None
-        self.found = replace(self.found, failed=(*self.found.failed, Dropped(one.lever, why)))
+        if one.lever is None:
+            self._note(f"configuration {one.name}: {why}")
+        else:
+            self.found = replace(self.found, failed=(*self.found.failed, Dropped(one.lever, why, config=one.config)))
 
 
 def _gain(comparison: Comparison) -> str:

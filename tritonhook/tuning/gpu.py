@@ -23,10 +23,18 @@ class GpuProcess(Child):
         super().__init__(command, limit_s)
         self.begin()
 
-    def prepare(self, codes: Sequence[LeverCode], launch: Path, rtol: float | None, seed: int, racing: bool) -> Ready:
-        """Load codes, check what they store against the first one, and prepare to time them."""
+    def prepare(
+        self,
+        codes: Sequence[LeverCode],
+        launch: Path,
+        rtol: float | None,
+        seed: int,
+        racing: bool,
+        keep: tuple[int, ...] | None = None,
+    ) -> Ready:
+        """Load codes, check what they store, and prepare to time them. The fields are those of LoadCodes."""
         _ = self.device  # there is a context
-        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing), Ready, rest_s=_REST_S)
+        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing, keep), Ready, rest_s=_REST_S)
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self.ask(Take(count, process, tuple(sides)), Taken, rest_s=_REST_S).blocks

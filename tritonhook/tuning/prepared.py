@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptxas.tool import Tool
-from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject, plain_choice
 
 _FOLDER = "tuning"
 _FORMAT = 1
@@ -68,6 +68,27 @@ def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
         ],
     }
     _write(folder / f"{kernel.record}.json", json.dumps(document, indent=1).encode())
+
+
+def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
+    """Keep a kernel's choice and those of its other configurations that have levers. Raises CaptureError as
+    keep_choice does."""
+    keep_choice(captures, kernel, choice)
+    records = {one.ptx: one for one in kernel.siblings}
+    for sibling in choice.siblings:
+        if sibling.others and (found := records.get(sibling.subject.ptx_sha256)) is not None:
+            keep_choice(captures, found, sibling)
+
+
+def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
+    """What was kept for a kernel, with its other configurations: those for which nothing was kept have their plain code
+    only. Raises CaptureError as kept_choice does."""
+    found = kept_choice(captures, kernel)
+    if found is None:
+        return None
+    siblings = ((one, kept_choice(captures, one) or plain_choice(captures, one)) for one in kernel.siblings)
+    configured = (choice.as_config(str(one.config), one.launches) for one, choice in siblings if choice is not None)
+    return replace(found, siblings=tuple(configured))
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.selection import Kernel
 from tritonhook.timing.statistics import Comparison
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
@@ -26,7 +27,8 @@ class TriedKernel:
     """What the GPU said of a kernel, before all kernels of the run are judged together.
 
     reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
-    comparison: its confirmation.
+    comparison: its confirmation; its reference is the best code without a lever. base: the configuration of that code;
+    None for the one that the autotuner chose, and where there is none.
     failed: codes that could not be raced, and why. is_judged: whether it was raced, or has nothing to race; False
     where something went wrong. seconds: of the GPU's time, without the start of processes.
     """
@@ -41,6 +43,7 @@ class TriedKernel:
     failed: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +105,19 @@ def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
         assert tried.winner is not None and row.certificate is not None
         gain, interval = row.certificate.gain_percent, row.certificate.interval_percent
         assert gain is not None and interval is not None
-        found.append(entry_of(tried.choice.subject, tried.winner, gain, interval, run.device, date, folder))
+        subject = tried.choice.of(tried.winner).subject
+        found.append(entry_of(subject, tried.winner, gain, interval, run.device, date, folder))
+    return found
+
+
+def pins(run: TuneRun, date: str) -> list[Pin]:
+    """The configurations that go with the wins, for the keys for which they were chosen from. A lever that won in one
+    configuration says nothing of the others."""
+    found = []
+    for row in run.wins:
+        kernel, winner = row.tried.kernel, row.tried.winner
+        if kernel.function is not None and kernel.config is not None and winner is not None:
+            subject = row.tried.choice.of(winner).subject
+            how = winner.config or kernel.config, subject.ptx_sha256, run.device, date
+            found += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
     return found

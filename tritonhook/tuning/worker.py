@@ -9,21 +9,27 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.messages import Take, Taken
-from tritonhook.tuning.messages import Free, Freed, LoadCodes, Ready
+from tritonhook.timing.places import PLACES, RACE_PLACES, Places
+from tritonhook.tuning.messages import UNSTEADY, Free, Freed, LeverCode, LoadCodes, Ready
+from tritonhook.verify.contents import before
+from tritonhook.verify.model import SPECIAL
 
 
 class GpuCodes:
     """Codes of one kernel, on the buffers of one launch, in torch's memory."""
 
     def __init__(self) -> None:
-        self._kernels: dict[str, Any] = {}
+        self._kernels: dict[str, list[Any]] = {}  # those that are timed, each at several places
+        self._loaded: list[Any] = []
         self._timer: Any = None
+        self._places: Places | None = None
 
     def carry_out(self, request: Begin | LoadCodes | Take | Free) -> Iterator[Message]:
         if isinstance(request, Begin):
@@ -54,36 +60,78 @@ class GpuCodes:
         self.free()
         with _gpu_errors():
             buffers = Buffers(read_launch(wanted.launch), wanted.launch.parent)
-            failed, unsteady = yield from self._checked(wanted, buffers)
-            if not unsteady and len(self._kernels) > 1:
-                sides = [TimedSide(name, kernel.launch) for name, kernel in self._kernels.items()]
+            placed, refused = self._placed(wanted, buffers)
+            failed = dict(refused)
+            yield from self._check(wanted, buffers, placed, failed)
+            if wanted.keep is not None and wanted.codes[0].name not in failed:
+                special = [before(buffers.launch, None, n, SPECIAL, ()) for n in range(len(buffers.launch.buffers))]
+                buffers.hold([None if n in wanted.keep else made for n, made in enumerate(special)])
+                yield from self._check(wanted, buffers, placed, failed, special=True)
+                buffers.hold(None)
+            self._kernels = {name: kernels for name, kernels in placed.items() if name not in failed}
+            unsteady = failed.get(wanted.codes[0].name) == UNSTEADY
+            if wanted.codes[0].name not in failed and len(self._kernels) > 1:
+                sides = [TimedSide(name, one.launch) for name, kernels in self._kernels.items() for one in kernels]
                 self._timer = Timer(sides, seed=wanted.seed, racing=wanted.racing)
                 self._timer.prepare()
-        yield Ready(failed, unsteady, buffers.notes)
+        yield Ready({} if unsteady else failed, unsteady, buffers.notes)
 
-    def _checked(self, wanted: LoadCodes, buffers: Any) -> Generator[Message, None, tuple[dict[str, str], bool]]:
-        """Load and launch each code. Returns why some cannot be timed; and whether the reference is unsteady."""
-        from tritonhook.timing.replay import LoadedKernel, OutputCheck
+    def _placed(self, wanted: LoadCodes, buffers: Any) -> tuple[dict[str, list[Any]], dict[str, str]]:
+        """Each code at several places; and why some cannot be loaded."""
+        from tritonhook.capture.store import read_launch
+        from tritonhook.timing.replay import LoadedKernel, OtherLaunch
 
-        check = OutputCheck(buffers, wanted.rtol)
-        failed: dict[str, str] = {}
-        for number, code in enumerate(wanted.codes):
-            yield At(code.name)
+        refused: dict[str, str] = {}
+
+        def load(code: LeverCode) -> Any:
+            memory = buffers if code.launch is None else OtherLaunch(buffers, read_launch(code.launch))
             try:
-                kernel = LoadedKernel(code.path.read_bytes(), code.entry, buffers)
-                text = check.difference(kernel)
-                if not number and check.difference(kernel) is not None:
-                    return {}, True
+                self._loaded.append(LoadedKernel(code.path.read_bytes(), code.entry, memory))
+                return self._loaded[-1]
             except TritonHookError as error:  # the driver refuses it, and nothing is lost
-                text = str(error)
-                if not number:
-                    return {code.name: text}, False
+                refused[code.name] = str(error)
+
+        self._places = Places(wanted.seed)
+        placed: dict[str, list[Any]] = {code.name: [] for code in wanted.codes}
+        codes = {code.name: partial(load, code) for code in wanted.codes}
+        for name, kernel in self._places.load(codes, RACE_PLACES if wanted.racing else PLACES):
+            placed[name].append(kernel)
+        return placed, refused
+
+    def _check(
+        self,
+        wanted: LoadCodes,
+        buffers: Any,
+        placed: Mapping[str, Sequence[Any]],
+        failed: dict[str, str],
+        special: bool = False,
+    ) -> Iterator[Message]:
+        """Launch each code at each of its places; `failed` gets those that store something else than the plain code of
+        their configuration, which comes before them. special: the buffers hold special numbers. A plain code that
+        does not store the same twice then says nothing."""
+        from tritonhook.timing.replay import OutputCheck
+
+        check: Any = None
+        for code in wanted.codes:
+            plain = code.like is None
+            if plain:
+                check = OutputCheck(buffers, wanted.rtol, any_nan=special)
+            elif code.like in failed and code.name not in failed:
+                failed[code.name] = f"its configuration's own code: {failed[code.like]}"
+            if code.name in failed or check is None:
+                continue
+            yield At(SPECIAL if plain and special else code.name)
+            text: str | None = None
+            try:
+                for kernel in placed[code.name]:
+                    text = text or check.difference(kernel)
+            except TritonHookError as error:
+                failed[code.name] = str(error)
             yield After()
-            if text is None:
-                self._kernels[code.name] = kernel
-            else:
-                failed[code.name] = text
-        return failed, False
+            if text is not None and plain and special:
+                check = None
+            elif text is not None:
+                failed[code.name] = UNSTEADY if plain else f"on special numbers: {text}" if special else text
 
     def take(self, wanted: Take) -> Taken:
         with _gpu_errors():
@@ -93,12 +141,15 @@ class GpuCodes:
     def free(self) -> None:
         import torch
 
-        kernels, self._kernels, self._timer = self._kernels, {}, None
+        kernels, places = self._loaded, self._places
+        self._kernels, self._loaded, self._timer, self._places = {}, [], None, None
         gc.collect()
         with _gpu_errors():
             torch.cuda.synchronize()
-            for kernel in kernels.values():
+            for kernel in kernels:
                 kernel.unload()
+            if places is not None:
+                places.free()
             kernels.clear()
             torch.cuda.empty_cache()
 

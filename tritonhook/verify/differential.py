@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,15 +67,18 @@ class Verified:
 
 def case_of(kernel: str, launch: Launch, folder: Path | None, ptx: Ptx | None, latitude: Latitude) -> Case:
     """A case, with the buffers whose contents no input may change: those that steer the kernel."""
+    return Case(kernel, launch, latitude, steering_buffers(kernel, launch, ptx), folder)
+
+
+def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int, ...]:
+    """The buffers of a launch whose contents steer the kernel; all that an argument points into where the PTX does not
+    say."""
     numbers: Iterable[int] = range(len(launch.parameters))
     if ptx is not None:
-        try:
+        with suppress(PtxError):
             numbers = steering_parameters(ptx, kernel)
-        except PtxError:
-            numbers = range(len(launch.parameters))
     pointed = (launch.parameters[number] for number in numbers if number < len(launch.parameters))
-    keep = {p.buffer for p in pointed if isinstance(p, Pointer) and p.buffer is not None}
-    return Case(kernel, launch, latitude, tuple(sorted(keep)), folder)
+    return tuple(sorted({p.buffer for p in pointed if isinstance(p, Pointer) and p.buffer is not None}))
 
 
 def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.capture.policy.file import from_json, policy_text, read_entries, read_policy, to_json, write_policy
+from tritonhook.capture.policy.file import (
+    from_json,
+    policy_text,
+    read_entries,
+    read_pins,
+    read_policy,
+    to_json,
+    write_policy,
+)
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Entry, Policy, stem, updated
 from tritonhook.errors import PolicyError
@@ -26,6 +34,13 @@ ENTRY = Entry(
     gpu="NVIDIA H200",
     date="2026-11-22",
 )
+PIN = """
+[[pin]]
+function = "add_kernel"
+arch = "sm_90a"
+key = ["n=1000"]
+config = "BLOCK: 64"
+"""
 BLOCK = """
 [[kernel]]
 name = "attention"
@@ -74,7 +89,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("format = 1", "format = 2", "its format is 2, this version reads 1; update tritonhook"),
+        ("format = 1", "format = 3", "its format is 3, this version reads 2; update tritonhook"),
         ("format = 1", "", "format is missing"),
         ("format = 1", "format = 1\nlevers = 3", "unknown field levers"),
         ("date =", "day =", "unknown field day"),
@@ -89,13 +104,15 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         ("4.5, 6.02", "4.5", "interval_percent"),
         ("sm_90a", "gfx942", "kernel[0].arch: expected an architecture such as sm_90a"),
         (BLOCK, BLOCK + BLOCK, "attention sm_90a is in it twice, with name of 2026-11-22 and name of 2026-11-22"),
+        (BLOCK, PIN + PIN, "add_kernel sm_90a is pinned twice"),
+        (BLOCK, PIN.replace("config", "warps"), "unknown field warps"),
         (BLOCK, "[[", "no policy, or damaged"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = written(tmp_path, policy_text([ENTRY]).replace(old, new))
     with pytest.raises(PolicyError) as caught:
-        read_entries(path)
+        read_pins(path) if "[[pin]]" in path.read_text() else read_entries(path)
     assert message in str(caught.value) and str(caught.value).startswith(str(path)), str(caught.value)
 
 

@@ -117,6 +117,14 @@ class Launch(Brief):
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
+    def problem(self) -> str:
+        """A hash of the arguments and the sizes of the buffers: equal for launches of several configurations of one
+        autotuned kernel with the same arguments."""
+        arguments = [parameter for parameter in self.parameters if not isinstance(parameter, Scratch)]
+        known = repr((arguments, [buffer.size for buffer in self.buffers]))
+        return hashlib.sha256(known.encode()).hexdigest()[:12]
+
+    @property
     def bytes(self) -> int:
         """The size of all buffers together."""
         return sum(buffer.size for buffer in self.buffers)

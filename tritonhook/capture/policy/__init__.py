@@ -1,2 +1,3 @@
-"""Policies: which lever each kernel gets when it is compiled, because it won on a GPU. `model` has the values, `file`
-reads and writes them, `schema` says what a file must look like."""
+"""Policies: which lever each kernel gets when it is compiled, because it won on a GPU, and which configuration an
+autotuned function gets (`pins`). `model` has the values, `file` reads and writes them, `schema` says what a file must
+look like."""

@@ -6,8 +6,9 @@ TOML, and a ptxas need not be looked for again.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,32 +18,34 @@ from tritonhook._util.toml import toml_block
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.policy.levers import kept_controls, lever
 from tritonhook.capture.policy.model import Entry, Policy
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.errors import PolicyError, ToolError, UsageError
 
 if TYPE_CHECKING:
-    from tritonhook.capture.policy.schema import PolicyKernel
+    from tritonhook.capture.policy.schema import PolicyFile, PolicyKernel
 
 USUAL_NAME = "tritonhook.toml"
 _HEADER = """\
 # Levers that make kernels faster, certified by `tritonhook tune`. `tritonhook policy show {name}` explains them.
 # A kernel whose PTX, architecture or ptxas is another one is left alone.
-format = 1
+format = {format}
 """
 
 
 # --- the file ------------------------------------------------------------------------------------
 
 
-def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME) -> str:
+def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence[Pin] = ()) -> str:
     """The text of a policy."""
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
-    return "\n".join([_HEADER.format(name=name), *blocks])
+    blocks += [toml_block("pin", _pin_values(pin)) for pin in sorted(pins, key=lambda pin: pin.identity)]
+    return "\n".join([_HEADER.format(name=name, format=2 if pins else 1), *blocks])
 
 
-def write_policy(path: Path, entries: Iterable[Entry]) -> None:
+def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
     """Raises PolicyError if the file cannot be written."""
     try:
-        write_given(path, policy_text(entries, path.name))
+        write_given(path, policy_text(entries, path.name, pins))
     except OSError as error:
         raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -64,16 +67,13 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _pin_values(pin: Pin) -> dict[str, Any]:
+    return {name: value for name, value in asdict(pin).items() if value not in (None, "")}
+
+
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a policy. Raises PolicyError if there is no file, it is no policy, or has a kernel twice."""
-    from tritonhook._util.schema import MOST_TOML
-    from tritonhook.capture.policy.schema import read_toml
-
-    try:
-        data = read_given(path, MOST_TOML)
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
-    entries = tuple(_entry(kernel, path) for kernel in read_toml(data, str(path)).kernel)
+    entries = tuple(_entry(kernel, path) for kernel in _read(path).kernel)
     by_identity: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         if (other := by_identity.setdefault(entry.identity, entry)) is not entry:
@@ -82,6 +82,27 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
                 f"{entry.lever.text} of {entry.date}; remove one block"
             )
     return entries
+
+
+def read_pins(path: Path) -> tuple[Pin, ...]:
+    """The pins of a policy. Raises PolicyError as read_entries does, and where a key has two."""
+    pins: dict[tuple[object, ...], Pin] = {}
+    for one in _read(path).pin:
+        pin = Pin(one.function, one.arch, tuple(one.key), one.config, one.ptx, one.gpu, one.date)
+        if pins.setdefault(pin.identity, pin) is not pin:
+            raise PolicyError(f"{path}: {pin.function} {pin.arch} is pinned twice for {pin.key}; remove one block")
+    return tuple(pins.values())
+
+
+def _read(path: Path) -> PolicyFile:
+    from tritonhook._util.schema import MOST_TOML
+    from tritonhook.capture.policy.schema import read_toml
+
+    try:
+        data = read_given(path, MOST_TOML)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
+    return read_toml(data, str(path))
 
 
 def _entry(kernel: PolicyKernel, path: Path) -> Entry:
@@ -125,7 +146,9 @@ def read_policy(path: Path) -> Policy:
         else:
             usable.append(replace(entry, assembling=found))
     notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
-    return Policy(tuple(usable), str(path), tuple(notes))
+    here = {entry.ptx for entry in usable}
+    pins = tuple(pin for pin in read_pins(path) if pin.ptx is None or pin.ptx in here)
+    return Policy(tuple(usable), str(path), tuple(notes), pins)
 
 
 def why_not_here(entry: Entry, path: Path) -> str | None:
@@ -159,16 +182,17 @@ def _kernels(names: list[str]) -> str:
 def to_json(policy: Policy) -> str:
     """What can be applied, for other processes of the same run."""
     entries = [{**asdict(entry), "lever": entry.lever.text} for entry in policy.entries]
-    return json.dumps({"path": policy.path, "entries": entries})
+    return json.dumps({"path": policy.path, "entries": entries, "pins": [asdict(pin) for pin in policy.pins]})
 
 
 def kept_policy(policy: Policy, out: Path) -> Path:
     """Keep what can be applied in a folder for captures, and return the file. Raises PolicyError if it cannot be
     written."""
-    path = out / "policies" / f"{policy.key.partition(':')[2][:16] or 'empty'}.json"
+    text = to_json(policy)
+    path = out / "policies" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, to_json(policy))
+        write_whole(path, text)
     except OSError as error:
         raise PolicyError(f"{path}: cannot be written: {error.strerror}; choose another folder with --out") from None
     return path
@@ -177,7 +201,8 @@ def kept_policy(policy: Policy, out: Path) -> Path:
 def from_json(text: str) -> Policy:
     """Read what `to_json` made."""
     document = json.loads(text)
-    return Policy(tuple(map(_from_values, document["entries"])), document["path"])
+    pins = (Pin(**{**values, "key": tuple(values["key"])}) for values in document.get("pins", ()))
+    return Policy(tuple(map(_from_values, document["entries"])), document["path"], pins=tuple(pins))
 
 
 def _from_values(values: Mapping[str, Any]) -> Entry:

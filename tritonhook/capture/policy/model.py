@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.policy.levers import Lever
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.ptx.normal_form import normal_sha256
 
 _NUMBER = re.compile(r"_\d+$")
@@ -61,12 +62,14 @@ def stem(kernel: str) -> str:
 class Policy:
     """Entries that can be applied here. notes: why others cannot be.
 
-    path: of the file, for messages. key: names what the policy does, in cache keys; empty if it does nothing.
+    path: of the file, for messages. pins: configurations that autotuned functions get. key: names what the entries do,
+    in cache keys; empty if there are none. A pin needs no key: each configuration has a key of its own.
     """
 
     entries: tuple[Entry, ...]
     path: str = ""
     notes: tuple[str, ...] = ()
+    pins: tuple[Pin, ...] = ()
     key: str = field(init=False)
     _by_stem: Mapping[str, tuple[Entry, ...]] = field(init=False, repr=False, compare=False)
 
@@ -77,6 +80,10 @@ class Policy:
         for entry in self.entries:
             by_stem[stem(entry.kernel)] = (*by_stem.get(stem(entry.kernel), ()), entry)
         object.__setattr__(self, "_by_stem", by_stem)
+
+    def pin_for(self, function: str, arch: str, key: tuple[str, ...]) -> Pin | None:
+        """The configuration of an autotuned function for a key; None if the policy has none."""
+        return next((pin for pin in self.pins if pin.identity == (function, arch, key)), None)
 
     def only(self, entries: Iterable[Entry]) -> Policy:
         return replace(self, entries=tuple(entries))
@@ -115,3 +122,12 @@ def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Ident
         if kernel not in replaced and one.lever.text not in judged.get(kernel, ()):
             by_identity[one.identity] = one
     return [by_identity[identity] for identity in sorted(by_identity)]
+
+
+def updated_pins(pins: Iterable[Pin], won: Iterable[Pin], before: Iterable[Entry], after: Iterable[Entry]) -> list[Pin]:
+    """A policy's pins after another tuning, sorted: those that won now, and earlier ones but for those whose entry has
+    gone."""
+    gone = {entry.ptx for entry in before} - {entry.ptx for entry in after}
+    found = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
+    found |= {pin.identity: pin for pin in won}
+    return [found[identity] for identity in sorted(found)]

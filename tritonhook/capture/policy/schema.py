@@ -11,7 +11,7 @@ from tritonhook._util import schema
 from tritonhook._util.schema import Arch, Date, DocumentError, Fields, Hash, Number, Sha256, Version, one_of
 from tritonhook.errors import PolicyError
 
-FORMAT = 1
+FORMAT = 2  # 1: without pins
 FRONT_ENDS = ("Triton", "cute")
 
 
@@ -37,11 +37,24 @@ class PolicyKernel(Fields, forbid_unknown_fields=True):
     controls: Sha256 | None = None
 
 
+class PolicyPin(Fields, forbid_unknown_fields=True):
+    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever it goes with."""
+
+    function: str
+    arch: Arch
+    key: list[str]
+    config: str
+    ptx: Sha256 | None = None
+    gpu: str = ""
+    date: str = ""
+
+
 class PolicyFile(Fields, forbid_unknown_fields=True):
-    """A policy. format: 1."""
+    """A policy. format: 1, or 2 with pins."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: list[PolicyKernel] = msgspec.field(default_factory=list)
+    pin: list[PolicyPin] = msgspec.field(default_factory=list)
 
 
 def read_toml(data: bytes, path: str) -> PolicyFile:

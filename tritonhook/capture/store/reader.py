@@ -81,6 +81,20 @@ class RecordedLaunch(Brief):
         return self.folder / f"{self.key}.json"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Configurations(Brief):
+    """The configurations of an autotuned function that were tried for a key: text by record, as Triton writes it.
+
+    key: "name=value" of the arguments that decide, then dtypes. chosen: the record that the autotuner took, in the last
+    process that asked; in a dry run the first one.
+    """
+
+    function: str
+    key: tuple[str, ...]
+    chosen: str
+    by_record: Mapping[str, str]
+
+
 def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
     from tritonhook._util.schema import MOST_JSON
@@ -111,7 +125,8 @@ class CaptureFolder(Notebook):
     crashes: the crash.json of each kernel that could not be compiled.
     outdated: records that are not part of this view, as only earlier runs met them (`latest`).
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
-    launch_counts: how often each launch was made, by (record, key of the launch). unrecorded: why a launch of a record
+    configurations: what autotuners tried, also in dry runs, where nothing is measured. launch_counts: how often each
+    launch was made, by (record, key of the launch). unrecorded: why a launch of a record
     could not be recorded.
     """
 
@@ -124,6 +139,7 @@ class CaptureFolder(Notebook):
     notes: tuple[str, ...] = ()
     is_part: bool = False
     tunings: tuple[AutotunerChoice, ...] = ()
+    configurations: tuple[Configurations, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unrecorded: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
@@ -306,6 +322,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     processes: list[Mapping[str, Any]] = []
     notes: list[str] = []
     tunings: dict[tuple[str, str], AutotunerChoice] = {}
+    configured: dict[tuple[str, tuple[str, ...]], Configurations] = {}
     counts: dict[tuple[str, str], int] = {}
     unrecorded: dict[str, str] = {}
     sources: dict[str, None] = {}
@@ -332,6 +349,11 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             if (earlier := tunings.get((process, item["tuning"]))) is not None:
                 chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
             tunings[process, item["tuning"]] = chosen
+        elif kind == "configurations":
+            found = Configurations(item["function"], tuple(item["key"]), item["chosen"], item["configurations"])
+            if (known := configured.get((found.function, found.key))) is not None:
+                found = replace(found, by_record={**known.by_record, **found.by_record})
+            configured[found.function, found.key] = found
         elif kind == "launch":
             launched = item["of"], item["launch"]
             counts[launched] = counts.get(launched, 0) + item["count"]
@@ -348,6 +370,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         torn,
         tuple(dict.fromkeys(notes)),
         tunings=tuple(tunings.values()),
+        configurations=tuple(configured.values()),
         launch_counts=counts,
         unrecorded=unrecorded,
         sources=tuple(sources),

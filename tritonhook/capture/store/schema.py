@@ -222,6 +222,13 @@ class _Winner(Fields):
     by: str
 
 
+class _Configurations(Fields):
+    configurations: dict[FileName, str]
+    function: str
+    key: list[str]
+    chosen: FileName
+
+
 class _Sighting(Fields):
     record: FileName
     kernel: str
@@ -234,6 +241,7 @@ _LINES: Mapping[str, type[Fields]] = {
     "launch": _LaunchCount,
     "notes": _Notes,
     "winner": _Winner,
+    "configurations": _Configurations,
     "record": _Sighting,
     "format": _Format,
 }

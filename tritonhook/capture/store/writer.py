@@ -189,6 +189,14 @@ class CaptureWriter:
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
+    def add_configurations(
+        self, function: str, key: Sequence[str], chosen: str, configurations: Mapping[str, str]
+    ) -> None:
+        """Write down which configurations of an autotuned function were tried for a key, as text by record."""
+        line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
+        with self._lock:
+            self._write_lines(line)
+
     def add_launch(self, record: str, launch: Launch, contents: Mapping[str, bytes]) -> None:
         """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; they are written first, so
         that a reader of the launch finds them."""

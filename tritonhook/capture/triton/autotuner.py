@@ -1,4 +1,4 @@
-"""Which configuration won when Triton's Autotuner chose one. Reads only.
+"""Which configurations Triton's Autotuner tried, for which key, and which one won. Reads only; pinning.py gives it one.
 
 Triton 3.6 and 3.7 do not report it (3.8 has a listener, for one tool). The Autotuner measures each configuration in
 `_bench`, which is patched here to learn which kernels are compiled for it; afterwards the Autotuner's own `cache` has
@@ -41,7 +41,7 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
             finally:
                 if own is not None:
                     tuner.cache, tuner.cache_results = before
-            side[str(getattr(tuner.base_fn, "__name__", tuner.base_fn))] = str(getattr(tuner, "best_config", None))
+            side[function_name(tuner)] = str(getattr(tuner, "best_config", None))
             return result
 
         return run
@@ -51,6 +51,18 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
         yield
     finally:
         patch.undo()
+
+
+def function_name(tuner: Any) -> str:
+    """The name of the function that a tuner tunes."""
+    return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
+
+
+def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
+    """The key of a tuning as texts: "name=value" of the arguments that the tuner asks for, then the dtypes."""
+    values = list(map(str, key)) if isinstance(key, tuple) else [str(key)]
+    names = list(getattr(tuner, "keys", ()))
+    return (*(f"{name}={value}" for name, value in zip(names, values, strict=False)), *values[len(names) :])
 
 
 class _Round:
@@ -117,7 +129,9 @@ class Autotuning:
                 del self._rounds[id(one.tuner)]
         for one, (key, config) in decided:
             if config in one.trials and len(one.trials) > 1:
+                texts = {hash: str(tried) for tried, hash in one.trials.items()}
                 for session in self.sessions:
+                    session.configured(function_name(one.tuner), key_texts(one.tuner, key), one.trials[config], texts)
                     session.tuned(
                         f"{os.getpid()}-{id(one.tuner)}-{key}", "Triton", one.trials[config], tuple(one.trials.values())
                     )

@@ -74,7 +74,7 @@ def capture_of(
     return Capture(
         kernel=kernel,
         hash=str(metadata["hash"]),
-        arch=_arch(target.arch) if is_cuda else str(target.arch),
+        arch=arch_name(target.arch) if is_cuda else str(target.arch),
         artifacts=dict.fromkeys(files, ""),
         assembler=_assembler_of_kernel(target.arch, metadata) if is_cuda else Assembler(),
         options=_options(metadata) | ({} if constants is None else {"constants": _plain(dict(constants))}),
@@ -116,7 +116,8 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arch(capability: int) -> str:
+def arch_name(capability: int) -> str:
+    """The target of a compute capability, such as "sm_90a" of 90."""
     # As in Triton's sm_arch_from_capability, which uses the "a" variant from Hopper on.
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
@@ -155,7 +156,7 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
     modes = str(options.get("instrumentation_mode"))
     if release() >= (3, 8) and ("consan" in modes or "fpsan" in modes) and not knobs.nvidia.disable_ptxas_opt:
         arguments += ["--opt-level", "1"]
-    arguments += [f"--gpu-name={_arch(arch)}"]
+    arguments += [f"--gpu-name={arch_name(arch)}"]
     path = backend.get_ptxas(arch).path
     # Not Triton's get_ptxas_version, which keeps the version that it saw first: torch.compile sets another ptxas later.
     tool = inspect_tool(Path(path), "Triton")

@@ -28,16 +28,18 @@ _OWN = "none: as compiled"
 class DroppedLever(Fields):
     """A lever that was not raced, and why: the code of another one, ptxas failed, other outputs, a crash, a hang.
 
-    equal_to: the lever whose code it gives, "plain" for the compiler's own; null: none.
+    equal_to: the lever whose code it gives, "plain" for the compiler's own; null: none. config: the configuration of an
+    autotuned kernel; not there for the one that its tuner chose.
     """
 
     lever: str
     reason: str
     equal_to: str | UnsetType | None = UNSET
+    config: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, dropped: Dropped) -> DroppedLever:
-        return cls(dropped.lever.text, dropped.reason, dropped.equal_to)
+    def of(cls, dropped: Dropped, config: str | None = None) -> DroppedLever:
+        return cls(dropped.lever.text, dropped.reason, dropped.equal_to, dropped.config or config or UNSET)
 
 
 class TunedRace(Fields):
@@ -74,13 +76,14 @@ class CodeFigures(Fields):
 
 
 class CandidateCode(CodeFigures, kw_only=True):
-    """A code that a lever gave."""
+    """A code that a lever gave, or another configuration without one ("plain"). config: as of a dropped lever."""
 
     lever: str
+    config: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, one: Candidate) -> CandidateCode:
-        return cls(*_figures(one), lever=one.text)
+        return cls(*_figures(one), lever=one.text, config=one.config or UNSET)
 
 
 def _figures(one: Candidate) -> tuple[str, int | None, int | None, int | None, int | None, int]:
@@ -91,12 +94,13 @@ def _figures(one: Candidate) -> tuple[str, int | None, int | None, int | None, i
 class TunedKernel(Fields):
     """One kernel.
 
-    share: of the GPU's time; null: not known. launch: the one that was timed. reason: why it is no win. lever: the one
-    that led the race; null: none. gain_percent: by how much less time the kernel takes under it, in fresh processes;
-    interval_percent: its 95% interval. p: how often chance gives such a gain. All three null where nothing was
-    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code.
-    candidates: the other codes, with their levers. seconds: of the GPU's time. samples: of the confirmation; null
-    without --save.
+    share: of the GPU's time; null: not known. launch: the one that was timed. reason: why it is no win. lever: the
+    one that led the race; null: none. config, base: of an autotuned kernel the configuration of that code, and that
+    of the best code without a lever; not there for the one that its tuner chose. gain_percent: by how much less
+    time the kernel takes than the best code without a lever, in fresh processes; interval_percent: its 95%
+    interval. p: how often chance gives such a gain. All three null where nothing was confirmed. ptxas: the
+    compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the other codes, with
+    their levers. seconds: of the GPU's time. samples: of the confirmation; null without --save.
     """
 
     kernel: str
@@ -121,6 +125,8 @@ class TunedKernel(Fields):
     notes: tuple[str, ...]
     seconds: float
     samples: tuple[SampleBlock, ...] | None
+    config: str | UnsetType = UNSET
+    base: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, row: Tuned, full: bool = False) -> TunedKernel:
@@ -139,13 +145,22 @@ class TunedKernel(Fields):
             verdict=row.verdict,
             reason=row.reason,
             lever=None if tried.winner is None else tried.winner.text,
+            config=(None if tried.winner is None else tried.winner.config) or UNSET,
+            base=tried.base or UNSET,
             gain_percent=None if certificate is None else certificate.gain_percent,
             interval_percent=interval if interval is not None and all(map(math.isfinite, interval)) else None,
             p=None if certificate is None else certificate.p,
             processes=0 if comparison is None else comparison.processes,
             own=CodeFigures.of(choice.plain),
-            candidates=tuple(map(CandidateCode.of, choice.others)),
-            dropped=tuple(map(DroppedLever.of, (*choice.dropped, *tried.failed))),
+            candidates=tuple(
+                CandidateCode.of(code)
+                for one in choice.configurations
+                for code in (*([one.plain] if one is not choice else []), *one.others)
+            ),
+            dropped=tuple(
+                [DroppedLever.of(gone, one.plain.config) for one in choice.configurations for gone in one.dropped]
+                + [DroppedLever.of(gone) for gone in tried.failed]
+            ),
             race=None if tried.race is None else TunedRace.of(tried.race),
             notes=tried.notes,
             seconds=round(tried.seconds, 3),
@@ -160,6 +175,7 @@ class TunedKernel(Fields):
                 raise ValueError(f"{self.kernel}: a win without a gain or its interval")
             low, high = self.interval_percent
             gain, what = f"{self.gain_percent:.1f}% ({low:.1f}% to {high:.1f}%)", str(self.lever)
+            what += f" with {self.config}" if self.config else ""
         else:
             gain, what = "", self.reason or count(len(self.candidates), "other code")
         return self.kernel, share, self.verdict.value, gain, what

@@ -1,0 +1,125 @@
+"""Pins of a policy: Triton's Autotuner takes them and measures nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+import triton
+from triton.runtime.autotuner import Autotuner
+from triton_kernels import Tensor, add_kernel, fresh
+
+import tritonhook
+from tritonhook.capture.policy.file import from_json, read_pins, read_policy, to_json, write_policy
+from tritonhook.capture.policy.model import Policy
+from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.selection import Kernel, kernels_in
+from tritonhook.capture.store import CaptureFolder
+
+CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 128) for warps in (2, 4)]
+
+
+def tuner(fastest: int, measured: list[str]) -> Any:
+    """A fresh autotuned kernel whose clock likes one configuration."""
+
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        call()
+        measured.append("once")
+        return [1.0 if len(measured) % len(CONFIGS) == fastest else 2.0] * 3
+
+    return triton.autotune(CONFIGS, key=["n"], do_bench=bench)(fresh(add_kernel))
+
+
+def run(kernel: Any, n: int = 1000) -> str:
+    x = Tensor()
+    kernel[(1,)](x, x, x, n)
+    return str(kernel.best_config)
+
+
+@pytest.fixture
+def pin(driver: Any, tmp_path: Path) -> Pin:
+    """A pin of the configuration that a capture folder knows as the slowest."""
+    with tritonhook.session(tmp_path / "before"):
+        run(tuner(1, []))
+    (found,) = CaptureFolder.open(tmp_path / "before").configurations
+    worst = next(text for record, text in found.by_record.items() if record != found.chosen)
+    return Pin(found.function, "sm_90a", found.key, worst)
+
+
+def policy(tmp_path: Path, *pins: Pin) -> Path:
+    path = tmp_path / "tritonhook.toml"
+    write_policy(path, (), pins)
+    return path
+
+
+def test_a_pinned_configuration_is_taken_and_nothing_is_measured(pin: Pin, out: Path, tmp_path: Path) -> None:
+    """Two processes whose clocks like different configurations get the same one."""
+    for fastest in (1, 2):
+        measured: list[str] = []
+        kernel = tuner(fastest, measured)
+        with tritonhook.session(out, policy=policy(tmp_path, pin)) as session:
+            assert run(kernel) == pin.config
+            run(tuner(fastest, []), n=4096)
+        assert measured == [] and not session.notes
+    records = CaptureFolder.open(out).records
+    assert len(records) == 1 + len(CONFIGS), "of the pinned key one was compiled; of the other key all"
+
+
+def test_a_later_launch_does_not_ask_again(pin: Pin, out: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    kernel = tuner(1, [])
+    with tritonhook.session(out, policy=policy(tmp_path, pin)):
+        run(kernel)
+        monkeypatch.setattr(Policy, "pin_for", lambda *_: pytest.fail("asked again"))
+        assert run(kernel) == pin.config
+
+
+def test_a_pin_that_does_not_fit_is_named_and_left(pin: Pin, out: Path, tmp_path: Path) -> None:
+    gone = Pin(pin.function, pin.arch, pin.key, "BLOCK: 3")
+    measured: list[str] = []
+    with tritonhook.session(out, policy=policy(tmp_path, gone)) as session:
+        run(tuner(1, measured))
+    assert len(measured) == len(CONFIGS)
+    (note,) = session.notes
+    assert "add_kernel has no configuration 'BLOCK: 3' any more" in note
+    for other in (Pin("f", *_rest(pin)), Pin(pin.function, "sm_80", pin.key, pin.config)):
+        measured.clear()
+        with tritonhook.session(out, policy=policy(tmp_path, other)) as session:
+            run(tuner(1, measured))
+        assert len(measured) == len(CONFIGS) and session.notes == []
+
+
+def _rest(pin: Pin) -> tuple[str, tuple[str, ...], str]:
+    return pin.arch, pin.key, pin.config
+
+
+def test_the_autotuner_is_given_back(pin: Pin, out: Path, tmp_path: Path) -> None:
+    names = ("prune_configs", "_bench", "run")
+    before = [Autotuner.__dict__[name] for name in names]
+    with tritonhook.session(out, policy=policy(tmp_path, pin)):
+        assert Autotuner.__dict__["prune_configs"] is not before[0] and Autotuner.__dict__["run"] is before[2]
+    assert [Autotuner.__dict__[name] for name in names] == before
+    with tritonhook.session(out, policy=policy(tmp_path)):
+        assert Autotuner.__dict__["prune_configs"] is before[0], "a policy without pins costs nothing"
+
+
+def test_pins_are_kept_in_the_file_and_for_child_processes(pin: Pin, tmp_path: Path) -> None:
+    path = policy(tmp_path, pin)
+    assert read_pins(path) == (pin,) and "format = 2" in path.read_text()
+    found = read_policy(path)
+    assert found.pins == (pin,) == from_json(to_json(found)).pins and found.key == ""
+    with_lever = Pin(pin.function, pin.arch, pin.key, pin.config, ptx="1" * 64)
+    write_policy(path, (), (with_lever,))
+    assert read_pins(path) == (with_lever,) and read_policy(path).pins == (), "its lever is not here"
+    write_policy(path, ())
+    assert "format = 1" in path.read_text() and read_pins(path) == ()
+
+
+def test_what_was_captured_under_a_pin_is_a_kernel_without_siblings(pin: Pin, out: Path, tmp_path: Path) -> None:
+    with tritonhook.session(out, policy=policy(tmp_path, pin)):
+        run(tuner(1, []))
+    folder = CaptureFolder.open(out)
+    assert folder.configurations == () and not [one for one in kernels_in(folder) if isinstance(one, Kernel)]

@@ -1,0 +1,100 @@
+"""Give Triton's Autotuner the configurations that policies pin: it measures nothing, and takes them.
+
+The Autotuner asks which configurations are worth measuring (`prune_configs`) only for a key that it does not know yet.
+Then it gets the pinned one alone, and its measuring (`_bench`) is left out. From then on the configuration is in the
+Autotuner's own cache, so that later launches cost what they cost without a pin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tritonhook._util.locks import ForkLock
+from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.autotuner import function_name, key_texts
+from tritonhook.capture.triton.metadata import arch_name
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+    from tritonhook.capture.policy.pins import Pin
+
+
+class Pinning:
+    """The sessions of this process whose policies have pins, innermost last."""
+
+    def __init__(self) -> None:
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        self._lock = ForkLock()
+        self._patches: list[Patch] = []
+        self._pinned = threading.local()
+
+    def attach(self, session: Observer) -> None:
+        from triton.runtime.autotuner import Autotuner
+
+        with self._lock:
+            self.sessions = (*self.sessions, session)
+            if not self._patches:
+                self._patches = [
+                    Patch(Autotuner, "prune_configs", self._pruning),
+                    Patch(Autotuner, "_bench", self._bench),
+                ]
+
+    def detach(self, session: Observer) -> None:
+        with self._lock:
+            self.sessions = tuple(one for one in self.sessions if one is not session)
+            while self._patches and not self.sessions:
+                self._patches.pop().undo()
+
+    def _pruning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def prune_configs(tuner: Any, named: Mapping[str, Any], *rest: Any) -> Any:
+            found = original(tuner, named, *rest)
+            self._pinned.config = None
+            for session in self.sessions:
+                try:
+                    config = _pinned(session, tuner, named, found)
+                except Exception as error:
+                    session.contain(f"the configuration of {function_name(tuner)} is not pinned", error)
+                    continue
+                if config is not None:
+                    self._pinned.config = config
+            return found if self._pinned.config is None else [self._pinned.config]
+
+        return prune_configs
+
+    def _bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def bench(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
+            if config is getattr(self._pinned, "config", None):
+                self._pinned.config = None
+                return [0.0] * 3
+            return original(tuner, *arguments, config=config, **meta)
+
+        return bench
+
+
+def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: Any) -> Any:
+    """The configuration that a session's policy pins for this call; None without one."""
+    policy, function = session.settings.policy, function_name(tuner)
+    if policy is None or not any(pin.function == function for pin in policy.pins):
+        return None
+    from triton.runtime import driver
+
+    arch = arch_name(driver.active.get_current_target().arch)
+    pin: Pin | None = policy.pin_for(function, arch, key_texts(tuner, key_of(tuner, named)))
+    if pin is None:
+        return None
+    config = next((one for one in configs if str(one) == pin.config), None)
+    if config is None:
+        session.note(f"{policy.path}: {function} has no configuration {pin.config!r} any more; tune again")
+    return config
+
+
+def key_of(tuner: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key of a call, as Autotuner.run makes it (triton/runtime/autotuner.py, 3.6 to 3.9)."""
+    given = {name: value for name, value in {**tuner.nargs, **named}.items() if name in tuner.arg_names}
+    key = [given[name] for name in tuner.keys if name in given]
+    return (*key, *(str(value.dtype) for value in given.values() if hasattr(value, "dtype")))
+
+
+pinning = Pinning()
