@@ -114,18 +114,25 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleName
     yield found
 
 
+def asked(codes: GpuCodes, wanted: LoadCodes) -> tuple[list[Any], Ready]:
+    """What it says on the way, and its answer."""
+    *said, ready = codes.carry_out(wanted)
+    assert isinstance(ready, Ready)
+    return said, ready
+
+
 def each(*names: str) -> list[Any]:
     return [message for name in names for message in (At(name), After())]
 
 
 def test_codes_that_store_the_same_are_timed_at_each_of_their_places(work: SimpleNamespace) -> None:
     codes = GpuCodes()
-    *said, ready = codes.carry_out(work.load(reference="1", a="1", b="2", c="refused", d="1"))
+    said, ready = asked(codes, work.load(reference="1", a="1", b="2", c="refused", d="1"))
     assert said == each("reference", "a", "b", "d")
     assert ready == Ready({"b": "2, not 1", "c": "CUDA_ERROR_INVALID_IMAGE"}, False, ("made up",))
     assert work.timed == ["reference", "reference", "a", "a", "d", "d"]
     assert list(codes.carry_out(Free())) == [Freed()] and sorted(work.freed) == sorted([*work.timed, "b", "b"])
-    *_, ready = codes.carry_out(work.load(racing=False, reference="1", a="1"))
+    _, ready = asked(codes, work.load(racing=False, reference="1", a="1"))
     assert work.timed == ["reference"] * 4 + ["a"] * 4 and not ready.failed
 
 
@@ -140,34 +147,34 @@ def test_processes_load_codes_in_other_orders(work: SimpleNamespace) -> None:
 
 def test_a_code_that_differs_at_its_second_place_is_dropped(work: SimpleNamespace) -> None:
     in_turn(["1", "2"], "a")
-    *_, ready = GpuCodes().carry_out(work.load(reference="1", a="1"))
+    _, ready = asked(GpuCodes(), work.load(reference="1", a="1"))
     assert ready.failed == {"a": "2, not 1"}
 
 
 def test_codes_of_another_configuration_store_what_its_own_code_stores(work: SimpleNamespace) -> None:
     given = {"other": "7", "other1": "7", "other2": "1"}
-    *said, ready = GpuCodes().carry_out(work.load(reference="1", a="1", **given))
+    said, ready = asked(GpuCodes(), work.load(reference="1", a="1", **given))
     assert ready.failed == {"other2": "1, not 7"} and said == each("reference", "a", "other", "other1", "other2")
     assert dict(work.launches) == {name: ((2 if name in given else 1), 1, 1) for name in ("reference", "a", *given)}
-    *_, ready = GpuCodes().carry_out(work.load(reference="1", other="refused", other1="7", other2="1"))
+    _, ready = asked(GpuCodes(), work.load(reference="1", other="refused", other1="7", other2="1"))
     assert set(ready.failed) == {"other", "other1", "other2"}
     assert ready.failed["other1"] == "its configuration's own code: CUDA_ERROR_INVALID_IMAGE"
 
 
 def test_special_numbers_show_what_the_recorded_ones_do_not(work: SimpleNamespace) -> None:
     wanted = work.load(keep=(1,), reference="1 / 5", a="1 / 5", b="1 / 6")
-    *said, ready = GpuCodes().carry_out(wanted)
+    said, ready = asked(GpuCodes(), wanted)
     assert said == each("reference", "a", "b", "special", "a", "b")
     assert ready.failed == {"b": "on special numbers: 6, not 5"}
     special, nothing = work.held
     assert len(special[0]) == 8 and special[1] is None and nothing is None, "what steers keeps its contents"
-    *_, ready = GpuCodes().carry_out(work.load(keep=None, reference="1 / 5", b="1 / 6"))
+    _, ready = asked(GpuCodes(), work.load(keep=None, reference="1 / 5", b="1 / 6"))
     assert ready.failed == {}
 
 
 def test_special_numbers_that_the_own_code_does_not_repeat_say_nothing(work: SimpleNamespace) -> None:
     in_turn(["1", "1", "5", "6"])
-    *said, ready = GpuCodes().carry_out(work.load(keep=(), reference="1", a="1 / 7"))
+    said, ready = asked(GpuCodes(), work.load(keep=(), reference="1", a="1 / 7"))
     assert ready.failed == {} and said[-2:] == each("special")
 
 
@@ -179,12 +186,12 @@ def in_turn(stored: list[str], name: str = "reference") -> None:
 
 def test_a_reference_that_stores_other_values_each_time_is_unsteady_and_nothing_is_timed(work: SimpleNamespace) -> None:
     in_turn(["1", "2"])
-    *_, ready = GpuCodes().carry_out(work.load(reference="1", a="1"))
+    _, ready = asked(GpuCodes(), work.load(reference="1", a="1"))
     assert ready == Ready({}, True, ("made up",)) and work.timed == []
 
 
 def test_a_reference_that_is_refused_ends_it(work: SimpleNamespace) -> None:
-    *_, ready = GpuCodes().carry_out(work.load(reference="refused", a="1"))
+    _, ready = asked(GpuCodes(), work.load(reference="refused", a="1"))
     assert ready.failed["reference"] == "CUDA_ERROR_INVALID_IMAGE" and not ready.unsteady and work.timed == []
 
 
