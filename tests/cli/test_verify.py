@@ -26,7 +26,7 @@ HASHED = SAME + "    import hashlib\n    gpu.write(b + 20, hashlib.md5(image).di
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A GPU that runs $FAKE_KERNEL, whatever the cubin."""
     command = (sys.executable, str(SUPPORT / "fake_cuda.py"))
-    monkeypatch.setattr(tritonhook.cli.verify, "check_gpu", lambda: None)
+    monkeypatch.setattr(tritonhook.cli.verify, "why_no_gpu", lambda: None)
     monkeypatch.setattr(tritonhook.cli.verify, "Executor", lambda limit: Executor(limit, command))
     monkeypatch.setenv("FAKE_KERNEL", SAME)
     return monkeypatch

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.emulate.run import Ran, run_ptx
+from tritonhook.emulate.run import Ran, Run, run_ptx
 from tritonhook.ptx.module import Ptx
 
 HEADER = ".version 8.7\n.target {target}\n.address_size 64\n"
@@ -38,7 +38,7 @@ ret;
 }}"""
     )
     launch = launch_of(*buffers, threads=threads, grid=grid, cluster=options.pop("cluster", (1, 1, 1)))
-    ran: Ran = run_ptx(Ptx(text), launch, [one.tobytes() for one in buffers], ctas or range(grid), **options)
+    ran: Ran = run_ptx(Ptx(text), Run(launch, ctas or range(grid), **options), [one.tobytes() for one in buffers])
     return [np.frombuffer(data, one.dtype) for data, one in zip(ran.contents, buffers, strict=True)]
 
 

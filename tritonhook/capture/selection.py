@@ -145,20 +145,22 @@ def has_launches(place: Path) -> bool:
     return any(place.glob("launches/*.json")) or any(place.glob("kernels/*/launches/*.json"))
 
 
-def launch_of(args: str | None, key: str | None, targets: Sequence[str]) -> Path:
+def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
     """The record's file: `args` if it is one; else the most frequent launch of the capture `args`, or of a target.
 
-    key: the beginning of the key of the launch that is meant. Raises UsageError, also for a launch of a dry run.
+    key: the beginning of the key of the launch that is meant. dry: whether it may be of a dry run. Raises UsageError.
     """
     if args is not None and Path(args).is_file():
         read_launch(Path(args))
-        _refuse_dry(Path(args).absolute().parent.parent)
+        if not dry:
+            _refuse_dry(Path(args).absolute().parent.parent)
         return Path(args)
     if args is not None and not Path(args).exists():
         raise UsageError(f"--args {args}: no such file or folder")
     for place in (args,) if args is not None else targets:
         if found := _most_frequent(Path(place), key):
-            _refuse_dry(Path(place))
+            if not dry:
+                _refuse_dry(Path(place))
             return found.path
     code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
     raise UsageError(

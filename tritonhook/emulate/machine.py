@@ -22,6 +22,7 @@ The group with the lowest program counter runs first, until it parts, waits or e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -213,16 +214,25 @@ class Group:
 class Machine:
     """Threads of several CTAs, their memory and their schedule.
 
-    geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics.
+    geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics. limit_s: after which a
+    run counts as hung.
     threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
     uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
     rank: uint32, of the thread's CTA in its cluster.
     """
 
-    def __init__(self, geometry: Geometry, memory: Memory, seed: int = 0, most_steps: int = MOST_STEPS) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        memory: Memory,
+        seed: int = 0,
+        most_steps: int = MOST_STEPS,
+        limit_s: float = float("inf"),
+    ) -> None:
         self.geometry, self.memory = geometry, memory
         self.random = np.random.default_rng(seed)
         self.most_steps = self.steps_left = most_steps
+        self.limit_s, self._end = limit_s, time.monotonic() + limit_s
         ctas, padded = len(geometry.ctas), geometry.padded_threads
         self.threads = ctas * padded
         inside = np.tile(np.arange(padded), ctas)
@@ -369,6 +379,8 @@ class Machine:
             self.steps_left -= len(steps)
             if self.steps_left < 0:
                 raise Hang(f"more than {self.most_steps:,} steps; at line {self.instruction.line}")
+            if time.monotonic() > self._end:
+                raise Hang(f"not at its end after {self.limit_s:g} s; at line {self.instruction.line}")
             group.pc = end
             try:
                 for step in iterator:

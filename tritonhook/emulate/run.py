@@ -1,18 +1,21 @@
-"""Execute one launch of a kernel, from its PTX: what do its buffers hold after it?"""
+"""Execute one launch of a kernel, from its PTX or from its machine code: what do its buffers hold after it?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from tritonhook.capture.launches.record import Launch
-from tritonhook.emulate.launch import geometry_of, place
+from tritonhook.cubin.image import Cubin
+from tritonhook.emulate.launch import Placed, geometry_of, place
 from tritonhook.emulate.machine import MOST_STEPS, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import reading_toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +28,66 @@ class Ran:
     unknown: tuple[NotUnderstood, ...] = ()
 
 
-def run_ptx(
-    kernel: Kernel | Ptx,
-    launch: Launch,
-    contents: Sequence[bytes],
-    ctas: Sequence[int],
-    seed: int = 0,
-    most_steps: int = MOST_STEPS,
-) -> Ran:
-    """Execute these CTAs of a launch. contents: of the buffers before it. Raises NotUnderstood, Fault, Hang."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
+    chooses the order of atomics. most_steps, limit_s: more count as hung."""
+
+    launch: Launch
+    ctas: Sequence[int]
+    seed: int = 0
+    most_steps: int = MOST_STEPS
+    limit_s: float = float("inf")
+
+    def machine(self, memory: Memory) -> Machine:
+        return Machine(geometry_of(self.launch, self.ctas), memory, self.seed, self.most_steps, self.limit_s)
+
+    def result(self, machine: Machine, placed: Placed, unknown: tuple[NotUnderstood, ...] = ()) -> Ran:
+        contents = tuple(machine.memory.contents(one) for one in placed.buffers)
+        return Ran(contents, self.most_steps - machine.steps_left, unknown)
+
+
+def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
+    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang."""
+    launch = run.launch
     if isinstance(kernel, Ptx):
         kernel = read_kernel(kernel, launch.kernel if launch.kernel in kernel.entries else None)
     memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size)
     placed = place(launch, contents, memory)
-    if len(placed.arguments) != len(kernel.parameters.variables):
-        raise UsageError(
-            f"{kernel.entry} has {len(kernel.parameters.variables)} parameters, the launch {len(placed.arguments)}"
-        )
     given = bytearray(kernel.parameters.size)
+    _check_count(kernel.entry, len(kernel.parameters.variables), placed)
     for (variable, offset), value in zip(kernel.parameters.variables, placed.arguments, strict=True):
         given[offset : offset + variable.size] = value[: variable.size].ljust(variable.size, b"\0")
     parameters = memory.allocate(bytes(given), "the parameters")
     variables = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
-    machine = Machine(geometry_of(launch, ctas), memory, seed, most_steps)
+    machine = run.machine(memory)
     code, unknown = decode(kernel, machine, parameters, variables, launch.shared)
     machine.run(code)
-    return Ran(tuple(memory.contents(one) for one in placed.buffers), most_steps - machine.steps_left, unknown)
+    return run.result(machine, placed, unknown)
+
+
+def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
+    """Execute machine code. Raises NotUnderstood, Fault, Hang."""
+    sass = import_module("tritonhook.emulate.sass.decode")
+    read_sass_kernel = import_module("tritonhook.emulate.sass.kernel").read_sass_kernel
+    kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
+    memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
+    placed = place(run.launch, contents, memory)
+    machine = run.machine(memory)
+    code, unknown = sass.decode(kernel, machine, kernel.constants(machine.geometry, _packed(placed.arguments)))
+    machine.run(code)
+    return run.result(machine, placed, unknown)
+
+
+def _packed(arguments: Sequence[bytes]) -> bytes:
+    """Arguments as they lie in the parameter space, each aligned to its size; a descriptor of TMA to 64 bytes."""
+    found = b""
+    for one in arguments:
+        align = min(len(one), 64)
+        found = found.ljust(-(-len(found) // align) * align, b"\0") + one
+    return found
+
+
+def _check_count(entry: str, parameters: int, placed: Placed) -> None:
+    if len(placed.arguments) != parameters:
+        raise UsageError(f"{entry} has {parameters} parameters, the launch {len(placed.arguments)}")

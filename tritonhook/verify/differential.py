@@ -14,10 +14,9 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Built, NotBuilt
-from tritonhook.verify.executor import Executor
 from tritonhook.verify.judgement import Judgement, judge
 from tritonhook.verify.latitude import Latitude
-from tritonhook.verify.model import INPUTS, NORMAL, RECORDED, Build, Failure, FailureKind, Order, Ran, Verdict
+from tritonhook.verify.model import INPUTS, NORMAL, RECORDED, Build, Failure, FailureKind, Order, Ran, Runner, Verdict
 from tritonhook.verify.region import Region, parting
 from tritonhook.verify.steering import steering_parameters
 
@@ -95,7 +94,7 @@ def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
     return tuple(name for name in wanted if not (name == RECORDED and is_normal))
 
 
-def verify(case: Case, built: Built, executor: Executor, inputs: Sequence[str] = INPUTS, runs: int = RUNS) -> Verified:
+def verify(case: Case, built: Built, executor: Runner, inputs: Sequence[str] = INPUTS, runs: int = RUNS) -> Verified:
     """Run all builds on all inputs, and judge. Raises DeviceError without a GPU."""
     started = time.monotonic()
     order = _order(case, built.builds, inputs_for(case, inputs), runs)
@@ -129,7 +128,7 @@ def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs:
     return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
 
 
-def _judged(case: Case, order: Order, executor: Executor) -> tuple[Judgement, tuple[Ran, ...]]:
+def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tuple[Ran, ...]]:
     """The verdict. If two builds differ, both run more often: a rare race may have changed the result of one of
     them."""
     ran = executor.run(order)
@@ -175,8 +174,9 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
     if len(groups) < 2:
         return None
     own = next((group for group in groups if builds[0].label in group), ())
-    mine = [build for build in builds if build.label in own]
-    others = [build for build in builds if build.label not in own]
+    codes = [build for build in builds if build.path.suffix != ".ptx"]
+    mine = [build for build in codes if build.label in own]
+    others = [build for build in codes if build.label not in own]
     if not (mine and others):
         return None
     a, b = min(((a, b) for a in mine for b in others), key=lambda pair: _unlike(*pair))

@@ -54,7 +54,8 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
     usable = False
     for name, several in by_input.items():
         ended = [one for one in several if one.failure is None]
-        failed = [one for one in several if one.failure and one.failure.kind is not FailureKind.REFUSED]
+        failed = [one for one in several if one.failure and one.failure.kind in (FailureKind.CRASH, FailureKind.HANG)]
+        findings += _not_understood(name, several)
         if not ended and failed and name not in (RECORDED, NORMAL):
             unfit.append(name)  # the contents are to blame, not a build
             continue
@@ -66,6 +67,12 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
     if findings:
         return Judgement(findings[0].verdict, tuple(findings), tuple(unfit))
     return Judgement(Verdict.SAME if usable else Verdict.SKIPPED, (), tuple(unfit))
+
+
+def _not_understood(name: str, several: Sequence[Ran]) -> Iterable[Finding]:
+    for one in several:
+        if one.failure is not None and one.failure.kind is FailureKind.NOT_UNDERSTOOD:
+            yield Finding(Verdict.NOT_UNDERSTOOD, f"{one.build}: {one.failure.text}", name, one.build)
 
 
 def _failures(name: str, failed: Sequence[Ran], everywhere: bool) -> Iterable[Finding]:

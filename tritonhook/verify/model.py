@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from tritonhook.capture.launches.record import Launch
 
@@ -17,6 +18,7 @@ class Verdict(str, Enum):
     DIFFERENT = "DIFFERENT"
     NONDETERMINISTIC = "NONDETERMINISTIC"  # two runs of one build differ
     ROUNDING = "ROUNDING"  # floating-point numbers differ as far as PTX allows the kernel's instructions
+    NOT_UNDERSTOOD = "NOT UNDERSTOOD"  # without a GPU: an instruction that the emulator does not know
     SAME = "SAME"
     SKIPPED = "SKIPPED"  # nothing could be compared; a reason goes with it
 
@@ -58,6 +60,23 @@ class Order:
     folder: Path | None = None
     keep: tuple[int, ...] = ()
     save: Path | None = None
+
+
+class Runner(Protocol):
+    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: what runs them, once it is known.
+    limit_s: of one launch."""
+
+    device: str | None
+    limit_s: float
+
+    def run(self, order: Order) -> tuple[Ran, ...]:
+        """One Ran for each input and build, in that order."""
+
+    def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
+        """Like `run`, but stop after the first build that fails."""
+
+    def close(self) -> None:
+        """End what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +125,7 @@ class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
     REFUSED = "refused"  # the driver did not load or start it
+    NOT_UNDERSTOOD = "not understood"  # the emulator does not know all of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 """Check that ptxas computes what the PTX says: run each kernel as several ptxas versions and levels assemble it.
 
 All builds of a kernel get the same buffers: recorded contents, random numbers, zeros, denormals, special numbers.
-What they store is compared bit by bit. Needs a GPU, but no torch.
+What they store is compared bit by bit. On a GPU; without one, or with --cpu, the PTX and its builds are emulated on the
+CPU, a few CTAs of each launch, and compared with what the PTX computes. Needs no torch.
 
   tritonhook verify script.py                             # every kernel that it launches
   tritonhook verify tritonhook-captures                   # with launches, from `tritonhook run --launches`
   tritonhook verify kernel.ptx --args launch.json
+  tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
   tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
 
 With --known nothing is run, and no GPU is needed: it lists known bugs of ptxas that a kernel meets.
@@ -30,16 +32,19 @@ from pathlib import Path
 from tritonhook.capture.selection import Skipped
 from tritonhook.cli._inputs import place, trust_option
 from tritonhook.cli._parser import Group, flag, option, part, rest
+from tritonhook.cli._programs import why_no_gpu
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.verify.known import give_known
-from tritonhook.cli.verify.targets import VerifySubject, check_gpu, subjects_of
+from tritonhook.cli.verify.targets import VerifySubject, check_cpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.verify.builds import Built
+from tritonhook.verify.cpu import CTAS, CpuExecutor, with_ptx
+from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.differential import RUNS, Case, Verified, case_of, inputs_for, skipped, verify
 from tritonhook.verify.executor import LIMIT_S, TRIAL_LIMIT_S, Executor
-from tritonhook.verify.model import INPUTS, Verdict
+from tritonhook.verify.model import INPUTS, Runner, Verdict
 from tritonhook.verify.reproduce import reproduce
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
@@ -84,12 +89,13 @@ class Options(Group):
         help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
     runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
-    limit: float = option(
+    limit: float | None = option(
         type=float,
-        default=LIMIT_S,
         metavar="S",
-        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g})",
+        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
+    cpu: bool = flag(help="emulate on the CPU (default where no GPU is)")
+    ctas: int = option(type=int, default=CTAS, metavar="N", help=f"CTAs of a launch to emulate (default: {CTAS})")
     minimise: Path | None = option(
         type=Path,
         metavar="FOLDER",
@@ -102,11 +108,13 @@ class Options(Group):
 def run(options: Options) -> int:
     if options.known:
         return give_known(options.results, options.target, options.ptxas)
-    if options.runs < 1 or not options.limit > 0:
-        raise UsageError("--runs and --limit must be positive")
-    check_gpu()
+    if options.runs < 1 or options.ctas < 1 or (options.limit is not None and not options.limit > 0):
+        raise UsageError("--runs, --ctas and --limit must be positive")
+    options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
+    if options.cpu:
+        check_cpu(options)
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
-        with Executor(options.limit) as executor:
+        with _runner(options) as executor:
             verified = tuple(_verified(options, Path(folder), executor))
             device = executor.device
         from tritonhook.report.results.verification import Verification
@@ -115,10 +123,25 @@ def run(options: Options) -> int:
     verdicts = {kernel.verdict for kernel in verified}
     if verdicts & set(_BAD):
         return 1
-    return 2 if verdicts <= {Verdict.SKIPPED} else 0
+    return 2 if verdicts <= {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
 
-def _verified(options: Options, folder: Path, executor: Executor) -> Iterator[Verified]:
+def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
+    """What runs the kernels. most_s: seconds of a launch."""
+    if options.cpu:
+        limit_s = options.limit or CPU_LIMIT_S
+        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s)
+    limit_s = options.limit or LIMIT_S
+    return Executor(min(limit_s, most_s) if most_s else limit_s)
+
+
+def _built(options: Options, subject: VerifySubject, folder: Path, pool: ThreadPoolExecutor) -> Built:
+    """The builds of a kernel; without a GPU the PTX comes before them."""
+    built = subject.build(folder, pool)
+    return with_ptx(built, subject.ptx, subject.kernel, folder) if options.cpu and subject.ptx is not None else built
+
+
+def _verified(options: Options, folder: Path, executor: Runner) -> Iterator[Verified]:
     """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
     waiting: deque[tuple[VerifySubject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(options, folder))
@@ -136,14 +159,14 @@ def _verified(options: Options, folder: Path, executor: Executor) -> Iterator[Ve
                 elif isinstance(subject, Skipped):
                     waiting.append((subject, None))
                 else:
-                    waiting.append((subject, ahead.submit(subject.build, folder / f"builds-{number}", pool)))
+                    waiting.append((subject, ahead.submit(_built, options, subject, folder / f"builds-{number}", pool)))
             if waiting:
                 yield _one(options, *waiting.popleft(), executor)
                 advance(1)
 
 
 def _one(
-    options: Options, subject: VerifySubject | Skipped, future: Future[Built] | None, executor: Executor
+    options: Options, subject: VerifySubject | Skipped, future: Future[Built] | None, executor: Runner
 ) -> Verified:
     if isinstance(subject, Skipped) or future is None:
         assert isinstance(subject, Skipped)
@@ -158,18 +181,17 @@ def _one(
         executor.close()
         return skipped(subject.kernel, subject.launch.summary, str(error))
     if options.minimise is not None and found.verdict is Verdict.DIFFERENT:
-        note = _minimised(options.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found, executor)
+        note = _minimised(options, options.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found)
         found = replace(found, notes=(*found.notes, note))
     return found
 
 
-def _minimised(folder: Path, subject: VerifySubject, case: Case, found: Verified, executor: Executor) -> str:
+def _minimised(options: Options, folder: Path, subject: VerifySubject, case: Case, found: Verified) -> str:
     """Write a reproducer; a line that says where, or why there is none."""
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     try:
-        limit_s = min(executor.limit_s, TRIAL_LIMIT_S)
-        with working(f"minimising {found.kernel}") as advance, Executor(limit_s) as trials:
+        with working(f"minimising {found.kernel}") as advance, _runner(options, TRIAL_LIMIT_S) as trials:
             made = reproduce(
                 case,
                 subject.ptx,
@@ -177,7 +199,7 @@ def _minimised(folder: Path, subject: VerifySubject, case: Case, found: Verified
                 subject.recipes,
                 trials.run_until_lost,
                 folder,
-                gpu=executor.device or "a GPU",
+                gpu=trials.device or "a GPU",
                 tools=tuple(available_ptxas()),
                 on_step=lambda name, trial: advance(1),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,18 @@ def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skip
         yield _of_file(options, first)
 
 
-def check_gpu() -> None:
-    """Raises DeviceError where there is no GPU, with what can be done without one."""
-    if (why := why_no_gpu()) is not None:
+def check_cpu(options: Options) -> None:
+    """Raises DeviceError where nothing can be emulated, UsageError for a script: without a GPU it is run dry first."""
+    if find_spec("numpy") is None:
         raise DeviceError(
-            f"{why}; verify runs kernels. Without a GPU, `tritonhook verify --known FILE|CAPTURES` searches "
-            "the PTX for the patterns of known bugs of ptxas"
+            f"{why_no_gpu() or 'numpy is not installed'}; verify can emulate kernels with numpy: "
+            "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs neither"
+        )
+    first = options.target[0]
+    if is_function(first) or is_script(first):
+        raise UsageError(
+            f"{first}: without a GPU its launches come from a dry run: `tritonhook run --arch sm_90a {first}`, then "
+            "`tritonhook verify tritonhook-captures`"
         )
 
 
@@ -87,7 +94,7 @@ def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipp
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = captures_at(path)
     found = False
-    for kernel in selected(captures, options.entry, options.launch):
+    for kernel in selected(captures, options.entry, options.launch, dry=options.cpu):
         found = found or isinstance(kernel, Selected)
         yield kernel if isinstance(kernel, Skipped) else _of_record(options, captures, kernel)
     if not found:
@@ -110,7 +117,7 @@ def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> Veri
 def _of_file(options: Options, path: str) -> VerifySubject:
     """A PTX file, a capture, or one kernel of a capture folder."""
     given = load_input(path, options.entry)
-    launch = launch_of(options.args, options.launch, [path])
+    launch = launch_of(options.args, options.launch, [path], dry=options.cpu)
     return _subject(options, given, launch)
 
 
@@ -145,7 +152,7 @@ def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
 
 def _of_cubins(options: Options, a: str, b: str, folder: Path) -> VerifySubject:
     """Two builds as they are: cubins, captures of other compilers or options, PTX files."""
-    launch = launch_of(options.args, options.launch, [a, b])
+    launch = launch_of(options.args, options.launch, [a, b], dry=options.cpu)
     given = load_pair(a, b, options.entry)
     builds = tuple(_as_it_is(options, kernel, folder / f"{n}.cubin") for n, kernel in enumerate(given))
     ptx = next((kernel.ptx for kernel in given if kernel.ptx is not None), None)

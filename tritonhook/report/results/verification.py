@@ -21,6 +21,7 @@ _TONES = {
     Verdict.DIFFERENT: Tone.BAD,
     Verdict.NONDETERMINISTIC: Tone.UNSURE,
     Verdict.ROUNDING: Tone.CHANGED,
+    Verdict.NOT_UNDERSTOOD: Tone.UNSURE,
     Verdict.SAME: Tone.GOOD,
     Verdict.SKIPPED: Tone.NEUTRAL,
 }
@@ -113,7 +114,8 @@ class VerifiedKernel(Fields):
 
 
 class Verification(Result, tag="verification"):
-    """Kernels run as several builds. device: the GPU; null: none was used. counts: kernels by verdict."""
+    """Kernels run as several builds. device: the GPU, or "CPU (emulated)"; null: none was used. counts: kernels by
+    verdict."""
 
     verbs: ClassVar = "verify"
 

@@ -1,0 +1,127 @@
+"""Carry out orders on the CPU: each build is executed by the emulator, and so is the PTX, which is the reference.
+
+Only a few CTAs of a launch are executed: those at its edges, and some between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from tritonhook.capture.launches.record import Launch
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import NotUnderstood, TritonHookError
+from tritonhook.ptx.module import Ptx
+from tritonhook.verify.builds import Built
+from tritonhook.verify.compare import difference
+from tritonhook.verify.contents import before
+from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
+
+CTAS = 2
+LIMIT_S = 120.0
+DEVICE = "CPU (emulated)"
+PTX_LABEL = "PTX"
+_SUFFIX = ".ptx"
+
+
+def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
+    """The builds with the PTX before them, as the reference."""
+    path = folder / f"reference{_SUFFIX}"
+    path.write_text(ptx.text)
+    return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
+
+
+class CpuExecutor:
+    """Takes the place of an Executor. ctas: how many of a launch are executed."""
+
+    def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S) -> None:
+        self.ctas, self.limit_s = ctas, limit_s
+        self.device: str | None = DEVICE
+
+    def __enter__(self) -> CpuExecutor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
+        """Like `run`, but stop after the first build that fails."""
+        return self.run(order, lambda ran: ran.failure is not None)
+
+    def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
+        """Carry out an order, as Executor.run does."""
+        found = []
+        for name in order.inputs:
+            for ran in _on_input(order, name, self.ctas, self.limit_s):
+                found.append(ran)
+                if stop(ran):
+                    return tuple(found)
+        return tuple(found)
+
+
+def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
+    """What each build stores on one input. The first that comes to its end is the one that others are compared with."""
+    launch = order.launch
+    given = [before(launch, order.folder, number, name, order.keep) for number in range(len(launch.buffers))]
+    reference: tuple[bytes, ...] | None = None
+    for number, build in enumerate(order.builds):
+        try:
+            stored = [_stored(build, launch, given, ctas, limit_s, seed) for seed in range(_runs(order, build))]
+        except TritonHookError as error:
+            yield Ran(name, build.label, failure=_failure(error, ctas, launch, reference is None))
+            continue
+        if order.save is not None:
+            for buffer, data in enumerate(stored[0]):
+                (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
+        reference = reference or stored[0]
+        unsteady = [found for other in stored[1:] for found in _differences(launch, stored[0], other)]
+        changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
+        differences = tuple(_differences(launch, reference, stored[0]))
+        yield Ran(name, build.label, differences, tuple(unsteady), stored=changed)
+
+
+def _runs(order: Order, build: Build) -> int:
+    """How often a build runs: PTX with atomics again, in another order of these."""
+    if build.path.suffix != _SUFFIX or not any(word in build.path.read_text() for word in ("atom.", "red.")):
+        return 1
+    return min(order.runs, 2)
+
+
+def _stored(
+    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int
+) -> tuple[bytes, ...]:
+    from tritonhook.emulate.launch import edges
+    from tritonhook.emulate.ptx.kernel import read_kernel
+    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+
+    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s)
+    if build.path.suffix == _SUFFIX:
+        return run_ptx(read_kernel(Ptx(build.path.read_text()), build.entry), run, given).contents
+    return run_cubin(Cubin.from_bytes(build.path.read_bytes()), build.entry, run, given).contents
+
+
+def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:
+    from tritonhook.emulate.errors import Fault, Hang
+
+    if isinstance(error, Hang):
+        total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        if is_first and ctas < total:
+            return Failure(FailureKind.NOT_UNDERSTOOD, f"{error}; only {ctas} of {total:,} CTAs were executed")
+        return Failure(FailureKind.HANG, str(error))
+    if isinstance(error, Fault):
+        return Failure(FailureKind.CRASH, str(error))
+    if isinstance(error, NotUnderstood):
+        return Failure(FailureKind.NOT_UNDERSTOOD, str(error))
+    return Failure(FailureKind.REFUSED, str(error))
+
+
+def _differences(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> Iterator[Difference]:
+    for number, (a, b) in enumerate(zip(reference, other, strict=True)):
+        found = difference(number, launch.buffers[number].dtype, a, b)
+        if found is not None:
+            yield found
