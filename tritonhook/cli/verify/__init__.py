@@ -181,13 +181,14 @@ def _one(
         executor.close()
         return skipped(subject.kernel, subject.launch.summary, str(error))
     if options.minimise is not None and found.verdict is Verdict.DIFFERENT:
-        note = _minimised(options, options.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found)
+        note = _minimised(options, subject, case, found, executor.device or "a GPU")
         found = replace(found, notes=(*found.notes, note))
     return found
 
 
-def _minimised(options: Options, folder: Path, subject: VerifySubject, case: Case, found: Verified) -> str:
+def _minimised(options: Options, subject: VerifySubject, case: Case, found: Verified, device: str) -> str:
     """Write a reproducer; a line that says where, or why there is none."""
+    assert options.minimise is not None
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     try:
@@ -198,8 +199,8 @@ def _minimised(options: Options, folder: Path, subject: VerifySubject, case: Cas
                 found,
                 subject.recipes,
                 trials.run_until_lost,
-                folder,
-                gpu=trials.device or "a GPU",
+                options.minimise / found.kernel[:_MOST_CHARACTERS],
+                gpu=device,
                 tools=tuple(available_ptxas()),
                 on_step=lambda name, trial: advance(1),
             )
