@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
@@ -13,6 +12,8 @@ from tritonhook.emulate.machine import MOST_STEPS, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
+from tritonhook.emulate.sass.decode import decode as decode_sass
+from tritonhook.emulate.sass.kernel import read_sass_kernel
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
@@ -68,13 +69,11 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
     """Execute machine code. Raises NotUnderstood, Fault, Hang."""
-    sass = import_module("tritonhook.emulate.sass.decode")
-    read_sass_kernel = import_module("tritonhook.emulate.sass.kernel").read_sass_kernel
     kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
     memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
     placed = place(run.launch, contents, memory)
     machine = run.machine(memory)
-    code, unknown = sass.decode(kernel, machine, kernel.constants(machine.geometry, _packed(placed.arguments)))
+    code, unknown = decode_sass(kernel, machine, kernel.constants(machine.geometry, _packed(placed.arguments)))
     machine.run(code)
     return run.result(machine, placed, unknown)
 
