@@ -217,3 +217,29 @@ def test_a_kernel_is_named_by_its_configuration(tmp_path: Path, triton_cache: Pa
     assert "add_kernel[BLOCK=128] → add_kernel[BLOCK=256]" in capsys.readouterr().out
     assert "2 kernels fit" in failing(capsys, "show", "captures/add_kernel")
     assert "no such kernel" in failing(capsys, "show", "captures/add_kernel[BLOCK=1]")
+
+
+def test_the_stages_of_a_kernel_are_printed_and_compared(
+    tmp_path: Path, triton_cache: Path, monkeypatch, capsys
+) -> None:
+    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+    monkeypatch.chdir(tmp_path)
+    with tritonhook.session("captures"):
+        for block in (128, 256):
+            kernels.compile_kernel(block=block)
+    capsys.readouterr()
+    a, b = "captures/add_kernel[BLOCK=128]", "captures/add_kernel[BLOCK=256]"
+    for option, part in {
+        "--ptx": ".visible .entry",
+        "--ttgir": "tt.func",
+        "--llir": "define",
+        "--ttir": "tt.func",
+    }.items():
+        assert main(["show", a, option]) == 0
+        assert part in capsys.readouterr().out
+    assert main(["show", a, "--source"]) == 0
+    assert "def add_kernel" in capsys.readouterr().out
+    for option, part in {"--code": "- ", "--ptx": ".reqntid", "--ttgir": "256", "--ttir": "256"}.items():
+        assert main(["diff", a, b, option]) == 1
+        assert part in capsys.readouterr().out
+    assert "--code: not for two capture folders" in failing(capsys, "diff", "captures", "captures", "--code")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +119,8 @@ class Input:
     """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
 
     label: the path as given. entry: the kernel's name in it. assembler: the capture's ptxas and its options.
-    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known. settings: of a capture's
-    configuration, by name.
+    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known. capture: what it was read
+    from.
     """
 
     label: str
@@ -129,7 +129,12 @@ class Input:
     cubin: Cubin | None = None
     assembler: Assembler | None = None
     dynamic_shared: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    capture: Capture | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of a capture's configuration, by name."""
+        return {} if self.capture is None else settings_of(self.capture.options)
 
     @property
     def ptxas(self) -> str | None:
@@ -238,7 +243,7 @@ def _of_capture(path: str, capture: Capture) -> Input:
         cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(ptx) if has_cubin else None,
         assembler=capture.assembler,
         dynamic_shared=dynamic_shared_of(capture, None if ptx is None else ptx.text),
-        settings=settings_of(capture.options),
+        capture=capture,
     )
 
 

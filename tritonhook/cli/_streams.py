@@ -11,6 +11,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import threading
 import traceback
@@ -39,6 +42,16 @@ def show_summary(summary: Summary, wide: bool = False) -> None:
     from tritonhook.report.render.terminal import render_terminal
 
     write_out(render_terminal(summary, sys.stdout, wide))
+
+
+def write_paged(text: str) -> None:
+    """Write safe text; on a terminal that it does not fit into through $PAGER, else less."""
+    if sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
+        pager = shlex.split(os.environ.get("PAGER") or "less -FRX")
+        with suppress(OSError, BrokenPipeError):
+            subprocess.run(pager, input=text.encode(), check=False)
+            return
+    write_out(text)
 
 
 def show_json(document: dict[str, Any]) -> None:

@@ -11,11 +11,14 @@ length, one of them is assembled under a control name as long as the other's: th
   tritonhook diff a.cubin b.cubin                                     # all their kernels
   tritonhook diff a.cubin b.cubin --entry add:cutlass_add
   tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
+  tritonhook diff --previous a1b2 --code                              # what an edit did to the machine code
   tritonhook diff OLD NEW --fail-on spills,registers+10%              # all kernels of two capture folders
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,8 +42,9 @@ from tritonhook.cli._inputs import (
     trust_option,
 )
 from tritonhook.cli._parser import Group, flag, given_options, option, part
-from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._streams import Results, give, working, write_paged
 from tritonhook.cli.check import fail_on_option, give_changes, told_apart
+from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
@@ -80,6 +84,10 @@ class Options(Group):
         choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
     )
     tool: ToolOptions = part(ToolOptions)
+    code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
+    ptx: bool = flag(one_of="code", help="the same of the PTX; --ttgir, --ttir: of these stages of captured kernels")
+    ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
+    ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="compare names of different length as they are")
     fail_on: tuple[Rule, ...] = fail_on_option()
     results: Results = part(Results)
@@ -95,6 +103,8 @@ def run(options: Options) -> int:
     if options.fail_on:
         raise UsageError("--fail-on: only for two capture folders")
     files = _files(options)
+    if files is not None and (options.code or options.ptx or options.ttgir or options.ttir):
+        raise UsageError("--code, --ptx, --ttgir and --ttir: for two kernels; choose one with --entry")
     return _compare_kernels(options) if files is None else _compare_modules(options, files)
 
 
@@ -163,9 +173,31 @@ def _compare_kernels(options: Options) -> int:
     notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.results.diff import Diff
 
+    if options.code or options.ptx or options.ttgir or options.ttir:
+        write_paged(_code_diff(options, inputs, result))
+        return 0 if result.identical_code else 1
     ptxas, ptx, own = (a.ptxas, b.ptxas), (a.ptx, b.ptx), _titles(inputs)
     give(options.results, lambda full: Diff.of(result, ptxas, ptx, own, notes, full))
     return 0 if result.identical_code else 1
+
+
+def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
+    """The lines that differ, of the machine code or of the stage that is asked for."""
+    from tritonhook.report.render.code import render_code_diff, render_text_diff
+    from tritonhook.report.results.diff import CodePair
+
+    if options.code:
+        pair = CodePair.of(result)
+        return render_code_diff(pair.a, pair.b, sys.stdout)
+    stage = Stage.PTX if options.ptx else Stage.TTGIR if options.ttgir else Stage.TTIR
+    texts = []
+    for given in inputs:
+        text = None if given.capture is None else given.capture.text(stage)
+        text = given.ptx.text if stage is Stage.PTX and given.ptx is not None else text
+        if text is None:
+            raise UsageError(f"{given.label}: no {stage.value}; compare two captured kernels that have it")
+        texts.append(text)
+    return render_text_diff(texts[0], texts[1], sys.stdout)
 
 
 def _titles(inputs: Sequence[Input]) -> tuple[str, str]:

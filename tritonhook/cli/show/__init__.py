@@ -6,24 +6,28 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
   tritonhook show a1b2c3
-  tritonhook show captures/a1b2c3 --sass
+  tritonhook show captures/a1b2c3 --sass             # or --ptx, --ttgir, --llir, --ttir, --source
   tritonhook show libkernels.so --entry my_kernel --sass
   tritonhook show tritonhook.lock
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.text import visible
+from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
-from tritonhook.cli._streams import Results, give, show_summary, write_out
+from tritonhook.cli._streams import Results, give, show_summary, write_paged
 from tritonhook.cli._sweeps import positive
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
@@ -47,6 +51,7 @@ def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable
     return key
 
 
+_STAGES = ("ptx", "ttgir", "llir", "ttir")  # texts that can be printed
 _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "name": lambda kernel: kernel.kernel,
     "regs": _most(lambda r: [r.registers]),
@@ -88,14 +93,22 @@ class Options(Group):
     )
     listed: Listed = part(Listed)
     wide: bool = flag(help="print all columns, in lines as long as that takes")
-    sass: bool = flag(help="print the machine code of one kernel, or of a file")
+    sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
+    ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")
+    ttgir: bool = flag(one_of="code", help="print Triton's GPU dialect; --ttir, --llir: the stages before and after")
+    ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
+    llir: bool = flag(one_of="code", help=argparse.SUPPRESS)
+    source: bool = flag(
+        one_of="code", help="print the lines of the source with the instructions and spills that each became"
+    )
     file: OfFile = part(OfFile)
     results: Results = part(Results)
 
 
 def run(options: Options) -> int:
     path = Path(options.path or default_out())
-    sass = ["--sass"] if options.sass else []
+    stages = [f"--{name}" for name in (*_STAGES, "source") if getattr(options, name)]
+    sass = [*stages, *(["--sass"] if options.sass else [])]
     if (path / "capture.json").exists():
         _refuse(path, "one kernel", given_options(options.listed, options.file))
         _give_capture(options, path)
@@ -108,7 +121,7 @@ def run(options: Options) -> int:
         _refuse(path, "a lock", [*sass, *given_options(options.listed, options.file)])
         _give_lock(options, path)
     elif path.is_file():
-        _refuse(path, "a file", given_options(options.listed))
+        _refuse(path, "a file", [*stages, *given_options(options.listed)])
         _give_file(options, path)
     else:
         _refuse(path, "a folder", [*sass, *given_options(options.file)])
@@ -129,6 +142,22 @@ def _give_capture(options: Options, path: Path) -> None:
     from tritonhook.report.results.capture import CapturedOne
 
     capture = read_capture(path)
+    if stage := next((Stage(name) for name in _STAGES if getattr(options, name)), None):
+        if (text := capture.text(stage)) is None:
+            raise UsageError(
+                f"{path}: no {stage.value} in this capture; it has {', '.join(it.value for it in capture.artifacts)}"
+            )
+        write_paged("".join(f"{visible(line, keep=chr(9))}\n" for line in text.splitlines()))
+        return
+    if options.source:
+        code = CapturedOne.of(capture, full=True).code
+        if not code:
+            raise UsageError(f"{path}: no machine code that can be read")
+        from tritonhook.report.render.code import source_summary
+        from tritonhook.report.render.terminal import render_terminal
+
+        write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
+        return
 
     def captured(full: bool) -> CapturedOne:
         return CapturedOne.of(capture, str(path), full or options.sass)
@@ -160,10 +189,14 @@ def _with_code(
     def show(summary: Summary) -> None:
         from tritonhook.report.render.sass import LEGEND, render_sass
 
-        show_summary(summary, options.wide)
-        if options.sass:
-            listings = [render_sass(k.code, k.arch) for k in kernels() if k.code]
-            write_out("".join(f"\n{listing}" for listing in listings) + (f"\n{LEGEND}\n" if listings else ""))
+        if not options.sass:
+            show_summary(summary, options.wide)
+            return
+        from tritonhook.report.render.terminal import render_terminal
+
+        listings = [render_sass(k.code, k.arch) for k in kernels() if k.code]
+        code = "".join(f"\n{listing}" for listing in listings) + (f"\n{LEGEND}\n" if listings else "")
+        write_paged(render_terminal(summary, sys.stdout, options.wide) + code)
 
     return show
 

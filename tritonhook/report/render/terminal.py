@@ -45,15 +45,15 @@ def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str
         parts += ["", OneLineTable(table, wide) if table.one_line else TextTable(table)]
     if summary.notes:
         parts += ["", *(_item(note, "dim") for note in summary.notes)]
-    return _drawn(Group(*parts), stream)
+    return drawn(Group(*parts), stream)
 
 
 def render_title(text: str, stream: TextIO) -> str:
     """A title above several results."""
-    return _drawn(Group("", _text(text, "bold reverse")), stream)
+    return drawn(Group("", _text(text, "bold reverse")), stream)
 
 
-def _drawn(renderable: RenderableType, stream: TextIO) -> str:
+def drawn(renderable: RenderableType, stream: TextIO) -> str:
     """What rich makes of it, as wide as the terminal. In a file or pipe lines are as long as their text.
 
     rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".

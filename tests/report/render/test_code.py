@@ -1,0 +1,61 @@
+"""Code in a terminal: lines that differ, and what each line of the source became."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from tritonhook.report.render.code import render_code_diff, render_text_diff, source_summary
+from tritonhook.report.results.code import Code, Row
+
+
+def code(*rows: Row, files: tuple[str, ...] = ("k.py",)) -> Code:
+    return Code("k", (), files, None, rows)
+
+
+def row(opcode: str, operands: str = "R1,R2", line: int | None = 1) -> Row:
+    return Row("", opcode, operands, 0, None if line is None else (0, line), None)
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_a_renamed_register_is_no_difference_and_an_opcode_is() -> None:
+    same = [row("IADD3"), row("MOV")]
+    a = code(*same, row("MUFU.EX2", line=2))
+    b = code(row("IADD3", "R7,R8"), same[1], row("MUFU.SIN", line=2))
+    said = lines(render_code_diff(a, b, io.StringIO()))
+    assert said[-3:] == ["@ k.py:2", "- 0020  MUFU.EX2 R1, R2", "+ 0020  MUFU.SIN R1, R2"]
+    assert not any(line.startswith(("-", "+", "<", ">")) for line in said[:-3])
+    assert lines(render_code_diff(a, a, io.StringIO())) == ["no line differs"]
+
+
+def test_what_moved_is_no_addition() -> None:
+    parts = [row(f"OP{n}") for n in range(6)]
+    said = lines(render_code_diff(code(*parts), code(*parts[1:], parts[0]), io.StringIO()))
+    assert [line[0] for line in said if line[0] in "-+<>"] == ["<", ">"]
+
+
+def test_positions_are_no_difference_of_a_text_and_are_shown_beside_it() -> None:
+    a = '%0 = math.exp %x loc(#loc1)\n%1 = same loc(#loc1)\n#loc1 = loc("/src/k.py":5:3)\n'
+    b = a.replace("exp", "sin").replace(":5:3", ":6:3")
+    said = lines(render_text_diff(a, b, io.StringIO()))
+    assert said == ["@ k.py:5", "- %0 = math.exp %x", "@ k.py:6", "+ %0 = math.sin %x", "  %1 = same"]
+
+
+def test_each_line_of_the_source_has_its_instructions_and_spills(tmp_path: Path) -> None:
+    source = tmp_path / "k.py"
+    source.write_text("def k():\n    a = 1\n\n    b = 2\n")
+    found = source_summary(
+        code(
+            row("IADD3", line=2),
+            row("STL.64", line=2),
+            row("LDL", line=4),
+            row("EXIT", line=None),
+            files=(str(source),),
+        )
+    )
+    (table,) = found.tables
+    assert table.rows == (("2", "2", "8", "", "    a = 1"), ("4", "1", "", "4", "    b = 2"))
+    assert found.verdict == "3 of 4 instructions have a line"

@@ -1,0 +1,162 @@
+"""Code in a terminal: what differs between two kernels, line by line, and what each line of the source became."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Group
+from rich.text import Text
+
+from tritonhook._util.files import read_given
+from tritonhook.compare.alignment import Pair, align, align_texts
+from tritonhook.report.format import number, visible
+from tritonhook.report.render.terminal import drawn
+from tritonhook.report.results.code import Code, Row
+from tritonhook.report.summary import Summary, Table, Tone
+
+_CONTEXT = 3  # equal lines that stay visible beside a change
+_STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}
+_LOCAL = ("STL", "LDL")  # store to and load from local memory
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without one
+_LOCATIONS = re.compile(r'^#loc(\d*) = loc\("([^"]*)":(\d+):\d+\)', re.MULTILINE)
+_AT = re.compile(r" loc\(#loc(\d*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class _CodeLine:
+    """A line to show. place: of the source; "" where it is not known."""
+
+    text: str
+    place: str = ""
+
+
+def render_code_diff(a: Code, b: Code, stream: TextIO) -> str:
+    """The machine code of two kernels: - only in a, + only in b, < and > moved; registers and branch targets alone are
+    no difference."""
+    alignment = align(a.sass(), b.sass())
+    moved = set(alignment.moved_to), set(alignment.moved_to.values())
+    return _drawn_diff(alignment.rows, list(_of_code(a)), list(_of_code(b)), moved, stream)
+
+
+def render_text_diff(a: str, b: str, stream: TextIO) -> str:
+    """Two texts of one stage. Positions in the source are no difference."""
+    left, right = _of_text(a), _of_text(b)
+    rows = align_texts([line.text for line in left], [line.text for line in right])
+    return _drawn_diff(rows, left, right, (set(), set()), stream)
+
+
+def _of_code(code: Code) -> Iterator[_CodeLine]:
+    for n, row in enumerate(code.instructions):
+        yield _CodeLine(f"{n * 16:04x}  {_instruction(row)}", _place(code, row))
+
+
+def _instruction(row: Row) -> str:
+    return f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip()
+
+
+def _place(code: Code, row: Row) -> str:
+    return "" if row.source is None else f"{Path(code.files[row.source[0]]).name}:{row.source[1]}"
+
+
+def _of_text(text: str) -> list[_CodeLine]:
+    places = {found[1]: f"{Path(found[2]).name}:{found[3]}" for found in _LOCATIONS.finditer(text)}
+    lines = []
+    for line in text.rstrip("\0").splitlines():
+        at = _AT.search(line)
+        if not line.startswith("#loc"):
+            lines.append(_CodeLine(_AT.sub("", line).expandtabs(4), places.get(at[1], "") if at else ""))
+    return lines
+
+
+def _drawn_diff(
+    rows: Sequence[Pair],
+    a: Sequence[_CodeLine],
+    b: Sequence[_CodeLine],
+    moved: tuple[set[int], set[int]],
+    stream: TextIO,
+) -> str:
+    marked = list(_marked(rows, a, b, moved))
+    near = [n for n, (mark, _) in enumerate(marked) if mark != " "]
+    shown = sorted({n for at in near for n in range(at - _CONTEXT, at + _CONTEXT + 1) if 0 <= n < len(marked)})
+    parts: list[Text] = []
+    before, place = -1, ""
+    for n in shown:
+        mark, line = marked[n]
+        if n != before + 1:
+            parts.append(_styled(f"@ {n - before - 1:,} equal lines", "@"))
+        if line.place and line.place != place:
+            parts.append(_styled(f"@ {line.place}", "@"))
+            place = line.place
+        parts.append(_styled(f"{mark} {line.text}", mark))
+        before = n
+    if shown and before + 1 < len(marked):
+        parts.append(_styled(f"@ {len(marked) - before - 1:,} equal lines", "@"))
+    return drawn(Group(*parts or [_styled("no line differs", "@")]), stream)
+
+
+def _marked(
+    rows: Sequence[Pair], a: Sequence[_CodeLine], b: Sequence[_CodeLine], moved: tuple[set[int], set[int]]
+) -> Iterator[tuple[str, _CodeLine]]:
+    """Each line with its mark. Of adjoining changes the lines of a come first."""
+    waiting: list[tuple[str, _CodeLine]] = []
+    for row in rows:
+        if row.in_place and row.b is not None:
+            yield from waiting
+            waiting = []
+            yield " ", b[row.b]
+            continue
+        if row.a is not None:
+            yield "<" if row.a in moved[0] else "-", a[row.a]
+        if row.b is not None:
+            waiting.append((">" if row.b in moved[1] else "+", b[row.b]))
+    yield from waiting
+
+
+def _styled(text: str, mark: str) -> Text:
+    return Text(visible(text), style=_STYLES.get(mark, ""), no_wrap=True, overflow="ignore")
+
+
+# --- by line of the source -----------------------------------------------------------------------
+
+
+def source_summary(code: Code) -> Summary:
+    """What each line of the source became: instructions, and bytes of local memory stored and loaded, which are spills
+    where the kernel has no local variables."""
+    counts: dict[tuple[int, int], list[int]] = {}
+    for row, instruction in zip(code.instructions, code.sass().instructions, strict=True):
+        if row.source is not None:
+            found = counts.setdefault(row.source, [0, 0, 0])
+            found[0] += 1
+            if instruction.base_opcode in _LOCAL:
+                width = next((size for part, size in _WIDTHS.items() if part in instruction.opcode.split(".")), 4)
+                found[_LOCAL.index(instruction.base_opcode) + 1] += width
+    tables = [_of_file(code.files[n], {at[1]: c for at, c in counts.items() if at[0] == n}) for n in _used(counts)]
+    verdict = (
+        f"{number(sum(c[0] for c in counts.values()))} of {number(len(code.instructions))} instructions have a line"
+    )
+    notes = ("lines are read from the files as they are now",) if tables else ("the machine code has no line info",)
+    return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), notes)
+
+
+def _used(counts: Mapping[tuple[int, int], object]) -> list[int]:
+    return list(dict.fromkeys(file for file, _ in counts))
+
+
+def _of_file(path: str, counts: Mapping[int, Sequence[int]]) -> Table:
+    try:
+        lines = read_given(Path(path)).decode("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    first, last = min(counts), max(counts)
+    rows = []
+    for line in range(first, last + 1):
+        found = counts.get(line, ("", "", ""))
+        text = lines[line - 1].expandtabs(4) if line <= len(lines) else ""
+        if line in counts or text.strip():
+            rows.append((str(line), *(number(value) if value else "" for value in found), text))
+    columns = ("line", "instrs", "stored", "loaded", "source")
+    return Table(f"{path} (local memory stored, loaded: bytes)", columns, tuple(rows), 1, words=(4,), one_line=True)
