@@ -104,6 +104,8 @@ def test_each_architecture_runs_and_each_ptxas_assembles(use: Use, tmp_path: Pat
     runs = [line for line in words(tmp_path) if line.startswith("run ")]
     assert [line.split()[4] for line in runs] == ["sm_80", "sm_90a"] and all("kernels.py --flag" in it for it in runs)
     assert "ptxas add 12.8.93" in words(tmp_path)
+    summary = Path(found.environment["GITHUB_STEP_SUMMARY"]).read_text()
+    assert "1 new" in summary and "add\\_kernel sm\\_80" in summary  # beside the kernel of the lock
     checks = [line for line in words(tmp_path) if line.startswith("check ")]
     assert len(checks) == 2 and "--ptxas 12.8.93" in checks[1]
     assert all("--fail-on spills,gone" in line and "--github" in line for line in checks)

@@ -14,10 +14,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from repository import ROOT
 from workflows import Runner, first_of_matrix, jobs, read_yaml, used_actions
 
 import tritonhook
+from tritonhook.cli import parser
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ROOT / "action.yml"]
@@ -182,9 +184,32 @@ def test_the_yaml_has_its_schema(schema: str, paths: list[Path]) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_template_for_gitlab_has_its_schema(tmp_path: Path) -> None:
+def yaml_blocks(page: str) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_hooks_of_the_docs_exist_and_their_words_parse() -> None:
+    hooks = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    (block,) = [text for text in yaml_blocks("docs/how-to/check-in-ci.md") if text.startswith("repos:")]
+    shown = yaml.safe_load(block)["repos"][0]["hooks"]
+    assert [hook["id"] for hook in shown] == list(hooks)
+    for hook in shown:
+        program, *words = hooks[hook["id"]]["entry"].split()
+        assert program == "tritonhook" and not hooks[hook["id"]]["pass_filenames"]
+        assert parser().parse_args([*words, *hook["args"]]).verb == words[0]
+
+
+def test_the_inputs_of_the_docs_are_those_of_the_action() -> None:
     page = (ROOT / "docs" / "how-to" / "check-in-ci.md").read_text()
-    (block,) = [text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S) if "CI_PROJECT_DIR" in text]
+    table = page.partition("| input |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(read_yaml(ROOT / "action.yml")["inputs"])
+    for block in yaml_blocks("docs/how-to/check-in-ci.md"):
+        for action in used_actions(yaml.safe_load(block)):
+            assert action == "OWNER/tritonhook@COMMIT" or action in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+def test_the_template_for_gitlab_has_its_schema(tmp_path: Path) -> None:
+    (block,) = [text for text in yaml_blocks("docs/how-to/check-in-ci.md") if "CI_PROJECT_DIR" in text]
     (tmp_path / ".gitlab-ci.yml").write_text(block)
     line = [linter("check-jsonschema"), "--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"]
     done = subprocess.run([*line, str(tmp_path / ".gitlab-ci.yml")], capture_output=True, text=True, check=False)

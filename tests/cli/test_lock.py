@@ -312,3 +312,27 @@ def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Comp
     assert main(["check", "tritonhook.lock", "other", "--update", "--fail-on", "code"]) == 0
     said = capsys.readouterr().out
     assert "no kernel is on both sides: nothing was compared" in said and "fails" not in said
+
+
+def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
+    from tests.capture.dry_run.test_programs import LAUNCH, PRELUDE
+
+    script = here / "kernels.py"
+    script.write_text(PRELUDE + LAUNCH)
+    assert main(["run", "--arch", "sm_90a", "--out", "old", "kernels.py"]) == 0
+    assert main(["lock", "old"]) == 0
+    capsys.readouterr()
+    assert main(["check", "kernels.py", "--arch", "sm_90a", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["new"], document["counts"]["same"]) == ("kernels.py", 1)
+    script.write_text(PRELUDE + LAUNCH.replace("num_warps=2", "num_warps=4"))
+    assert main(["check", "tritonhook.lock", "kernels.py", "--arch", "sm_90a,sm_120a", "--json"]) == 1
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert (counts["new"], counts["gone"]) == (2, 1)
+    script.write_text(PRELUDE + LAUNCH + "raise SystemExit(7)\n")
+    said = failing_after(capsys, "check", "kernels.py", "--arch", "sm_90a")
+    assert "kernels.py ended with status 7 in its dry run for sm_90a: nothing was compared" in said
+    assert "a script; give --arch" in failing_after(capsys, "check", "kernels.py")
+    assert "--arch: for a script" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
+    assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
+    assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")

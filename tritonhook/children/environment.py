@@ -22,10 +22,12 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     """The environment for a child that captures, with its children. Raises UsageError for rewrites that cannot be
     handed to them.
 
-    command: what this run runs, so that a later run of it into the same folder is known as such.
+    command: what this run runs, so that a later run of it into the same folder is known as such. Dry runs of it for
+    several architectures are several commands: each compiles kernels of its own.
     """
     config = settings.to_run_config().to_environment()
-    return {**base, **config, RUN_ID: _run_id(command), "PYTHONPATH": _path(base)}
+    arch = [] if settings.dry_run is None else [settings.dry_run.arch]
+    return {**base, **config, RUN_ID: _run_id([*arch, *command]), "PYTHONPATH": _path(base)}
 
 
 def _run_id(command: Sequence[str]) -> str:

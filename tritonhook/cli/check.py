@@ -5,6 +5,7 @@ trouble.
 
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
+tritonhook check kernels.py --arch sm_90a,sm_120a             # the script runs dry, without a GPU
 tritonhook check other.lock tritonhook-captures --update      # accept what is there now
 tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
 """
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.project import USUAL_LOCK, lock_path
-from tritonhook.cli._github import lines_of, run_of_workflow, without_commands
+from tritonhook.cli._dry import dry_captures
+from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import captures_at, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
+from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import Results, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
@@ -54,7 +57,12 @@ def fail_on_option() -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     lock: str | None = argument(nargs="?", help=f"lock (default: the project's, else {USUAL_LOCK})")
-    captures: str | None = argument(nargs="?", help="capture folder (default: assemble the lock's own PTX)")
+    captures: str | None = argument(
+        nargs="?", help="capture folder, or with --arch a script (default: assemble the lock's own PTX)"
+    )
+    arch: str | None = option(
+        metavar="sm_XX,...", help="run the script dry for each of these architectures, without a GPU"
+    )
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
     )
@@ -75,30 +83,48 @@ def run(options: Options) -> int:
     workflow = run_of_workflow(options.github, options.results)
     locked, tests = read_whole_lock(path)
     if options.captures is None:
-        if options.update:
-            raise UsageError("--update: give the captures to write to the lock")
-        left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
-        if locked and len(left_out) == len(locked):
-            raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
-        tasks = _tasks(options, path, [kernel for kernel in locked if kernel.identity not in left_out])
-        notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
-        notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
-        changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(options, tasks), strict=True)]
-        unknown = (kernel for kernel in locked if kernel.identity in left_out)
-        changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
-        changes.sort(key=lambda change: change.rank)
-        notes += _notes_on_failures(options, changes)
-        told = None if workflow is None else workflow.tell
-        return give_changes(
-            options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told
-        )
+        if options.update or options.arch is not None:
+            raise UsageError("--arch: give a script" if options.arch else "--update: give the captures")
+        return _check_ptx(options, path, locked, workflow)
     if options.ptxas or options.ptxas_options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
-    captured = captures_at(options.captures).captures().values()
-    _check_archs(options.captures, locked, {capture.arch for capture in captured if isinstance(capture, Capture)})
-    (kernels,), notes = kernels_at(options.captures)
+    with dry_captures(options.captures, options.arch) as captures:
+        return _check_captures(options, path, captures, locked, tests, workflow)
+
+
+def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], workflow: GitHub | None) -> int:
+    """Assemble the lock's own PTX, and compare."""
+    left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
+    if locked and len(left_out) == len(locked):
+        raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
+    tasks = _tasks(options, path, [kernel for kernel in locked if kernel.identity not in left_out])
+    notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
+    notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
+    changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(options, tasks), strict=True)]
+    unknown = (kernel for kernel in locked if kernel.identity in left_out)
+    changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
+    changes.sort(key=lambda change: change.rank)
+    notes += _notes_on_failures(options, changes)
+    told = None if workflow is None else workflow.tell
+    return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told)
+
+
+def _check_captures(
+    options: Options,
+    path: Path,
+    captures: str,
+    locked: Sequence[KernelFacts],
+    tests: tuple[str, ...] | None,
+    workflow: GitHub | None,
+) -> int:
+    """Compare with the kernels of a capture folder. Of a script's dry run the folder is not what the user named."""
+    named = captures if options.captures is None else options.captures
+    found = captures_at(captures).captures().values()
+    _check_archs(named, locked, {capture.arch for capture in found if isinstance(capture, Capture)})
+    (kernels,), notes = kernels_at(captures)
+    notes = [note.replace(f"{captures}: ", f"{named}: ", 1) for note in notes]
     now = lockable(kernels, () if options.update else locked)
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
@@ -108,16 +134,18 @@ def run(options: Options) -> int:
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        return give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, tell=told)
+        return give_changes(options.results, options.fail_on, str(path), named, changes, notes, tell=told)
     write_lock(path, settled(path, locked, now), tests)
-    notes.append(f"{path} now holds what is in {options.captures}")
-    give_changes(options.results, options.fail_on, str(path), options.captures, changes, notes, gate=False)
+    notes.append(f"{path} now holds what is in {named}")
+    give_changes(options.results, options.fail_on, str(path), named, changes, notes, gate=False)
     return 0
 
 
 def _with_lock(options: Options) -> Options:
-    """The options, where the only place given is a folder: of captures, for the usual lock."""
-    if options.lock is None or options.captures is not None or not Path(options.lock).is_dir():
+    """The options, where the only place given is a folder of captures, or a script: for the usual lock."""
+    if options.lock is None or options.captures is not None:
+        return options
+    if not Path(options.lock).is_dir() and not is_script(options.lock):
         return options
     return replace(options, lock=None, captures=options.lock)
 
