@@ -245,7 +245,7 @@ def test_captures_for_another_architecture_are_refused_before_they_are_read(
     [
         (("check", "tritonhook.lock", "--update"), "--update: give the captures"),
         (("check", "tritonhook.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
-        (("check", "old", "old"), "old: a folder, not a lock; `tritonhook lock old` makes one of it"),
+        (("check", "old", "old"), "old old: give one capture folder; built files may be several"),
         (("diff", "old", "nothere"), "nothere: no such file or folder"),
         (("diff", "nothere", "old"), "nothere: no such file or folder"),
         (("diff", "old", "old", "--ptxas", "12.8.93"), "--ptxas: not for two capture folders"),

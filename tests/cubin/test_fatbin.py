@@ -1,11 +1,13 @@
 """Finding cubins in fat binaries, and in files that hold fat binaries."""
 
+import ctypes
 import struct
 import sys
 
 import pytest
 from repository import GOLDEN
 
+from tritonhook.cubin import fatbin as fatbin_module
 from tritonhook.cubin.fatbin import Embedded, embedded_cubins
 
 FIRST, SECOND = (path.read_bytes() for path in sorted(GOLDEN.glob("*.cubin"))[:2])
@@ -31,7 +33,7 @@ def fatbin(*entries: bytes) -> bytes:
 
 
 def test_one_cubin() -> None:
-    assert embedded_cubins(fatbin(entry(FIRST))) == Embedded((FIRST,), 0, 0)
+    assert embedded_cubins(fatbin(entry(FIRST))) == Embedded((FIRST,), suffixes=("",))
 
 
 def test_several_within_other_bytes_each_once() -> None:
@@ -44,11 +46,19 @@ def test_several_within_other_bytes_each_once() -> None:
 @pytest.mark.parametrize("how", ["lz4", "zstd"])
 def test_compressed_ones_are_read(how: str) -> None:
     data = fatbin(compressed(FIRST, how), entry(b"packed PTX", kind=1), entry(SECOND))
-    assert embedded_cubins(data) == Embedded((FIRST, SECOND), 0, 1)
+    both = Embedded((FIRST, SECOND), 0, 1, suffixes=("", ""))
+    assert embedded_cubins(data) == both
     other = {"lz4": "lz4.block", "zstd": "zstandard"}[how]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, other, None)
-        assert embedded_cubins(data) == Embedded((SECOND,), 1, 1)
+        try:
+            ctypes.CDLL(f"lib{how}.so.1")
+        except OSError:
+            pass
+        else:
+            assert embedded_cubins(data) == both  # by the system's library
+        patch.setattr(fatbin_module, "_library", lambda name: ctypes.CDLL(f"no-such-{name}"))
+        assert embedded_cubins(data) == Embedded((SECOND,), 1, 1, suffixes=("",))
 
 
 @pytest.mark.parametrize("how", ["lz4", "zstd"])
@@ -56,7 +66,7 @@ def test_compressed_ones_are_read(how: str) -> None:
 def test_a_compressed_one_of_another_size_is_not_read(how: str, size: int) -> None:
     good = compressed(FIRST, how)
     false = good[:56] + struct.pack("<Q", size) + good[64:]
-    assert embedded_cubins(fatbin(false, entry(SECOND))) == Embedded((SECOND,), 1, 0)
+    assert embedded_cubins(fatbin(false, entry(SECOND))) == Embedded((SECOND,), 1, suffixes=("",))
 
 
 def test_compressed_ones_that_are_damaged_are_counted() -> None:
@@ -71,7 +81,14 @@ def test_what_holds_none(data: bytes) -> None:
 
 @pytest.mark.parametrize("cut", [1, 17, 40, 100, 1000])
 def test_a_cut_fat_binary_gives_nothing(cut: int) -> None:
-    assert embedded_cubins(fatbin(entry(FIRST))[:-cut]).cubins == ()
+    found = embedded_cubins(fatbin(entry(FIRST))[:-cut])
+    assert (found.cubins, found.damaged) == ((), 1)
+
+
+def test_code_for_the_linker_and_suffixes_of_targets() -> None:
+    """Flags as nvcc 13.0 writes them."""
+    entries = entry(b"NVVM", kind=8), entry(FIRST, flags=0x100011), entry(SECOND, flags=0x1200011)
+    assert embedded_cubins(fatbin(*entries)) == Embedded((FIRST, SECOND), linked=1, suffixes=("a", "f"))
 
 
 def test_sizes_that_lead_nowhere_end_the_search() -> None:

@@ -18,14 +18,16 @@ from tritonhook._util.versions import is_version
 from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import UsageError, did_you_mean
 
-_KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock")
+_KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock", "max_registers", "allow_spills")
+_TEXTS = ("out", "only", "ptxas", "policy", "lock")
 USUAL_LOCK = "tritonhook.lock"
 _MOST_BYTES = 1 << 20  # of a pyproject.toml
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The table's values. path: of the file; None where there is no such table. out, policy and lock are absolute."""
+    """The table's values. path: of the file; None where there is no such table. out, policy and lock are absolute.
+    max_registers, allow_spills: budgets of kernels, as snapshot.budgets takes them."""
 
     path: Path | None = None
     out: str | None = None
@@ -34,6 +36,8 @@ class Project:
     rewrites: tuple[str, ...] = ()
     policy: str | None = None
     lock: str | None = None
+    max_registers: int | Mapping[str, int] | None = None
+    allow_spills: list[str] | None = None
 
     @property
     def values(self) -> dict[str, str]:
@@ -99,13 +103,14 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{where}: no such setting: {key}{did_you_mean(key, _KEYS)} There are: {', '.join(_KEYS)}")
-    texts = {key: table.get(key) for key in _KEYS if key != "rewrites"}
+    texts = {key: table.get(key) for key in _TEXTS}
     for key, value in texts.items():
         if not isinstance(value, (str, type(None))) or value == "":
             raise UsageError(f"{where}: {key} = {value!r}: give it as text")
     rewrites = table.get("rewrites", [])
     if not isinstance(rewrites, list) or not all(name in REWRITES for name in rewrites):
         raise UsageError(f"{where}: rewrites = {rewrites!r}: give a list of {', '.join(REWRITES)}")
+    _check_budgets(where, table)
     if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
@@ -113,4 +118,14 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     for key in ("out", "policy", "lock"):
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)
-    return Project(path, **texts, rewrites=tuple(rewrites))
+    budgets = {key: table.get(key) for key in ("max_registers", "allow_spills")}
+    return Project(path, **texts, rewrites=tuple(rewrites), **budgets)
+
+
+def _check_budgets(where: str, table: Mapping[str, Any]) -> None:
+    registers, spills = table.get("max_registers", 1), table.get("allow_spills", [])
+    limits = registers.values() if isinstance(registers, dict) else [registers]
+    if not all(type(limit) is int and limit > 0 for limit in limits):
+        raise UsageError(f'{where}: max_registers = {registers!r}: give a number, or {{ "gemm*" = 168 }}')
+    if not isinstance(spills, list) or not all(isinstance(glob, str) for glob in spills):
+        raise UsageError(f"{where}: allow_spills = {spills!r}: give a list of names or globs")

@@ -312,13 +312,14 @@ def load_captures(place: Path) -> Result:
     return Captures.of(captures_at(place))
 
 
-def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
-    """The kernels of capture folders, each with its facts. Notes: what the processes that wrote them had to say, such
-    as of kernels that could not be captured, and which kernels are out of date. Raises CaptureError, CubinError or
-    ToolError."""
+def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple[list[Kernels], list[str]]:
+    """The kernels of capture folders, each with its facts. names: of folders that are open already. Notes: what the
+    processes that wrote them had to say, such as of kernels that could not be captured, and which kernels are out of
+    date. Raises CaptureError, CubinError or ToolError."""
     from tritonhook.snapshot.captured import read_folders
 
-    folders = list(map(captures_at, paths))
+    paths = names or list(map(str, places))
+    folders = [place if isinstance(place, CaptureFolder) else captures_at(place) for place in places]
     with working(f"reading the kernels of {' and '.join(paths)}"):
         folders_read = read_folders(*folders)
     said: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ trouble.
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
 tritonhook check kernels.py --arch sm_90a,sm_120a             # the script runs dry, without a GPU
+tritonhook check build/libfoo.so --fail-on spills,stack,registers --strict
 tritonhook check other.lock tritonhook-captures --update      # accept what is there now
 tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
 """
@@ -13,16 +14,17 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.model import Capture
-from tritonhook.capture.project import USUAL_LOCK, lock_path
+from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.cli._dry import dry_captures
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
-from tritonhook.cli._inputs import captures_at, kernels_at
+from tritonhook.cli._inputs import is_folder
+from tritonhook.cli._lockable import is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import Results, check_new, give, working
@@ -34,12 +36,13 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
+from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.changes import RULES, Change, ChangeStatus, Rule, compare, failures, nothing_compared, rules
 from tritonhook.snapshot.crossing import MOST, Text, crossed
 from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.lockfile import all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.recheck import Task, lockable, recheck, settled
+from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.recheck import Task, recheck, settled
 
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
@@ -57,8 +60,10 @@ def fail_on_option() -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     lock: str | None = argument(nargs="?", help=f"lock (default: the project's, else {USUAL_LOCK})")
-    captures: str | None = argument(
-        nargs="?", help="capture folder, or with --arch a script (default: assemble the lock's own PTX)"
+    places: tuple[str, ...] = argument(
+        nargs="*",
+        metavar="PLACE",
+        help="capture folder, built files, or with --arch a script (default: assemble the lock's own PTX)",
     )
     arch: str | None = option(
         metavar="sm_XX,...", help="run the script dry for each of these architectures, without a GPU"
@@ -69,6 +74,7 @@ class Options(Group):
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
     update: bool = flag(help="replace what the lock says by the captures")
     fail_on: tuple[Rule, ...] = fail_on_option()
+    strict: bool = flag(help="--fail-on: also where a figure has shrunk; --update locks it")
     github: bool = flag(
         help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
         "pull request"
@@ -81,17 +87,20 @@ def run(options: Options) -> int:
     options = _with_lock(options)
     path = lock_path(Path.cwd()) if options.lock is None else Path(options.lock)
     workflow = run_of_workflow(options.github, options.results)
-    locked, tests = read_whole_lock(path)
-    if options.captures is None:
+    lock = read_whole_lock(path)
+    options = replace(options, fail_on=_with_budgets(options, lock.budgets))
+    if not options.places:
         if options.update or options.arch is not None:
-            raise UsageError("--arch: give a script" if options.arch else "--update: give the captures")
-        return _check_ptx(options, path, locked, workflow)
+            raise UsageError("--arch: give a script" if options.arch else "--update: give the captures, or built files")
+        return _check_ptx(options, path, lock.kernels, workflow)
     if options.ptxas or options.ptxas_options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
-    with dry_captures(options.captures, options.arch) as captures:
-        return _check_captures(options, path, captures, locked, tests, workflow)
+    with ExitStack() as stack:
+        archs = (None if is_built(place) else options.arch for place in options.places)
+        dry = (dry_captures(place, arch) for place, arch in zip(options.places, archs, strict=True))
+        return _check_places(options, path, list(map(stack.enter_context, dry)), lock, workflow)
 
 
 def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], workflow: GitHub | None) -> int:
@@ -111,43 +120,44 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told)
 
 
-def _check_captures(
-    options: Options,
-    path: Path,
-    captures: str,
-    locked: Sequence[KernelFacts],
-    tests: tuple[str, ...] | None,
-    workflow: GitHub | None,
-) -> int:
-    """Compare with the kernels of a capture folder. Of a script's dry run the folder is not what the user named."""
-    named = captures if options.captures is None else options.captures
-    found = captures_at(captures).captures().values()
-    _check_archs(named, locked, {capture.arch for capture in found if isinstance(capture, Capture)})
-    (kernels,), notes = kernels_at(captures)
-    notes = [note.replace(f"{captures}: ", f"{named}: ", 1) for note in notes]
-    now = lockable(kernels, () if options.update else locked)
+def _check_places(options: Options, path: Path, places: Sequence[str], lock: WholeLock, workflow: GitHub | None) -> int:
+    """Compare with the kernels at these places. Of a script's dry run the folder is not what the user named."""
+    named = dict(zip(places, options.places, strict=True))
+    known = () if options.update else lock.kernels
+    found = lockable_at(places, known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
+    now, given, notes = found.lockable, " ".join(options.places), found.notes
+    for place, own in named.items():
+        notes = [note.replace(f"{place}: ", f"{own}: ", 1) for note in notes]
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
-    changes = compare(locked, [kernel for kernel, _ in now])
+    changes = compare(lock.kernels, [kernel for kernel, _ in now])
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
     if not options.update:
-        lines = [] if workflow is None else lines_of(kernels, changes, workflow.is_own)
+        lines = [] if workflow is None else lines_of(found.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        return give_changes(options.results, options.fail_on, str(path), named, changes, notes, tell=told)
-    write_lock(path, settled(path, locked, now), tests)
-    notes.append(f"{path} now holds what is in {named}")
-    give_changes(options.results, options.fail_on, str(path), named, changes, notes, gate=False)
+        return give_changes(options.results, options.fail_on, str(path), given, changes, notes, tell=told)
+    write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
+    notes.append(f"{path} now holds what is in {given}")
+    give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
     return 0
 
 
 def _with_lock(options: Options) -> Options:
-    """The options, where the only place given is a folder of captures, or a script: for the usual lock."""
-    if options.lock is None or options.captures is not None:
+    """The options, where the first place given is no lock: it is to be checked against the usual one."""
+    first = options.lock
+    if first is None or not (is_folder(first) or is_built(first) or Path(first).is_dir() or is_script(first)):
         return options
-    if not Path(options.lock).is_dir() and not is_script(options.lock):
-        return options
-    return replace(options, lock=None, captures=options.lock)
+    return replace(options, lock=None, places=(first, *options.places))
+
+
+def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
+    """The rules with the budgets of the project and, behind these, of the lock."""
+    if options.strict and not options.fail_on:
+        raise UsageError("--strict: only with --fail-on; without it every difference fails")
+    project = read_project(Path.cwd())
+    budgets = Budgets.of(project.max_registers, project.allow_spills).before(own)
+    return tuple(replace(rule, budgets=budgets, both_ways=options.strict) for rule in options.fail_on)
 
 
 def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]:
@@ -174,7 +184,7 @@ def _check_archs(captures: str, locked: Sequence[KernelFacts], new: set[str]) ->
 def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
     """Why a kernel cannot be assembled again from what the lock keeps; None if it can be."""
     if kernel.ptx_sha256 is None:
-        return "its capture had no PTX; give captures"
+        return "there is no PTX of it; give captures, or the built files"
     if kernel.ptxas is None and ptxas is None:
         return "which ptxas made it is not known; give one with --ptxas, or captures"
     return None

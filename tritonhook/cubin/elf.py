@@ -15,6 +15,8 @@ from tritonhook.errors import CubinError
 MAGIC = b"\x7fELF"
 HEADER_BYTES = 64
 SHT_NOBITS = 8
+_SHT_CUDA_SHARED = 0x7000000A  # .nv_debug.shared of CUDA 11.8: a size, and no bytes in the file either
+NO_BYTES = frozenset((SHT_NOBITS, _SHT_CUDA_SHARED))
 SHT_CUDA_INFO = 0x70000000
 SHN_UNDEF = 0
 STT_SECTION = 3
@@ -31,7 +33,7 @@ _TWO_WORDS = struct.Struct("<II")
 
 
 class Header(NamedTuple):
-    """One entry of the section table. size: in the file, or in memory for a section without bytes (SHT_NOBITS). align:
+    """One entry of the section table. size: in the file, or in memory for a section without bytes (NO_BYTES). align:
     in bytes."""
 
     name: str
@@ -88,7 +90,7 @@ class Elf(NamedTuple):
         return b"" if header is None else self.bytes_of(header)
 
     def bytes_of(self, header: Header) -> bytes:
-        return b"" if header.kind == SHT_NOBITS else self.data[header.offset : header.offset + header.size]
+        return b"" if header.kind in NO_BYTES else self.data[header.offset : header.offset + header.size]
 
     def symbols(self) -> list[Symbol]:
         """The symbol table in order; empty if there is none. Raises CubinError."""
@@ -175,7 +177,7 @@ def read_elf(data: bytes) -> Elf:
     except ValueError:
         raise _damaged("the name of a section cannot be read") from None
     for name, kind, _, offset, size, _, _ in headers:
-        if offset + size > len(data) and kind != SHT_NOBITS:
+        if offset + size > len(data) and kind not in NO_BYTES:
             raise CubinError(f"truncated: section {name} ends at byte {offset + size:,} of {len(data):,}")
     return Elf(data, flags, data[8], headers, {header.name: header for header in reversed(headers)})
 

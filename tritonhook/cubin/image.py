@@ -13,9 +13,9 @@ from typing import ClassVar, NamedTuple
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.cubin.elf import (
+    NO_BYTES,
     SHN_UNDEF,
     SHT_CUDA_INFO,
-    SHT_NOBITS,
     STT_SECTION,
     Attribute,
     Elf,
@@ -288,7 +288,7 @@ def sm_number(flags: int, abi: int) -> int:
 
 def _section(header: Header, elf: Elf, kernels: Collection[str]) -> Section:
     kernel = owner_of(header.name, kernels)
-    in_file = header.kind != SHT_NOBITS
+    in_file = header.kind not in NO_BYTES
     return Section(
         name=header.name,
         role=header.name if kernel is None else header.name[: -len(kernel)] + _KERNEL,

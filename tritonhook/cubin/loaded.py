@@ -14,9 +14,8 @@ The kernel's own name is {kernel}. What is left out, and why:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, read_elf, words
 from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, kernel_names, owner_of
@@ -43,12 +42,42 @@ _ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, whi
 _LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
 
 
-class Image(NamedTuple):
-    """An image with its symbols, to read several kernels of it. kernels: as in image.kernel_names."""
+class Image:
+    """An image with its symbols, to read several kernels of it, each in the time that its own parts and the module's
+    take. kernels: as in image.kernel_names."""
 
-    elf: Elf
-    symbols: Sequence[Symbol]
-    kernels: frozenset[str]
+    def __init__(self, elf: Elf, symbols: Sequence[Symbol], kernels: frozenset[str]) -> None:
+        self.elf, self.symbols = elf, symbols
+        owners = [owner_of(header.name, kernels) for header in elf.headers]
+        self._headers: dict[str | None, list[Header]] = {}
+        for owner, header in zip(owners, elf.headers, strict=True):
+            if header.flags & _ALLOCATED:
+                self._headers.setdefault(owner, []).append(header)
+        self._symbols: dict[str | None, list[Symbol]] = {}
+        self._named: dict[str, list[Symbol]] = {}
+        for symbol in symbols:
+            if symbol.kind != STT_SECTION and symbol.name:
+                self._named.setdefault(symbol.name, []).append(symbol)
+                is_defined = SHN_UNDEF != symbol.section < len(owners)
+                self._symbols.setdefault(owners[symbol.section] if is_defined else None, []).append(symbol)
+        self._contents: dict[Header, str] = {}
+
+    def headers_of(self, kernel: str) -> list[Header]:
+        """The sections in memory that are this kernel's or the whole module's."""
+        return [*self._headers.get(None, ()), *self._headers.get(kernel, ())]
+
+    def symbols_of(self, kernel: str) -> list[Symbol]:
+        """The symbols in sections of the kernel or the module, and those that are not defined."""
+        return [*self._symbols.get(None, ()), *self._symbols.get(kernel, ())]
+
+    def named(self, kernel: str) -> Sequence[Symbol]:
+        return self._named.get(kernel, ())
+
+    def content_of(self, header: Header) -> str:
+        """A hash of a section's bytes, with 0 where a relocation writes."""
+        if header not in self._contents:
+            self._contents[header] = _hash(_unlinked(self, header))
+        return self._contents[header]
 
 
 @lru_cache(maxsize=64)
@@ -80,9 +109,8 @@ def _attributes(image: Image, kernel: str) -> Iterator[str]:
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind not in _LEFT_OUT and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
             yield _line(image, kernel, attribute)
-    for symbol in image.symbols:
-        if symbol.name == kernel and symbol.kind != STT_SECTION:
-            yield f"symbol {symbol.binding} {symbol.other}"
+    for symbol in image.named(kernel):
+        yield f"symbol {symbol.binding} {symbol.other}"
 
 
 def _line(image: Image, kernel: str, attribute: Attribute) -> str:
@@ -96,36 +124,28 @@ def _line(image: Image, kernel: str, attribute: Attribute) -> str:
 
 def _data(image: Image, kernel: str) -> Iterator[str]:
     """Sections in memory with their sizes and alignments, and the symbols in them."""
-    mine = _is_of(image, kernel)
-    for header in image.elf.headers:
-        if header.flags & _ALLOCATED and mine(header) and not _is_code(header, kernel):
-            content = _hash(_unlinked(image, header))
+    for header in image.headers_of(kernel):
+        if not _is_code(header, kernel):
+            content = image.content_of(header)
             yield f"section {_role(header.name, kernel)} {header.kind} {header.size} {header.align} {content}"
-    for symbol in image.symbols:
-        if symbol.kind == STT_SECTION or not symbol.name or symbol.name.startswith(LINKERS_OWN):
+    for symbol in image.symbols_of(kernel):
+        if symbol.name.startswith(LINKERS_OWN):
             continue
         line = f"symbol {_role(symbol.name, kernel)} {symbol.kind} {symbol.binding} {symbol.other}"
         if symbol.section == SHN_UNDEF or symbol.section >= len(image.elf.headers):
             yield f"{line} undefined"
             continue
         home = image.elf.headers[symbol.section]
-        if home.flags & _ALLOCATED and mine(home) and not home.name.startswith((".text.", _RESERVED)):
+        if home.flags & _ALLOCATED and not home.name.startswith((".text.", _RESERVED)):
             yield f"{line} {_role(home.name, kernel)} {symbol.value} {symbol.size}"
 
 
 def _relocations(image: Image, kernel: str) -> Iterator[str]:
     """Which symbol's address goes where."""
-    mine = _is_of(image, kernel)
-    for header in image.elf.headers:
-        if header.flags & _ALLOCATED and mine(header):
-            for found in image.elf.relocations(header.name):
-                target = _name_at(image, kernel, found.symbol)
-                yield f"{_role(header.name, kernel)} {found.offset} {found.kind} {target} {found.addend}"
-
-
-def _is_of(image: Image, kernel: str) -> Callable[[Header], bool]:
-    """Whether a section is this kernel's or the whole module's."""
-    return lambda header: owner_of(header.name, image.kernels) in (None, kernel)
+    for header in image.headers_of(kernel):
+        for found in image.elf.relocations(header.name):
+            target = _name_at(image, kernel, found.symbol)
+            yield f"{_role(header.name, kernel)} {found.offset} {found.kind} {target} {found.addend}"
 
 
 def _is_code(header: Header, kernel: str) -> bool:

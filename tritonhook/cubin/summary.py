@@ -60,13 +60,15 @@ class ImageSummary:
     sections: (role, bytes) in file order. A role is a section's name with the kernel's name replaced:
     ".text.{kernel}"; with several kernels ".text.{kernel 1}" and so on, in the order of `kernels`.
     program_sha256: of what the program has besides the kernels' own instructions, as in compare.diff: device
-    functions, constant banks other than the parameters', initialised globals.
+    functions, constant banks other than the parameters', initialised globals. functions_sha256: of the device functions
+    alone.
     """
 
     kernels: tuple[KernelSummary, ...]
     sections: tuple[tuple[str, int], ...]
     program_sha256: str
     file_bytes: int
+    functions_sha256: str = ""
     _by_name: Mapping[str, KernelSummary] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,9 +84,16 @@ class ImageSummary:
     def code_hash(self, name: str) -> str:
         """What tells the machine code of one kernel from another one's. Raises CubinError if there is none of this
         name."""
+        return self._hash(name, self.program_sha256)
+
+    def own_code_hash(self, name: str) -> str:
+        """The same, where other kernels of the module and its data do not count; its device functions do. Raises
+        CubinError as `code_hash`."""
+        return self._hash(name, self.functions_sha256)
+
+    def _hash(self, name: str, program: str) -> str:
         kernel = self.kernel(name)
-        code = kernel.code_sha256 + kernel.linked_sha256 + self.program_sha256
-        return hashlib.sha256(code.encode()).hexdigest()[:_HASH]
+        return hashlib.sha256((kernel.code_sha256 + kernel.linked_sha256 + program).encode()).hexdigest()[:_HASH]
 
 
 def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:
@@ -97,6 +106,7 @@ def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Image
         sections=tuple([(role, header.size) for role, header in roles]),
         program_sha256=_program(elf, roles, kernels),
         file_bytes=len(data),
+        functions_sha256=_program(elf, roles, kernels, (".text.",)),
     )
 
 
@@ -152,13 +162,14 @@ def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:
     return roles
 
 
-def _program(elf: Elf, roles: Sequence[tuple[str, Header]], kernels: Sequence[str]) -> str:
+_PROGRAM = (".text.", ".nv.constant", ".nv.global.init")
+
+
+def _program(
+    elf: Elf, roles: Sequence[tuple[str, Header]], kernels: Sequence[str], wanted: tuple[str, ...] = _PROGRAM
+) -> str:
     own = {f".{part}.{kernel}" for kernel in kernels for part in ("text", "nv.constant0")}
-    parts = [
-        (role, header)
-        for role, header in roles
-        if role.startswith((".text.", ".nv.constant", ".nv.global.init")) and header.name not in own
-    ]
+    parts = [(role, header) for role, header in roles if role.startswith(wanted) and header.name not in own]
     digest = hashlib.sha256()
     for role, header in sorted(parts):
         digest.update(role.encode() + b"\0" + elf.bytes_of(header))

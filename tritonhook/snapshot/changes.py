@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
 
@@ -12,7 +12,8 @@ from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.cubin.loaded import PARTS
 from tritonhook.errors import UsageError
 from tritonhook.ptx.kernel_names import lasting_name
-from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.budgets import Budgets
+from tritonhook.snapshot.facts import BUILT, FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.stages import MAKERS
 
 # Registers of an SM's quarter, and how many of them a warp is given at a time; warps that an SM holds (NVIDIA's
@@ -162,6 +163,8 @@ class Change:
             return self.new.failure
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
             return "what the launch asks for: dynamic shared memory"
+        if self.identity.front_end == BUILT:
+            return " and ".join(["its build", *_tools_changed(self.old, self.new)])
         if Stage.PTX.value not in self.old.stages or Stage.PTX.value not in self.new.stages:
             return "not known: there is no PTX"
         step, tools = self._step, " and ".join(_tools_changed(self.old, self.new))
@@ -329,7 +332,8 @@ def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, int, float]:
 
 _SPILLS = ("spill_stores", "spill_loads")
 _RULE = re.compile(r"(?P<what>[a-z_]+)(?:\+(?P<share>\d+(?:\.\d+)?)%)?")
-RULES = ("spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code", "new", "gone")
+_WITHOUT_SHARE = ("code", "new", "gone")
+RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE)
 
 
 def nothing_compared(changes: Sequence[Change]) -> bool:
@@ -339,10 +343,13 @@ def nothing_compared(changes: Sequence[Change]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%."""
+    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%. budgets: what
+    counts in place of growth, for kernels that have one. both_ways: whether a figure that shrank fails, too."""
 
     what: str
     share: float = 0.0
+    budgets: Budgets = field(default_factory=Budgets)
+    both_ways: bool = False
 
     @property
     def text(self) -> str:
@@ -353,15 +360,32 @@ class Rule:
         it is not known that it did not grow."""
         if self.what in ("new", "gone"):
             return change.status.value == self.what
+        over = None if change.new is None else self.budgets.is_over(self.what, change.new)
+        if over:
+            return True
         if change.old is None or change.new is None:
             return False
         if change.status in (ChangeStatus.FAILED, ChangeStatus.UNKNOWN):
             return True
         if self.what == "code":
             return change.code_changed or change.bounds_changed or bool(change.loaded_changed)
-        figures = _SPILLS if self.what == "spills" else (self.what,)
-        pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in figures]
-        return any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)
+        pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in self._figures(change)]
+        grew = any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)
+        shrank = self.both_ways and any(a is not None and b is not None and b < a for a, b in pairs)
+        return shrank or (grew and over is None)
+
+    def told(self, change: Change) -> str:
+        """The rule, for a change that breaks it."""
+        over = change.new is not None and self.budgets.is_over(self.what, change.new)
+        return f"{self.text} (over its budget)" if over else self.text
+
+    def _figures(self, change: Change) -> Sequence[str]:
+        """What the rule looks at: in place of spills that no side knows, all access to local memory."""
+        if self.what != "spills":
+            return (self.what,)
+        sides = [side for side in (change.old, change.new) if side is not None]
+        known = any(side.figures.get(name) is not None for side in sides for name in _SPILLS)
+        return _SPILLS if known else ("local_bytes",)
 
 
 def rules(text: str) -> tuple[Rule, ...]:
@@ -369,7 +393,7 @@ def rules(text: str) -> tuple[Rule, ...]:
     found = []
     for part in text.split(","):
         match = _RULE.fullmatch(part.strip())
-        if match is None or match["what"] not in RULES or (match["share"] and match["what"] in RULES[6:]):
+        if match is None or match["what"] not in RULES or (match["share"] and match["what"] in _WITHOUT_SHARE):
             raise UsageError(f"--fail-on {part.strip()!r}: give {', '.join(RULES)}; figures also as in registers+10%")
         found.append(Rule(match["what"], float(match["share"] or 0) / 100))
     return tuple(found)
@@ -377,5 +401,5 @@ def rules(text: str) -> tuple[Rule, ...]:
 
 def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:
     """The rules that each kernel breaks; kernels that break none are not in it."""
-    found = {change.identity: tuple(rule.text for rule in wanted if rule.fits(change)) for change in changes}
+    found = {change.identity: tuple(rule.told(change) for rule in wanted if rule.fits(change)) for change in changes}
     return {identity: broken for identity, broken in found.items() if broken}

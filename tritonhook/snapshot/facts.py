@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.image import Cubin
@@ -19,7 +19,11 @@ from tritonhook.ptx.kernel_names import lasting_name, source_file
 from tritonhook.ptx.normal_form import without_positions
 
 # The figures, the ones that hurt most first.
-FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
+COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
+# Of built libraries, in place of instructions: bytes of code, and of the instructions that access local memory.
+FIGURES = (*COUNTED, "local_bytes", "code_bytes")
+BUILT = "built"  # in the place of a front end: read from a built library
+T = TypeVar("T")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>%]*>+)?(?: \{[^}%]*\})?)")
@@ -172,12 +176,12 @@ def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sas
     ]
 
 
-def numbered(kernels: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:
+def numbered(kernels: Sequence[tuple[T, KernelFacts]]) -> list[tuple[T, KernelFacts]]:
     """Sort kernels by identity, and number those with equal identities. The same kernel from two compiles counts
     once."""
     counts: dict[Identity, int] = {}
-    seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[Capture, KernelFacts]] = {}
-    for capture, facts in sorted(kernels, key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or "")):
+    seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[T, KernelFacts]] = {}
+    for capture, facts in sorted(kernels, key=lambda it: (it[1].identity, it[1].ptx_sha256 or "", it[1].codes)):
         key = facts.identity, facts.ptx_sha256, facts.codes
         if key not in seen:
             number = counts[facts.identity] = counts.get(facts.identity, 0) + 1

@@ -16,12 +16,15 @@ import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_regular, write_given, write_whole
+from tritonhook._util.text import visible
 from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
 from tritonhook.ptxas.options import refused_option
+from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 
 if TYPE_CHECKING:
@@ -35,13 +38,17 @@ format = 1
 # `kernels lock` of Hugging Face's package "kernels" writes kernels.lock: JSON, the revisions of kernels of their Hub.
 _OF_HUGGING_FACE = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,1000}"(?:repo_id|sha)"\s*:')
 _HUGGING_FACES = "a lock of Hugging Face's kernels, not of tritonhook"
+_REMARK = 200  # characters of a name
 _LARGEST_PTX = 1 << 26  # bytes, unpacked
 _UNPACKER_BYTES = 1 << 26  # what xz may take for itself; for what write_lock packs it takes 9 MB
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
 
 
 def write_lock(
-    path: Path, kernels: Iterable[tuple[KernelFacts, str | None]], tests: Sequence[str] | None = None
+    path: Path,
+    kernels: Iterable[tuple[KernelFacts, str | None]],
+    tests: Sequence[str] | None = None,
+    budgets: Budgets | None = None,
 ) -> None:
     """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError.
 
@@ -57,35 +64,43 @@ def write_lock(
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
     for locked, _ in found:
         _check_options(path, locked)
-    text = lock_text(path.name, [locked for locked, _ in found], tests)
+    text = lock_text(path.name, [locked for locked, _ in found], tests, budgets)
     try:
         schema.check_toml(text.encode())
     except schema.DocumentError as error:
         raise SnapshotError(f"{path}: {error}; lock fewer kernels, in several locks") from None
     try:
-        folder.mkdir(exist_ok=True)
         kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
+        if kept or folder.is_dir():
+            folder.mkdir(exist_ok=True)
         for name, ptx in kept.items():
             if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # a damaged one is mended
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
         write_given(path, text)
-        for old in folder.iterdir():
+        for old in folder.iterdir() if folder.is_dir() else ():
             if _PACKED.fullmatch(old.name) and old.name not in kept:
                 old.unlink()
     except OSError as error:
         raise SnapshotError(f"{error.filename or path}: cannot write: {error.strerror}") from None
 
 
-def lock_text(name: str, kernels: Iterable[KernelFacts], tests: Sequence[str] | None = None) -> str:
+def lock_text(
+    name: str, kernels: Iterable[KernelFacts], tests: Sequence[str] | None = None, budgets: Budgets | None = None
+) -> str:
     """The text of a lock."""
     blocks = [_block(locked) for locked in kernels]
-    header = _HEADER.format(name=name)
-    return "\n".join([header if tests is None else f"{header}tests = {toml_value(list(tests))}\n", *blocks])
+    top = {"tests": list(tests)} if tests is not None else {}
+    top |= budgets.values if budgets is not None else {}
+    header = _HEADER.format(name=name) + "".join(f"{key} = {toml_value(value)}\n" for key, value in top.items())
+    return "\n".join([header, *blocks])
 
 
 def _block(facts: KernelFacts) -> str:
+    """A mangled name stands above it as people wrote it."""
     values = _values(facts)
-    return toml_block("kernel", values | {"seal": _seal(values)})
+    name = function_name(facts.identity.kernel)
+    remark = "" if name == facts.identity.kernel else f"# {visible(name)[:_REMARK]}\n"
+    return remark + toml_block("kernel", values | {"seal": _seal(values)})
 
 
 def _values(facts: KernelFacts) -> dict[str, Any]:
@@ -128,18 +143,26 @@ def is_lock(path: Path) -> bool:
 
 def read_lock(path: Path) -> list[KernelFacts]:
     """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
-    return read_whole_lock(path)[0]
+    return read_whole_lock(path).kernels
 
 
-def read_whole_lock(path: Path) -> tuple[list[KernelFacts], tuple[str, ...] | None]:
-    """The kernels, and the files and folders whose tests compile all of them; None if that is not known. Raises as
-    read_lock."""
+class WholeLock(NamedTuple):
+    """A lock. tests: the files and folders whose tests compile all of its kernels; None if that is not known."""
+
+    kernels: list[KernelFacts]
+    tests: tuple[str, ...] | None
+    budgets: Budgets
+
+
+def read_whole_lock(path: Path) -> WholeLock:
+    """Raises as read_lock."""
     document = _document(path)
     found: dict[Identity, KernelFacts] = {}
     for facts in (_facts(kernel, path) for kernel in document.kernel):
         if found.setdefault(facts.identity, facts) is not facts:
             raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
-    return list(found.values()), None if document.tests is None else tuple(document.tests)
+    tests = None if document.tests is None else tuple(document.tests)
+    return WholeLock(list(found.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
 
 
 def _document(path: Path) -> Lock:

@@ -47,6 +47,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     shared: Count | None = None
     instructions: Count | None = None
     loop_instructions: Count | None = None
+    local_bytes: Count | None = None
+    code_bytes: Count | None = None
     threads: Count | None = None
     launch_bounds: list[str] = msgspec.field(default_factory=list)
     loaded: dict[str, Hash] = msgspec.field(default_factory=dict)
@@ -55,11 +57,14 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
 
 
 class Lock(Fields):
-    """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, where that is known."""
+    """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, where that is known.
+    max_registers, allow_spills: budgets, as of budgets.Budgets; people write them."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: Annotated[list[LockedKernel], Meta(min_length=1)]
     tests: list[str] | None = None
+    max_registers: Positive | dict[str, Positive] | None = None
+    allow_spills: list[str] | None = None
 
 
 def read_lock(data: bytes, path: str) -> Lock:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
 from tritonhook.report.format import count
 from tritonhook.report.render.terminal import render_terminal
+from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
 from tritonhook.snapshot.crossing import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts
-from tritonhook.snapshot.lockfile import kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, RunScope
@@ -82,7 +84,9 @@ class LockRun:
         exists = self.path.exists()
         if not exists and not self.update:
             raise UsageError(f"--kernel-lock={self.name}: no such file; --kernel-update writes it")
-        self.old, self.tests = read_whole_lock(self.path) if exists else ([], None)
+        self.old, self.tests, budgets = read_whole_lock(self.path) if exists else WholeLock([], None, Budgets())
+        self.rules = tuple(replace(rule, budgets=budgets) for rule in self.rules)
+        self.budgets = budgets
         self.said, self.failed = "", False
         self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
         self.out = self._temporary or here / option("kernel_captures")
@@ -177,5 +181,10 @@ class LockRun:
         if not now and not kept:
             return f"{self.name} is not written: the tests compiled no kernel"
         own = self.scope.why_part is None and not left
-        write_lock(self.path, [*settled(self.path, self.old, now), *kept], self.scope.tests if own else self.tests)
+        write_lock(
+            self.path,
+            [*settled(self.path, self.old, now), *kept],
+            self.scope.tests if own else self.tests,
+            self.budgets,
+        )
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"

@@ -177,7 +177,8 @@ def _give_file(options: Options, path: Path) -> None:
 def _give_lock(options: Options, path: Path) -> None:
     from tritonhook.report.results.snapshot import LockContent
 
-    lock = LockContent.of(str(path), *read_whole_lock(path))
+    kernels, tests, _ = read_whole_lock(path)
+    lock = LockContent.of(str(path), kernels, tests)
     give(options.results, lock, show=lambda summary: show_summary(summary, options.wide))
 
 

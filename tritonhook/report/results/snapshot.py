@@ -16,10 +16,13 @@ from tritonhook.report.format import UNKNOWN, both, count, mangled_note, number,
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
-from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.facts import COUNTED, FIGURES, Identity, KernelFacts
 
 TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
-_LOCKED = {"stack": "stack", "shared": "shared", "instrs": "instructions", "in loops": "loop_instructions"}
+_LOCKED = {"stack": "stack", "shared": "shared"}
+_COUNTED_FIGURES = {"instrs": "instructions", "in loops": "loop_instructions"}
+_OF_BUILT = ("local_bytes", "code_bytes")
+_BUILT = {"local": "local_bytes", "code": "code_bytes"}
 _GROUPS = {
     ChangeStatus.NEW: "New kernels",
     ChangeStatus.GONE: "Gone kernels",
@@ -66,7 +69,8 @@ class KernelFigures(Fields):
     spill_stores, spill_loads, stack, shared: bytes; of a thread, `shared` of a block. loop_instructions: of innermost
     loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without positions in the source. codes: hashes of
     its machine code; several where ptxas gives one input several codes. classes: instructions by class of work.
-    launch_bounds: threads and clusters that its launches must have or may not exceed, as PTX names them.
+    launch_bounds: threads and clusters that its launches must have or may not exceed, as PTX names them. Of built
+    libraries, where instructions are not counted: code_bytes; local_bytes, of all that access local memory.
     """
 
     spill_stores: Count | None
@@ -82,6 +86,8 @@ class KernelFigures(Fields):
     codes: tuple[str, ...]
     classes: dict[str, Count]
     launch_bounds: tuple[str, ...]
+    local_bytes: Count | UnsetType = UNSET
+    code_bytes: Count | UnsetType = UNSET
 
     @classmethod
     def of(cls, facts: KernelFacts) -> KernelFigures:
@@ -89,12 +95,14 @@ class KernelFigures(Fields):
 
     @property
     def figures(self) -> dict[str, int | None]:
-        return {name: getattr(self, name) for name in FIGURES}
+        found = {name: getattr(self, name) for name in FIGURES}
+        return {name: None if value is UNSET else value for name, value in found.items()}
 
 
 def _figures(facts: KernelFacts) -> dict[str, Any]:
     return {
-        **{name: facts.figures.get(name) for name in FIGURES},
+        **{name: facts.figures.get(name) for name in COUNTED},
+        **{name: UNSET if (value := facts.figures.get(name)) is None else value for name in _OF_BUILT},
         "ptxas": facts.ptxas,
         "options": facts.options,
         "ptx": facts.ptx_sha256,
@@ -154,12 +162,15 @@ class LockContent(Result, tag="lock"):
             "ptxas": [number(kernel.ptxas) for kernel in kernels],
             "front end": [front_end_name(kernel.front_end) for kernel in kernels],
         }
+        built = any(kernel.code_bytes is not UNSET for kernel in kernels)
+        counted = not built or any(kernel.instructions is not None for kernel in kernels)
+        headings = {**_LOCKED, **(_COUNTED_FIGURES if counted else {}), **(_BUILT if built else {})}
         same = {heading: found[0] for heading, found in texts.items() if len(set(found)) == 1}
         columns = {
             "kernel": [name(kernel) for kernel in kernels],
             "regs": [number(kernel.registers) for kernel in kernels],
             "spills": [spills(kernel.spill_stores, kernel.spill_loads) for kernel in kernels],
-            **{heading: [number(k.figures[figure]) for k in kernels] for heading, figure in _LOCKED.items()},
+            **{heading: [number(k.figures[figure]) for k in kernels] for heading, figure in headings.items()},
         }
         left = len(columns)
         columns |= {heading: found for heading, found in texts.items() if heading not in same}
@@ -258,8 +269,9 @@ class KernelChange(Fields):
 
     @property
     def has_equal_figures(self) -> bool:
-        """Whether all figures are known and equal on both sides."""
-        return all(a == b is not None for a, b in self.figures.values())
+        """Whether figures are known and equal on both sides; spills, stack and registers at least."""
+        known = {name for name, pair in self.figures.items() if pair != (None, None)}
+        return known >= set(FIGURES[:4]) and all(a == b for a, b in self.figures.values())
 
     @property
     def bounds(self) -> str:
