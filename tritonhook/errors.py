@@ -41,6 +41,10 @@ class NotUnderstood(TritonHookError):
         return f"{where}{self.opcode}{f' ({self.why})' if self.why else ''}"
 
 
+class EmulationError(TritonHookError):
+    """A launch that the emulator could not execute."""
+
+
 class CaptureError(TritonHookError):
     """A capture folder or a hook cannot be used."""
 

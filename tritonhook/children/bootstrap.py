@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.import_hook import AfterImport
 from tritonhook._util.text import say
-from tritonhook._util.variables import DRY_RUN, RUN, WATCH
+from tritonhook._util.variables import DRY_RUN, EMULATE, RUN, WATCH
 from tritonhook.capture.inductor import inductor
 from tritonhook.children import SITE
 
@@ -84,6 +84,10 @@ def _capture(front_end: str = "triton") -> None:
     """Begin a session. An error never breaks the program: it is printed in one line."""
     if front_end == "triton" and DRY_RUN in os.environ:
         _begin_dry_run("begin_triton")
+        if EMULATE in os.environ:
+            from tritonhook.emulate import dry_launches
+
+            dry_runs.append(dry_launches.begin())
     try:
         from tritonhook.capture.run_config import RunConfig
         from tritonhook.capture.session import begin_run

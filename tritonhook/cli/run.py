@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
+from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun
 from tritonhook.capture.model import Capture
 from tritonhook.capture.project import Project, read_project
@@ -72,6 +73,7 @@ class Options(Group):
         choices=(FIRST, ALL),
         help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), or all",
     )
+    emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
     watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
@@ -136,6 +138,7 @@ def _run_once(options: Options) -> int:
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
     if dry_run is not None:
+        environment |= {EMULATE: "1"} if options.emulate else {}
         environment["CUDA_VISIBLE_DEVICES"] = ""  # what is not Triton's cannot launch either
     code = run_to_end(command, environment, options.results.is_printed)
     try:
@@ -149,6 +152,8 @@ def _run_once(options: Options) -> int:
             *_unmatched(rename, folder),
         ]
         notes += _passed_by(command, folder)
+        if options.emulate:
+            notes.append("emulated: each launch was executed on the CPU")
         if not (code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         found = Captures.of(folder).with_notes(notes)
@@ -162,9 +167,11 @@ def _dry_run(options: Options) -> DryRun | None:
     """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
     Triton knows the architecture."""
     if options.arch is None:
-        if options.autotune is not None:
-            raise UsageError("--autotune is for dry runs; give --arch too")
+        if options.autotune is not None or options.emulate:
+            raise UsageError("--autotune and --emulate are for dry runs; give --arch too")
         return None
+    if options.emulate and find_spec("numpy") is None:
+        raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
     if options.launch_values:
         raise UsageError("--launch-values: a dry run has no values, as nothing is launched; use --launches")
     dry = DryRun.of(options.arch, options.autotune or FIRST)

@@ -107,6 +107,7 @@ class Memory:
         self._begins: list[int] = []
         self._end = GUARD_BYTES
         self.watch: Watch | None = None
+        self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
 

@@ -40,6 +40,11 @@ class Run:
     most_steps: int = MOST_STEPS
     limit_s: float = float("inf")
 
+    @property
+    def executed(self) -> tuple[int, ...]:
+        """The CTAs that are executed: those of `ctas`, and the others of their clusters."""
+        return geometry_of(self.launch, self.ctas).ctas
+
     def machine(self, memory: Memory) -> Machine:
         return Machine(geometry_of(self.launch, self.ctas), memory, self.seed, self.most_steps, self.limit_s)
 

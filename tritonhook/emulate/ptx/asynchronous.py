@@ -1,1 +1,237 @@
-"""mbarrier, bulk copies and TMA."""
+"""mbarrier, bulk copies and TMA, and what sets a warp's registers."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tritonhook.emulate import tma
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED
+from tritonhook.emulate.ptx.kernel import list_of
+from tritonhook.emulate.ptx.memory import drop_hints
+from tritonhook.emulate.ptx.site import Array, Site, opcode
+
+_SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
+_SPACES = {"shared": SHARED, "shared::cta": SHARED, "shared::cluster": CLUSTER}
+
+
+def _space(site: Site) -> str:
+    """Take the space out of the modifiers."""
+    found = [one for one in site.modifiers if one in _SPACES]
+    site.modifiers = tuple(one for one in site.modifiers if one not in _SPACES)
+    return _SPACES[found[0]] if found else GENERIC
+
+
+@opcode("mbarrier.init")
+def init(site: Site) -> Step:
+    space = _space(site)
+    site.known("b64")
+    address, count, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
+    return lambda g: barriers.init(g, space, address(g), count[g.s])
+
+
+@opcode("mbarrier.inval")
+def invalidate(site: Site) -> Step:
+    space = _space(site)
+    site.known("b64")
+    address, barriers = site.address(0, space), site.machine.shared_barriers
+    return lambda g: barriers.invalidate(g, space, address(g))
+
+
+@opcode("mbarrier.arrive", "mbarrier.arrive_drop")
+def arrive(site: Site) -> Step:
+    space = _space(site)
+    how = site.known(*_SCOPES, "expect_tx", "noComplete")
+    if "noComplete" in how:
+        raise site.refuse()
+    has_state = not site.operands[0].startswith("[")
+    first = int(has_state)
+    target = site.target(0, "b64") if has_state else None
+    address, barriers = site.address(first, space), site.machine.shared_barriers
+    given = site.row(first + 1, "u32") if len(site.operands) > first + 1 else None
+    expects, drops = "expect_tx" in how, site.name.endswith("drop")
+    if expects and given is None:
+        raise site.refuse("operands")
+
+    def step(g: Group) -> None:
+        number = None if given is None else given[g.s]
+        counts = 1 if expects or number is None else number
+        states = barriers.arrive(g, space, address(g), counts, number if expects else None, drops)
+        if target is not None:
+            g.put(target, states)
+
+    return step
+
+
+@opcode("mbarrier.expect_tx", "mbarrier.complete_tx")
+def transactions(site: Site) -> Step:
+    space = _space(site)
+    site.known(*_SCOPES)
+    address, sizes, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
+    if site.name.endswith("expect_tx"):
+        return lambda g: barriers.expect(g, space, address(g), sizes[g.s])
+
+    def complete(g: Group) -> None:
+        places, size = barriers.places(g, space, address(g)), sizes[g.s]
+        for lane in np.flatnonzero(g.active):
+            barriers.complete(int(places[lane]), int(size[lane]))
+
+    return complete
+
+
+@opcode("mbarrier.test_wait", "mbarrier.try_wait")
+def wait(site: Site) -> Step:
+    """try_wait waits for the phase; test_wait looks, and lets others run."""
+    space = _space(site)
+    by_parity = "parity" in site.known(*_SCOPES, "parity")
+    target, address = site.target(0, "pred"), site.address(1, space)
+    state = site.row(2, "u32" if by_parity else "b64")
+    barriers, waits = site.machine.shared_barriers, site.name.endswith("try_wait")
+
+    def step(g: Group) -> None:
+        test = barriers.try_wait if waits else barriers.is_complete
+        found = test(g, space, address(g), state[g.s], by_parity)
+        g.put(target, found)
+        if not found[g.active].all():
+            g.give_way()
+
+    return step
+
+
+@opcode("cp.async.mbarrier.arrive")
+def arrive_after_copies(site: Site) -> Step:
+    """Arrive when the thread's copies have arrived: these arrive now."""
+    space = _space(site)
+    noinc = "noinc" in site.known("noinc", "b64")
+    address, barriers, copies = site.address(0, space), site.machine.shared_barriers, site.machine.copies
+
+    def step(g: Group) -> None:
+        copies.wait(g, None)
+        if noinc:
+            barriers.arrive(g, space, address(g))
+
+    return step
+
+
+@opcode("setmaxnreg", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.bulk.prefetch")
+def nothing(site: Site) -> Step:
+    """What has no effect where bulk copies are done at once."""
+    site.known("inc", "dec", "sync", "aligned", "u32", "read", "L2", "global", "tensor", "tile", *_DIMENSIONS)
+    return lambda g: None
+
+
+# --- bulk copies ---------------------------------------------------------------------------------
+
+_DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
+_COMPLETION = "mbarrier::complete_tx::bytes"
+_COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
+
+
+def _ranks(mask: int) -> list[int]:
+    return [rank for rank in range(16) if mask >> rank & 1]
+
+
+def _receivers(site: Site, g: Group, lane: int, target: int, mask: Array | None, is_cluster: bool) -> list[int]:
+    """The CTAs, as the machine numbers them, that a copy to shared memory goes to."""
+    machine = site.machine
+    own = int(machine.cta[g.s.start + lane])
+    first = own - int(machine.rank[g.s.start + lane])
+    if mask is not None:
+        return [first + rank for rank in _ranks(int(mask[lane]))]
+    return [first + (target >> RANK_SHIFT)] if is_cluster else [own]
+
+
+@opcode("cp.async.bulk.tensor")
+def copy_by_descriptor(site: Site) -> Step:
+    drop_hints(site)
+    how = site.modifiers
+    site.known(*_DIMENSIONS, *_SPACES, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in _SPACES or one == "global"]
+    if spaces[-1] == "global":
+        return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
+    text = _COORDINATES.match(site.operands[0])
+    if text is None:
+        raise site.refuse("operands")
+    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
+    source, memory = site.address(1, SHARED), site.machine.memory
+
+    def step(g: Group) -> None:
+        where, at = descriptor(g), source(g)
+        for lane in np.flatnonzero(g.active):
+            thread = g.s.start + int(lane)
+            begin = [int(row[thread]) for row in places]
+            tensor = tma.map_at(memory, int(where[lane]))
+            tma.store_tile(memory, tensor, begin, int(site.machine.cta[thread]), int(at[lane]), thread)
+
+    return step
+
+
+def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
+    text = _COORDINATES.match(site.operands[1])
+    if text is None:
+        raise site.refuse("operands")
+    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
+    target, barrier = site.address(0, SHARED), site.address(2, SHARED)
+    masks = site.row(3, "b16") if multicast else None
+    memory = site.machine.memory
+    is_cluster = space == "shared::cluster" and site.decoder.kernel.major >= 9
+
+    def step(g: Group) -> None:
+        where, at = descriptor(g), target(g)
+        mask = None if masks is None else masks[g.s]
+        for lane in np.flatnonzero(g.active):
+            thread = g.s.start + int(lane)
+            tensor, begin = tma.map_at(memory, int(where[lane])), [int(row[thread]) for row in places]
+            for cta in _receivers(site, g, int(lane), int(at[lane]), mask, is_cluster):
+                size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread)
+                _complete(site, barrier(g)[lane], cta, size)
+
+    return step
+
+
+def _complete(site: Site, address: Array, cta: int, size: int) -> None:
+    memory = site.machine.memory
+    place = (int(address) & (1 << RANK_SHIFT) - 1) + cta * memory.shared_bytes
+    site.machine.shared_barriers.complete(place, size)
+
+
+@opcode("cp.async.bulk")
+def copy_in_bulk(site: Site) -> Step:
+    """Copies of so many bytes that lie behind one another."""
+    drop_hints(site)
+    how = site.modifiers
+    site.known(*_SPACES, "global", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in _SPACES or one == "global"]
+    if len(spaces) != 2 or "multicast::cluster" in how:
+        raise site.refuse()
+    to, of = (GLOBAL if one == "global" else _SPACES[one] for one in spaces)
+    target, source, sizes = site.address(0, to), site.address(1, of), site.row(2, "u32")
+    barrier = site.address(3, to) if _COMPLETION in how else None
+    memory, barriers = site.machine.memory, site.machine.shared_barriers
+
+    def step(g: Group) -> None:
+        for lane in np.flatnonzero(g.active):
+            one = _alone(g, int(lane))
+            size = int(sizes[g.s][lane])
+            if size % 16:
+                raise site.refuse(f"{size} bytes")
+            (from_, index), (into, place) = (
+                memory.locate(one, space, address(g), 16, kind)
+                for space, address, kind in ((of, source, "r"), (to, target, "w"))
+            )
+            tma.copy_bytes(from_, int(index[lane]), into, int(place[lane]), size)
+            if barrier is not None:
+                barriers.complete(int(barriers.places(one, to, barrier(g))[lane]), size)
+
+    return step
+
+
+def _alone(g: Group, lane: int) -> Group:
+    """The group with one lane."""
+    only = np.zeros(g.size, bool)
+    only[lane] = True
+    inner = g.under(only)
+    assert inner is not None
+    return inner

@@ -1,0 +1,81 @@
+"""`tritonhook run --arch --emulate`: results of programs that use Triton are real, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+from dry_runs import run_dry
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+pytest.importorskip("triton", minversion="3.6")
+
+KERNELS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def normed(x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    powers = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row * n + at, powers / tl.sum(powers, 0), mask=at < n)
+
+@triton.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x, y = tl.load(a + i[:, None] * K + k), tl.load(b + k[:, None] * N + j)
+    tl.store(c + i[:, None] * N + j, tl.dot(x, y))
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+def test_tensors_hold_what_kernels_compute(tmp_path, triton_cache, arch):
+    script = (
+        KERNELS
+        + """
+torch.manual_seed(0)
+x = torch.randn(70, 100, device="cuda")
+out = torch.zeros_like(x)
+normed[(70,)](x, out, 100, BLOCK=128)
+assert torch.allclose(out, torch.softmax(x, 1), atol=1e-6), (out - torch.softmax(x, 1)).abs().max()
+a, b = (torch.randn(64, 64, device="cuda").half() for _ in "ab")
+c = torch.zeros(64, 64, device="cuda")
+product[(1,)](a, b, c, 64, 64, 64)
+assert torch.allclose(c, a.float() @ b.float(), atol=1e-4), (c - a.float() @ b.float()).abs().max()
+print("all right")
+"""
+    )
+    done = run_dry(tmp_path, script, "--emulate", arch=arch)
+    assert "all right" in done.stdout
+
+
+def test_attention_is_what_float64_says(tmp_path, triton_cache):
+    script = """
+import torch
+from gluon_kernels.mma.launch import attention
+torch.manual_seed(0)
+for dtype, causal in ((torch.float16, None), (torch.bfloat16, "bottom-right")):
+    q, k, v = (torch.randn(1, 1, n, 64).to(dtype).cuda() for n in (70, 150, 150))
+    o, lse = attention(q, k, v, causal=causal, return_lse=True)
+    s = q.double() @ k.double().transpose(-1, -2) / 8
+    if causal:
+        s = s.masked_fill(torch.arange(150)[None, :] > torch.arange(70)[:, None] + 80, float("-inf"))
+    wanted = torch.softmax(s, -1) @ v.double()
+    assert (o.double() - wanted).abs().max() < (1e-3 if dtype is torch.float16 else 1e-2)
+    assert (lse.double() - torch.logsumexp(s, -1)).abs().max() < 1e-5
+print("all right")
+"""
+    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+
+
+def test_what_is_not_understood_ends_the_program(tmp_path, triton_cache):
+    script = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def clock(x):
+    tl.store(x, tl.extra.cuda.globaltimer())
+
+clock[(1,)](torch.zeros(1, dtype=torch.int64, device="cuda"))
+"""
+    done = run_dry(tmp_path, script, "--emulate", status=1)
+    assert "clock cannot be emulated: line" in done.stderr and "globaltimer" in done.stderr

@@ -1,0 +1,91 @@
+"""Launches of a dry run, executed on the CPU: after each one, the tensors hold what the kernel's PTX computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.capture.launches.recorder import of_triton
+from tritonhook.capture.patching import Patch
+from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
+from tritonhook.emulate.run import Run, run_ptx
+from tritonhook.errors import EmulationError, TritonHookError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import registers_in
+
+if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Launch
+
+_MOST_REGISTERS = 256 << 20  # bytes of registers of the CTAs that are executed together
+_BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}
+
+
+def begin() -> ExitStack:
+    """Execute each launch of a Triton kernel, until the stack is closed."""
+    from triton.compiler import CompiledKernel
+
+    kernels: dict[str, Kernel] = {}
+
+    def executing(original: property) -> property:
+        def run(kernel: Any) -> Any:
+            launch = original.__get__(kernel)
+
+            def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
+                result = launch(x, y, z, stream, function, packed, *rest)
+                execute(kernels, kernel, (x, y, z), rest[3:])
+                return result
+
+            return launched
+
+        return property(run)
+
+    patch = Patch(CompiledKernel, "run", executing)
+    with ExitStack() as stack:
+        stack.callback(patch.undo)
+        return stack.pop_all()
+
+
+def execute(kernels: dict[str, Kernel], kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+    """Execute one launch, and write what it stores to its tensors. kernels: those read before, by Triton's hash.
+    Raises EmulationError, as the program cannot go on with wrong numbers."""
+    try:
+        if kernel.hash not in kernels:
+            kernels[kernel.hash] = read_kernel(Ptx(kernel.asm["ptx"]), kernel.name)
+        launch, storages = of_triton(kernel, grid, arguments)
+        contents = [_bytes_of(*storage) for storage in storages]
+        after = _stored(kernels[kernel.hash], launch, [one.tobytes() for one in contents])
+    except Exception as error:
+        if isinstance(error, TritonHookError):
+            raise EmulationError(f"{kernel.name} cannot be emulated: {error}") from None
+        raise EmulationError(f"{kernel.name} cannot be emulated: {type(error).__name__}: {error}") from error
+    for one, data in zip(contents, after, strict=True):
+        one[:] = np.frombuffer(data, np.uint8)
+
+
+def _stored(kernel: Kernel, launch: Launch, contents: Sequence[bytes]) -> Sequence[bytes]:
+    """The buffers after all CTAs have run, as many of them at a time as memory allows."""
+    names = {name: prefix for function in kernel.functions for name, prefix in registers_in(function.items)}
+    of_thread = sum(_BYTES.get(prefix, 16) for prefix in names.values()) or 1
+    padded = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32) * 32
+    cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+    together = max(1, _MOST_REGISTERS // (of_thread * padded) // cluster) * cluster
+    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    done = set[int]()
+    for begin in range(0, total, together):
+        ctas = [cta for cta in range(begin, min(begin + together, total)) if cta not in done]
+        if ctas:
+            run = Run(launch, ctas)
+            done.update(run.executed)
+            contents = run_ptx(kernel, run, contents).contents
+    return contents
+
+
+def _bytes_of(tensor: Any, start: int, size: int) -> Any:
+    """The bytes of an allocation in the CPU's memory, to read and to write."""
+    import ctypes
+
+    address = tensor.untyped_storage().data_ptr() + start
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.zeros(0, np.uint8)

@@ -1,0 +1,107 @@
+"""Bulk copies between global and shared memory: by descriptor (TMA, tiled) and without. They are done at once.
+
+A descriptor that the host makes has a form that NVIDIA does not document. Here its 128 bytes name a `TensorMap` that
+the memory keeps; one that a kernel makes itself is not understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Array, Memory, Store
+from tritonhook.emulate.tensor_core.shared_tiles import swizzled
+from tritonhook.errors import NotUnderstood
+
+BYTES = 128  # of a descriptor
+_MAGIC = b"tensor map of tritonhook"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a descriptor says, innermost dimension first.
+
+    address: of the first element. element: bytes of one. shape: in elements. strides: in bytes; the first is `element`.
+    box: elements that one copy takes. swizzle: bytes of a row of the pattern, 16 for none. fills_nan: what lies outside
+    of the tensor is NaN, not 0.
+    """
+
+    address: int
+    element: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 16
+    fills_nan: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Of a box."""
+        return self.element * int(np.prod(self.box))
+
+    def places(self, begin: Sequence[int]) -> tuple[Array, Array]:
+        """Addresses of a box's elements in the order of shared memory, and which of them the tensor has."""
+        addresses, inside = np.array(self.address, np.int64), np.array(True)
+        for at, size, stride, extent in zip(begin, self.box, self.strides, self.shape, strict=True):
+            index = at + np.arange(size)
+            addresses = index.reshape(-1, *[1] * addresses.ndim) * stride + addresses
+            inside = ((index >= 0) & (index < extent)).reshape(-1, *[1] * inside.ndim) & inside
+        return addresses.reshape(-1), inside.reshape(-1)
+
+
+def register(memory: Memory, tensor: TensorMap) -> bytes:
+    """Keep a map in this memory; the bytes of its descriptor."""
+    memory.tensor_maps.append(tensor)
+    return (_MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
+
+
+def map_at(memory: Memory, address: int) -> TensorMap:
+    """The map that the descriptor at a generic address names."""
+    begin = address - GLOBAL_BASE
+    data = bytes(memory.global_.data[begin : begin + BYTES]) if 0 <= begin < len(memory.global_.data) else b""
+    if not data.startswith(_MAGIC):
+        raise NotUnderstood("tensormap", why="a descriptor that the kernel makes")
+    found: TensorMap = memory.tensor_maps[int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")]
+    return found
+
+
+def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int) -> int:
+    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address."""
+    addresses, inside = tensor.places(begin)
+    unit = tensor.element
+    index = np.where(inside, addresses - GLOBAL_BASE, 0)
+    values = memory.global_.read(index, unit, 1)[0]
+    if tensor.fills_nan:
+        raise NotUnderstood("tensormap", why="NaN outside of the tensor")
+    values = np.where(inside, values, UNSIGNED[unit](0))
+    memory.shared.write(_in_shared(memory, tensor, cta, target, thread), unit, values[None])
+    return tensor.bytes
+
+
+def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int) -> None:
+    """Copy a box from the shared memory of a CTA; what the tensor does not have is left out."""
+    addresses, inside = tensor.places(begin)
+    values = memory.shared.read(_in_shared(memory, tensor, cta, source, thread), tensor.element, 1)
+    memory.global_.write((addresses - GLOBAL_BASE)[inside], tensor.element, values[:, inside])
+
+
+def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:
+    """Indices of a box's elements in the store of shared memory."""
+    begin = address & (1 << RANK_SHIFT) - 1
+    row = tensor.box[0] * tensor.element
+    if tensor.swizzle > 16 and row != tensor.swizzle:
+        raise NotUnderstood("tensormap", why=f"rows of {row} bytes with a swizzle of {tensor.swizzle}")
+    if begin + tensor.bytes > memory.shared_bytes:
+        raise Fault(f"a copy by descriptor of {tensor.bytes:,} bytes outside of shared memory", thread)
+    if begin % 128:
+        raise Fault(f"a copy by descriptor at the shared address {begin:#x}: not aligned to 128 bytes", thread)
+    places = begin + np.arange(0, tensor.bytes, tensor.element)
+    return swizzled(places, tensor.swizzle) + cta * memory.shared_bytes
+
+
+def copy_bytes(source: Store, begin: int, target: Store, at: int, size: int) -> None:
+    """Copy bytes from one store to another."""
+    target.data[at : at + size] = source.data[begin : begin + size]
