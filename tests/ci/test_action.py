@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ Use = Callable[..., Runner]
 
 @pytest.fixture
 def use(tmp_path: Path) -> Use:
-    """Run the action, but its installation, with inputs; `locked` says with which options the lock was made."""
+    """Run the action with inputs; install: also its installation, in an environment of its own."""
     project, folder, state = tmp_path / "project", tmp_path / "bin", tmp_path / "gh.json"
     project.mkdir()
     folder.mkdir()
@@ -58,11 +59,13 @@ def use(tmp_path: Path) -> Use:
     }
     usual = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
 
-    def run(**inputs: str) -> Runner:
+    def run(install: bool = False, **inputs: str) -> Runner:
         given = usual | {name.replace("_", "-"): value for name, value in inputs.items()}
         runner = Runner(project, tmp_path / "runner", {"inputs": given}, dict(environment))
         Path(runner.environment["GITHUB_PATH"]).write_text(f"{folder}\n")
-        return runner.run(ACTION["runs"]["steps"], skip=(INSTALL,))
+        if install:
+            runner.run([{"uses": "actions/setup-python"}])
+        return runner.run(ACTION["runs"]["steps"], skip=() if install else (INSTALL,))
 
     return run
 
@@ -122,6 +125,18 @@ def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
     (tmp_path / "project" / "kernels.py").write_text("raise SystemExit(3)\n")
     assert use(command="kernels.py", arch="sm_90a").failed
     assert not [line for line in words(tmp_path) if line.startswith("check ")]
+
+
+@pytest.mark.machine
+@pytest.mark.skipif(os.environ.get("WORKFLOWS") != "all", reason="downloads a ptxas: `make test-workflows`")
+def test_it_installs_itself_where_there_is_no_triton(use: Use, tmp_path: Path) -> None:
+    """From the commit that the workflow names, with the ptxas that the input names."""
+    lock(use, tmp_path)
+    (tmp_path / "bin" / "tritonhook").unlink()
+    found = use(install=True, ptxas="12.8.93", fail_on="code")
+    assert not found.failed, found.output
+    assert "1 kernel, all with the same code" in found.output
+    assert (tmp_path / "runner" / "artifacts" / "tritonhook-report" / "ptxas-12.8.93.html").exists()
 
 
 def test_every_input_is_used_and_none_reaches_a_shell_as_text() -> None:

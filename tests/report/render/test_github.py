@@ -80,14 +80,18 @@ def test_the_worst_kernels_are_the_ones_that_are_shown() -> None:
 
 
 def test_several_checks_share_the_comment_and_its_room() -> None:
-    results = [many(5000), replace_side(many(5000), "ptxas 13.5.37"), replace_side(many(3), "ptxas 13.4.59")]
+    large, small = many(5000), replace_side(many(3), "ptxas 13.4.59")
+    results = [*(replace_side(large, f"ptxas {n}") for n in range(5)), small]
     comment = ""
     for result in results:
         comment = joined(comment, result, COMMIT, LINK)
     assert len(comment.encode()) < LIMIT
     assert all(has_section(comment, result, COMMIT) for result in results)
     again = joined(comment, results[0], COMMIT, LINK)
-    assert again.count("<!-- tritonhook section") == 3  # in its old place
+    assert again.count("<!-- tritonhook section") == len(results)  # in its old place
+    for n in range(5, 15):
+        comment = joined(comment, last := replace_side(large, f"ptxas {n}"), COMMIT, LINK)
+    assert len(comment.encode()) < LIMIT and has_section(comment, last, COMMIT)  # the earliest ones go
 
 
 def replace_side(result: KernelChanges, side: str) -> KernelChanges:
