@@ -147,9 +147,21 @@ def special(gpu: Gpu, name: str, operation: Operation, kept: dict[str, np.ndarra
         row.setdefault("examples", {})[part] = [
             [f"{given[at]:08x}", f"{found[at]:08x}", f"{expected[at]:08x}"] for at in worst if distance[at]
         ]
+        absolute, relative = _errors(given, found, expected)
+        row["most_absolute"] = max(row.get("most_absolute", 0.0), absolute)
+        row["most_relative"] = max(row.get("most_relative", 0.0), relative)
         if part == "octave" and name not in ("sqrt", "cos") and (".ftz" in operation.name or name == "tanh"):
             kept[f"special|{operation.name}|ulps"] = np.clip(distance, -127, 127).astype(np.int8)
     return row
+
+
+def _errors(given: np.ndarray, found: np.ndarray, expected: np.ndarray) -> tuple[float, float]:
+    """The largest absolute error for arguments of at most pi, and the largest relative one of normal numbers."""
+    x, y, exact = (codes.view(np.float32).astype(np.float64) for codes in (given, found, expected))
+    fine = np.isfinite(y) & np.isfinite(exact)
+    error = np.where(fine, np.abs(y - exact), 0.0)
+    normal = fine & (np.abs(exact) >= 2.0**-126)
+    return float(error[np.abs(x) <= np.pi].max()), float((error[normal] / np.abs(exact[normal])).max())
 
 
 def _ordered(codes: np.ndarray) -> np.ndarray:

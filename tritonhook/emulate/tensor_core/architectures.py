@@ -1,4 +1,4 @@
-"""How each architecture's tensor cores add. *Published* parameters (see sums.py); what a GPU has confirmed is in
+"""How each architecture's tensor cores add. *Published* parameters (see sums.py); those of sm_90 are *executed*:
 benchmarks/results/emulate_tensor_cores.json."""
 
 from __future__ import annotations
