@@ -123,7 +123,10 @@ def _arithmetic() -> Iterator[Operation]:
             yield Operation(
                 f"fma.rn{tail}.{kind}", body, (kind,) * 3, 1, partial(numbers.fma_halves, name=name, **how), 4
             )
-        for op, model in (("add", numbers.add_halves), ("mul", numbers.mul_halves)):
+        for op, model in (
+            ("add", partial(numbers.add_halves, name=name)),
+            ("mul", partial(numbers.mul_halves, name=name)),
+        ):
             yield Operation(
                 f"{op}.rn.{kind}", three(f"{op}.rn.{kind}", 2), (kind,) * 2, 1, partial(model, name=name), 4
             )

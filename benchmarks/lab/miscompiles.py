@@ -3,8 +3,8 @@
     python -m benchmarks miscompiles [--add VERSION,...] [--programs FOLDER] [--out FILE]
 
 The example and the near miss of each record in `tritonhook.ptx.miscompiles` are assembled by each ptxas at hand for
-each target, and their machine code is evaluated for one thread (`sass_machine`): it is *right* if it stores what the
-PTX says, *wrong* if it stores something else or something that it never computed. --add downloads further ptxas first.
+each target, and their machine code is emulated (`tritonhook.emulate`): it is *right* if it stores what the PTX says,
+*wrong* if it stores something else or something that it never computed. --add downloads further ptxas first.
 --programs also writes each example as PTX with its inputs and its result, to be run on a GPU.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment
-from benchmarks.lab.sass_machine import NotUnderstood
-from benchmarks.lab.sass_machine import run as stored_by
+from tritonhook.emulate.errors import Fault
+from tritonhook.errors import NotUnderstood
 
 PTX_VERSIONS = {
     "sm_75": "6.3",
@@ -98,9 +98,10 @@ def cells(tool: Any, target: str) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, (bug, kind) in programs.items():
         cell = found.setdefault(bug.name, {"bug": bug.name, "ptxas": tool.version, "target": target})
-        cell[KINDS[kind]] = verdict(bug, kind, codes.get(name), target)
+        cell[KINDS[kind]] = verdict(bug, kind, codes.get(name))
         if cell[KINDS[kind]] == "wrong" and kind == 0:
-            cell["code"] = [f"{p} {o} {a}".strip() for p, o, a in codes[name] if o != "NOP"]
+            code = codes[name].sass.instructions
+            cell["code"] = [f"{i.predicate} {i.opcode} {i.operands}".strip() for i in code if i.opcode != "NOP"]
     return list(found.values())
 
 
@@ -108,31 +109,48 @@ def lines(bug: Any, kind: int) -> str:
     return str(bug.example.near if kind else bug.example.lines)
 
 
-def verdict(bug: Any, kind: int, code: list[tuple[str, str, str]] | None, target: str) -> str:
-    if code is None:
+def verdict(bug: Any, kind: int, kernel: Any) -> str:
+    if kernel is None:
         return "refused"
     expected = bug.example.near_expected if kind else bug.example.expected
     try:
-        stored = {stored_by(code, target, [bytes(len(expected)), bug.example.given], garbage)[0] for garbage in GARBAGE}
+        stored = {stored_by(kernel, bug.example, len(expected), garbage) for garbage in GARBAGE}
     except NotUnderstood as error:
         return f"not understood: {error}"
+    except Fault:  # an address that a wrong instruction has made
+        return "wrong"
     return "right" if stored == {expected} else "wrong"
 
 
-def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, list[tuple[str, str, str]]]:
+def stored_by(kernel: Any, example: Any, size: int, garbage: int) -> bytes:
+    """What `k(out, in)` leaves in its first `size` bytes of output. garbage: in registers that nothing has written."""
+    from tritonhook.emulate.machine import Geometry, Machine
+    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.sass.decode import decode
+
+    memory = Memory(kernel.shared, kernel.stack)
+    out, given = memory.allocate(bytes(size)), memory.allocate(example.given)
+    machine = Machine(Geometry((1, 1, 1), (example.threads, 1, 1), (0,)), memory)
+    parameters = b"".join(one.address.to_bytes(8, "little") for one in (out, given))
+    code, _ = decode(kernel, machine, kernel.constants(machine.geometry, parameters), garbage)
+    machine.run(code)
+    return memory.contents(out)
+
+
+def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, Any]:
     """The machine code of each program. They are one module if ptxas takes all of them, else a module each."""
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
     from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.disassembler import run_nvdisasm
-    from tritonhook.ptxas.discovery import find_nvdisasm
     from tritonhook.ptxas.tool import targets
+    from tritonhook.ptxas.toolchain import reading_toolchain
 
     if target not in targets(tool):
         return {}
     for version in (PTX_VERSIONS[target], NEWER, OLDER.get(target)):
         made = assemble(tool, module(programs, target, version), ["-O3"]) if version else None
         if isinstance(made, Assembled):
-            _, functions = json.loads(run_nvdisasm(find_nvdisasm(), made.cubin.data))
-            return {one["function-name"]: [text(i) for i in one["sass-instructions"]] for one in functions}
+            codes = reading_toolchain().disassemble(made.cubin, list(programs))
+            return {name: read_sass_kernel(made.cubin, codes[name]) for name in programs}
     half = len(programs) // 2
     if not half:
         return {}
@@ -150,10 +168,6 @@ def module(programs: dict[str, str], target: str, version: str) -> Any:
         for name, text in zip(programs, texts, strict=True)
     ]
     return Ptx(texts[0][: texts[0].index(".visible")] + "".join(entries))
-
-
-def text(instruction: dict[str, Any]) -> tuple[str, str, str]:
-    return instruction.get("predicate", ""), instruction["opcode"], instruction.get("operands", "")
 
 
 def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 Each example of `tritonhook.ptx.miscompiles` is written in other ways that mean the same: one statement is replaced by
 equivalent ones (other operations, operands exchanged, a predicate, a block of its own), or one constant by others (in
 other bases, by WARP_SZ, through registers). Every form is assembled for sm_90a by a ptxas that has the bug and by one
-that has not, and their machine code is evaluated (`lab/sass_machine.py`). A form counts as *wrong* if the second stores
+that has not, and their machine code is emulated (`tritonhook.emulate`). A form counts as *wrong* if the second stores
 what the example's PTX says, and the first does not. `found` counts the wrong forms in which the pattern of the bug is
 found, `right_but_found` those in which it is found although this ptxas makes right code of them. Needs no GPU.
 --add downloads the versions.
@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.common import environment
-from benchmarks.lab.miscompiles import GARBAGE, assembled
-from benchmarks.lab.sass_machine import NotUnderstood
-from benchmarks.lab.sass_machine import run as stored_by
+from benchmarks.lab.miscompiles import assembled, verdict
 
 VERSIONS = ("12.4.131", "12.8.93", "12.9.86", "13.5.37")
 NEEDS = tuple(f"ptxas {version}" for version in VERSIONS)
@@ -380,25 +378,13 @@ def judged(bug: Any, bad: Any, good: Any) -> list[dict[str, Any]]:
     codes = [assembled(tool, TARGET, {name: lines for name, (_, lines) in written.items()}) for tool in (bad, good)]
     rows = []
     for name, (what, lines) in written.items():
-        said = [stored(bug, made.get(name)) for made in codes]
+        said = [verdict(bug, 0, made.get(name)) for made in codes]
         found = {place.bug.name for place in places(Ptx(bug.example.ptx(TARGET, "8.4", lines)))}
         rows.append(
             {"bug": bug.name, "form": what, bad.version: said[0], good.version: said[1]}
             | {"is_wrong": said == ["wrong", "right"], "found": bug.name in found, "lines": lines}
         )
     return rows
-
-
-def stored(bug: Any, code: Any) -> str:
-    """Whether the code of an example stores what its PTX says."""
-    if code is None:
-        return "refused"
-    expected = bug.example.expected
-    try:
-        made = {stored_by(code, TARGET, [bytes(len(expected)), bug.example.given], garbage)[0] for garbage in GARBAGE}
-    except NotUnderstood as error:
-        return f"not understood: {error}"
-    return "right" if made == {expected} else "wrong"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,10 +23,11 @@ class Decoder:
     """Registers of one run, and what its instructions have in common.
 
     constants: constant bank 0, as SassKernel.constants gives it. targets: indices that instructions jump to.
+    garbage: what registers hold that nothing has written; two runs that differ in it tell whether one is read.
     """
 
-    def __init__(self, kernel: SassKernel, machine: Machine, constants: bytes) -> None:
-        self.kernel, self.machine, self.constants = kernel, machine, constants
+    def __init__(self, kernel: SassKernel, machine: Machine, constants: bytes, garbage: int = 0) -> None:
+        self.kernel, self.machine, self.constants, self.garbage = kernel, machine, constants, garbage
         self.zeros = np.zeros(machine.threads, np.uint32)
         self.true, self.false = np.ones(machine.threads, bool), np.zeros(machine.threads, bool)
         self.targets: set[int] = set()
@@ -40,7 +41,8 @@ class Decoder:
         if number >= _REGISTERS:
             raise NotUnderstood(f"register {number}")
         if (is_uniform, number) not in self._rows:
-            self._rows[is_uniform, number] = np.zeros(self.machine.threads, np.uint32)
+            value = self.garbage * 0x9E37_79B1 * (number + 1) & 0xFFFF_FFFF
+            self._rows[is_uniform, number] = np.full(self.machine.threads, value, np.uint32)
         return self._rows[is_uniform, number]
 
     def flag(self, is_uniform: bool, number: int) -> Array:
@@ -48,7 +50,7 @@ class Decoder:
         if number >= _FLAGS:
             raise NotUnderstood(f"predicate {number}")
         if (is_uniform, number) not in self._flags:
-            self._flags[is_uniform, number] = np.zeros(self.machine.threads, bool)
+            self._flags[is_uniform, number] = np.full(self.machine.threads, bool(self.garbage & 1))
         return self._flags[is_uniform, number]
 
     def constant(self, value: int) -> Array:
@@ -102,9 +104,11 @@ class Decoder:
         return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves)
 
 
-def decode(kernel: SassKernel, machine: Machine, constants: bytes) -> tuple[Code, tuple[NotUnderstood, ...]]:
+def decode(
+    kernel: SassKernel, machine: Machine, constants: bytes, garbage: int = 0
+) -> tuple[Code, tuple[NotUnderstood, ...]]:
     """Decode a kernel. What is not understood raises when it is reached, and is listed."""
-    decoder = Decoder(kernel, machine, constants)
+    decoder = Decoder(kernel, machine, constants, garbage)
     code = kernel.sass.instructions
     last = max((number for number, one in enumerate(code) if one.opcode != "NOP"), default=-1)
     decoder.targets.update(at // INSTRUCTION_BYTES for at in kernel.sass.indirect_targets)

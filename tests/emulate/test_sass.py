@@ -1,0 +1,253 @@
+"""Machine code on the CPU: single instructions, control flow, warps; and ptxas's known bugs."""
+
+from __future__ import annotations
+
+from struct import pack, unpack
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass  # noqa: E402
+from tritonhook.emulate.errors import Fault  # noqa: E402
+from tritonhook.emulate.machine import Geometry, Machine  # noqa: E402
+from tritonhook.emulate.memory import Memory  # noqa: E402
+from tritonhook.emulate.sass.decode import MODULES, decode  # noqa: E402
+from tritonhook.emulate.sass.integers import _summed, looked_up  # noqa: E402
+from tritonhook.emulate.sass.kernel import SassKernel  # noqa: E402
+from tritonhook.emulate.sass.site import OPCODES  # noqa: E402
+from tritonhook.errors import NotUnderstood  # noqa: E402
+
+Line = tuple[str, str, str]
+
+
+def run(lines, threads=1, arch=90, size=4, immediates=None, shared=4096, stack=0, garbage=0):
+    """Execute lines of one CTA; give the buffer that the only parameter points to. immediates: by number of a line."""
+    lines = [*lines, ("", "EXIT", "")]
+    code = tuple(
+        Instruction(number * INSTRUCTION_BYTES, predicate, opcode, operands, 0)
+        for number, (predicate, opcode, operands) in enumerate(lines)
+    )
+    given = tuple((immediates or {}).get(number, 0) for number in range(len(lines)))
+    kernel = SassKernel(Sass("k", code), arch, given, stack, shared, {})
+    memory = Memory(shared, stack)
+    out = memory.allocate(bytes(size))
+    machine = Machine(Geometry((1, 1, 1), (threads, 1, 1), (0,)), memory)
+    constants = kernel.constants(machine.geometry, out.address.to_bytes(8, "little"))
+    decoded, unknown = decode(kernel, machine, constants, garbage)
+    if unknown:
+        raise unknown[0]
+    machine.run(decoded)
+    return memory.contents(out)
+
+
+REGISTERS = {"R2": 5, "R3": 7, "R9": 0x8000, "R10": 0x3F800000, "R11": 0}
+START: list[Line] = [("", "MOV", f"{name},{number:#x}") for name, number in REGISTERS.items()]
+STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7")]
+
+
+@pytest.mark.parametrize(
+    ("code", "stored"),
+    [
+        ([("", "IADD3", "R6,P0,R2,-R3,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # 5 - 7 borrows
+        ([("", "IADD3", "R6,P0,R3,-R2,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
+        ([("", "IADD3", "R6,P0,R2,-R11,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 5 - 0 does not
+        ([("", "LEA", "RZ,P0,-R11,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # executed
+        ([("", "LEA", "RZ,P0,-R2,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
+        ([("", "LEA", "RZ,P0,-R2,0x50,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 80 - 80
+        ([("", "LEA", "RZ,P0,-R9,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # borrows
+        ([("", "MOV", "R8,0x38b8"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8")], 0x3C00BC00),  # 1 and -1
+        ([("", "MOV", "R8,0x38380000"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8.H1")], 0x3C003C00),
+        ([("", "FADD", "R7,R10,R10")], 0x40000000),
+        ([("", "FADD", "R7,-R10,|R10|")], 0),
+        ([("", "LOP3.LUT", "R7,R2,0x3,RZ,0x3c,!PT")], 5 ^ 3),
+        ([("", "LOP3.LUT", "P0,RZ,R2,0x2,RZ,0xc0,!PT"), ("@P0", "MOV", "R2,0x9"), ("", "MOV", "R7,R2")], 5),
+        ([("", "PLOP3.LUT", "P0,PT,PT,PT,PT,0x8,0x0"), ("", "SEL", "R7,R2,R3,P0")], 7),
+        ([("", "SHF.L.W.U32.HI", "R7,R2,0x1,R3")], 14),
+        ([("", "SHF.R.S32.HI", "R7,RZ,0x1,-0x8")], -4),
+        ([("", "SHF.R.U32.HI", "R7,RZ,0x28,R3")], 0),
+        ([("", "SHF.L.U64.HI", "R7,R9,0x11,R2")], (5 << 17 | 1) & 0xFFFFFFFF),
+        ([("", "PRMT", "R7,R9,0x9910,RZ")], -0x8000),
+        ([("", "IMAD.WIDE.U32", "R6,R10,R9,RZ")], 0x1FC0),
+        ([("", "IMAD.WIDE", "R6,-R2,R3,RZ")], -1),
+        ([("", "IMAD.HI.U32", "R7,R10,R9,RZ")], 0x1FC0),
+        ([("", "VIMNMX3", "R7,R2,R3,-0x1,!PT")], 7),
+        ([("", "VIMNMX.S16x2", "R7,R9,R2,PT")], -0x8000 & 0xFFFF),
+        ([("", "VIADD.16x2", "R7,R9,0x8001")], 1),
+        ([("", "LEA.HI", "R7,R9,R2,RZ,0x1")], 5),
+        ([("", "LEA.HI.X.SX32", "R7,R9,R2,0x1,PT")], 6),
+        ([("", "ISETP.GT.U32.AND", "P0,PT,RZ,-0x1,PT"), ("", "SEL", "R7,R2,R3,P0")], 7),
+        ([("", "ISETP.GE.AND.EX", "P0,PT,R2,0x5,PT,!PT"), ("", "SEL", "R7,R2,R3,P0")], 7),
+        ([("", "FLO.U32", "R7,R2")], 2),
+        ([("", "FLO.U32.SH", "R7,R2")], 29),
+        ([("", "SGXT", "R7,R3,0x3")], -1),
+        ([("", "BMSK", "R7,R2,0x3")], 0xE0),
+        ([("", "POPC", "R7,R3")], 3),
+        ([("", "BREV", "R7,R2")], 0xA0000000),
+        ([("", "IABS", "R7,-R2")], 5),
+        ([("", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "R7,R10,RZ,R3")], 0x73800),
+        ([("", "F2FP.BF16.F32.PACK_AB", "R7,R10,RZ")], 0x3F800000),
+        ([("", "I2FP.F32.S32", "R7,-R2")], unpack("<I", pack("<f", -5))[0]),
+        ([("", "F2I.FTZ.U32.TRUNC.NTZ", "R7,R10")], 1),
+        ([("", "HADD2.F32", "R7,-RZ,R10.H1_H1")], 0x3FF00000),
+        ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),
+        ([("", "STS", "[RZ+0x10],R2"), ("", "LDS.U8", "R7,[RZ+0x10]")], 5),
+        ([("", "UMOV", "UR6,0x9"), ("", "IADD3", "R7,R2,UR6,RZ")], 14),
+    ],
+)
+def test_instructions(code, stored):
+    assert run([*START, *code, *STORE]) == pack("<I", stored & 0xFFFF_FFFF)
+
+
+def test_two_halves_of_a_constant():
+    """HFMA2.MMA R7, -RZ, RZ, 0, 2.38e-07: its numbers are in the instruction's upper bits."""
+    lines = [("", "HFMA2.MMA", "R7,-RZ,RZ,0,2.384185791015625e-07"), *STORE]
+    assert run(lines, immediates={0: 4}) == pack("<I", 4)
+
+
+def test_tables_of_three_bits():
+    a, b, c = np.random.default_rng(0).integers(0, 1 << 32, (3, 64), np.uint32)
+    for table in range(256):
+        assert (looked_up(table)(a, b, c) == _summed(table)(a, b, c)).all(), hex(table)
+
+
+ONES = [("", "MOV", f"R{at},0x3c003c00") for at in range(20, 30)]
+
+
+@pytest.mark.parametrize(
+    ("arch", "code", "stored"),
+    [
+        (90, ("", "HMMA.16816.F32", "R12,R20,R24,R16"), 17.0),
+        (80, ("", "HMMA.16816.F32", "R12,R20,R24,R16"), 17.0),
+        (90, ("", "HMMA.1688.F32", "R12,R20,R24,R16"), 9.0),
+    ],
+)
+def test_products_of_a_warp(arch, code, stored):
+    added = [("", "MOV", f"R{at},0x3f800000") for at in range(16, 20)]
+    place = [("", "LDC.64", "R4,c[0x0][0x210]") if arch == 90 else ("", "LDC.64", "R4,c[0x0][0x160]")]
+    tail = [("", "S2R", "R6,SR_TID.X"), ("", "IMAD.WIDE.U32", "R4,R6,0x4,R4"), ("", "STG.E", "desc[UR4][R4.64],R13")]
+    found = run([*ONES, *added, code, *place, *tail], threads=32, arch=arch, size=128)
+    assert np.frombuffer(found, np.float32).tolist() == [stored] * 32
+
+
+def test_lanes_part_and_meet():
+    """Lanes below 5 add in a loop as often as their number; then all exchange what they have."""
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", "MOV", "R7,RZ"),
+        ("", "MOV", "R8,RZ"),
+        ("", "ISETP.GE.AND", "P0,PT,R0,0x5,PT"),
+        ("", "BSSY", "B0,0xa0"),
+        ("@P0", "BRA", "0xa0"),
+        ("", "IADD3", "R7,R7,R0,RZ"),  # 0x60
+        ("", "IADD3", "R8,R8,0x1,RZ"),
+        ("", "ISETP.LE.AND", "P1,PT,R8,R0,PT"),
+        ("@P1", "BRA", "0x60"),
+        ("", "BSYNC", "B0"),  # 0xa0
+        ("", "SHFL.BFLY", "PT,R9,R7,0x1,0x1f"),
+        ("", "LDC.64", "R4,c[0x0][0x210]"),
+        ("", "IMAD.WIDE.U32", "R4,R0,0x4,R4"),
+        ("", "STG.E", "desc[UR4][R4.64],R9"),
+    ]
+    found = np.frombuffer(run(lines, threads=32, size=128), np.uint32)
+    mine = [lane * (lane + 1) if lane < 5 else 0 for lane in range(32)]
+    assert found.tolist() == [mine[lane ^ 1] for lane in range(32)]
+
+
+def test_barriers_join_warps_of_a_cta():
+    """Each thread writes to shared memory what another warp reads behind the barrier."""
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", "SHF.L.U32", "R1,R0,0x2,RZ"),
+        ("", "STS", "[R1],R0"),
+        ("", "BAR.SYNC.DEFER_BLOCKING", "0x0"),
+        ("", "LOP3.LUT", "R2,R1,0x80,RZ,0x3c,!PT"),
+        ("", "LDS", "R9,[R2]"),
+        ("", "LDC.64", "R4,c[0x0][0x210]"),
+        ("", "IMAD.WIDE.U32", "R4,R0,0x4,R4"),
+        ("", "STG.E", "desc[UR4][R4.64],R9"),
+    ]
+    found = np.frombuffer(run(lines, threads=64, size=256), np.uint32)
+    assert found.tolist() == [thread ^ 32 for thread in range(64)]
+
+
+def test_a_subroutine_returns():
+    lines = [
+        ("", "MOV", "R6,0x30"),
+        ("", "MOV", "R7,0x2"),
+        ("", "CALL.REL.NOINC", "0x70"),
+        ("", "IADD3", "R7,R7,0x1,RZ"),  # 0x30
+        *STORE,
+        ("", "EXIT", ""),
+        ("", "SHF.L.U32", "R7,R7,0x4,RZ"),  # 0x70
+        ("", "RET.REL.NODEC", "R6,0x0"),
+    ]
+    assert run(lines) == pack("<I", 33)
+
+
+def test_what_nothing_has_written_shows():
+    one, other = (run(STORE, garbage=garbage) for garbage in (1, 2))
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("", "LEA.HI", "RZ,P0,-R2,R3,RZ,0x4"),
+        ("", "F2FP.F16.E6M1.UNPACK_B", "R7,R2"),
+        ("", "VIMNMX.S16x2", "R7,P0,P1,R2,R3,PT"),
+        ("", "MOV", "R7,c[0x3][0x0]"),
+        ("", "MOV", "R7,c[0x0][0x40]"),
+        ("", "HGMMA.64x8x16.F32.BF16.SP", "R7,R20,gdesc[UR0],RZ,!UPT"),
+        ("", "FROBNICATE", "R7,R2"),
+        ("", "IADD3.SAT", "R7,R2,R3,RZ"),
+        ("", "S2R", "R7,SR_CLOCKLO"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_its_place(line):
+    with pytest.raises(NotUnderstood) as refused:
+        run([*START, line, *STORE])
+    assert refused.value.opcode == line[1] and refused.value.line == len(START) * INSTRUCTION_BYTES
+
+
+def test_an_access_outside_of_the_buffer_is_a_fault():
+    with pytest.raises(Fault, match="outside"):
+        run([*START, ("", "STG.E", "desc[UR4][R2.64],R7")])
+
+
+def test_each_opcode_belongs_to_one_module():
+    assert len(MODULES) == 8 and len(OPCODES) > 150
+
+
+# --- known bugs of ptxas -------------------------------------------------------------------------
+
+
+def bugs():
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+
+    return MISCOMPILATIONS
+
+
+@pytest.mark.parametrize("bug", bugs(), ids=lambda bug: bug.name)
+def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
+    """`k(out, in)` under the ptxas at hand: PTX has what it says, and the machine code has it if its range says so."""
+    from benchmarks.lab.miscompiles import NEWER, PTX_VERSIONS
+    from tritonhook.capture.launches.record import Buffer, Launch, Pointer
+    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import Assembled, assemble
+
+    size, example = len(bug.example.expected), bug.example
+    for lines, expected in ((example.lines, example.expected), (example.near, example.near_expected)):
+        version = NEWER if "e4m3" in lines else PTX_VERSIONS["sm_90a"]
+        ptx = Ptx(example.ptx("sm_90a", version, lines))
+        buffers = (Buffer(size, "uint8"), Buffer(len(example.given), "uint8"))
+        launch = Launch("k", (1, 1, 1), (example.threads, 1, 1), (Pointer("out", 0), Pointer("in", 1)), buffers)
+        contents, again = [bytes(size), example.given], Run(launch, (0,))
+        assert run_ptx(ptx, again, contents).contents[0] == expected
+        made = assemble(tools.ptxas, ptx, ["-O3"])
+        if not isinstance(made, Assembled):
+            continue
+        wanted = "right" if lines == example.near else bug.verdict(tools.ptxas.version, "sm_90a").value
+        stored = run_cubin(made.cubin, "k", again, contents).contents[0]
+        assert ("right" if stored == expected else "wrong") == wanted
