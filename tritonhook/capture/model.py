@@ -82,6 +82,7 @@ class Capture(Notebook):
     cache_hit: whether the process took it from Triton's disk cache; None if not known.
     rewritten_from: the kernel's own name, if tritonhook renamed it.
     note: why something is missing or did not change.
+    compile_us: microseconds of each stage of the compiler, where this process has just compiled it.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")
@@ -96,6 +97,7 @@ class Capture(Notebook):
     cache_hit: bool | None = None
     rewritten_from: str | None = None
     note: str | None = None
+    compile_us: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def binary_only(self) -> bool:

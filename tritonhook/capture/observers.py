@@ -55,9 +55,10 @@ class Observer(Protocol):
         group: Mapping[str, str],
         cache_hit: bool,
         constants: Mapping[str, Any] | None = None,
+        compile_us: Mapping[str, int] | None = None,
     ) -> None:
-        """Keep a kernel that Triton compiled or loaded. group: its files in Triton's cache. constants: its
-        constexprs."""
+        """Keep a kernel that Triton compiled or loaded. group: its files in Triton's cache. constants: its constexprs.
+        compile_us: microseconds of each stage."""
 
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep a kernel of another front end; returns its record."""

@@ -208,9 +208,10 @@ class Session(Notebook):
         group: Mapping[str, str],
         cache_hit: bool,
         constants: Mapping[str, Any] | None = None,
+        compile_us: Mapping[str, int] | None = None,
     ) -> None:
         """Keep one kernel that Triton compiled or loaded from its disk cache. group: its files there, path by name.
-        constants: its constexprs."""
+        constants: its constexprs. compile_us: microseconds of each stage, if it was compiled."""
         autotuning.met(str(metadata["hash"]))
         kernel = str(metadata["name"])
         origin = metadata.get(META_FROM)
@@ -221,7 +222,7 @@ class Session(Notebook):
         if (record := self._writer.known(kernel, str(metadata["hash"]), files)) is None:
             dry_run = {META_DRY_RUN: True} if self.settings.dry_run else {}
             capture = capture_of(kernel, {**metadata, **dry_run}, files, cache_hit, origin, constants)
-            record = self._writer.add_files(capture, files)
+            record = self._writer.add_files(replace(capture, compile_us=compile_us or {}), files)
             if capture.binary_only:
                 self.binary_only.add(record)
         self._meet(record, cache_hit)

@@ -38,11 +38,21 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import disassembler
-from tritonhook.snapshot.changes import RULES, Change, ChangeStatus, Rule, compare, failures, nothing_compared, rules
+from tritonhook.snapshot.changes import (
+    COMPILE_TIME,
+    RULES,
+    Change,
+    ChangeStatus,
+    Rule,
+    compare,
+    failures,
+    nothing_compared,
+    rules,
+)
 from tritonhook.snapshot.crossing import MOST, Text, crossed
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.recheck import Task, recheck, settled
+from tritonhook.snapshot.recheck import Task, recheck, settled, timed
 
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
@@ -111,7 +121,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     tasks = _tasks(options, path, [kernel for kernel in locked if kernel.identity not in left_out])
     notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
     notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
-    changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(options, tasks), strict=True)]
+    changes = _timed(options, tasks, _rechecked(options, tasks), notes)
     unknown = (kernel for kernel in locked if kernel.identity in left_out)
     changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
     changes.sort(key=lambda change: change.rank)
@@ -120,8 +130,25 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told)
 
 
+def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], notes: list[str]) -> list[Change]:
+    """The changes; if a rule asks for it, with the time that ptxas took in the place of the whole compile's."""
+    if not any(rule.what == COMPILE_TIME for rule in options.fail_on):
+        return [Change(task.locked, facts) for task, facts in zip(tasks, now, strict=True)]
+    with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
+        times = timed(tasks)
+    if unknown := [task.locked.identity.kernel for task, found in zip(tasks, times, strict=True) if found is None]:
+        notes.append(f"compile time not known, as the ptxas of the lock is not at hand: {listed(unknown)}")
+    pairs = [found or (None, None) for found in times]
+    return [
+        Change(replace(task.locked, compile_us=old), replace(facts, compile_us=new))
+        for task, facts, (old, new) in zip(tasks, now, pairs, strict=True)
+    ]
+
+
 def _check_places(options: Options, path: Path, places: Sequence[str], lock: WholeLock, workflow: GitHub | None) -> int:
     """Compare with the kernels at these places. Of a script's dry run the folder is not what the user named."""
+    if any(rule.what == COMPILE_TIME for rule in options.fail_on):
+        raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
     named = dict(zip(places, options.places, strict=True))
     known = () if options.update else lock.kernels
     found = lockable_at(places, known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))

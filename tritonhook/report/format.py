@@ -136,3 +136,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             rows.append((f"{prefix}{name}", "none" if value is None else number(value)))
     return rows
+
+
+def duration(microseconds: int) -> str:
+    """A time as people read it: "820 us", "14 ms", "151 s"."""
+    for limit, unit, size in ((1_000, "us", 1), (1_000_000, "ms", 1_000)):
+        if microseconds < limit:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds / 1e6:,.1f} s"

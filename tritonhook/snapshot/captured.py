@@ -3,7 +3,7 @@ nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -54,10 +54,15 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     """Read capture folders at the same time. Raises CaptureError, CubinError or ToolError."""
     captures = list(map(_counting, folders))
     together = list(chain.from_iterable(own.items() for own in captures))
-    facts = iter(facts_of([capture for _, capture in together], [place for place, _ in together]))
+    found = facts_of([capture for _, capture in together], [place for place, _ in together])
+    facts = map(_timed, found, (times for folder in folders for times in map(folder.compile_us, folder.running)))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
     notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
     return [ReadFolder(own, noted) for own, noted in zip(kernels, notes, strict=True)]
+
+
+def _timed(facts: KernelFacts, compile_us: Mapping[str, int]) -> KernelFacts:
+    return replace(facts, compile_us=sum(compile_us.values())) if compile_us else facts
 
 
 def _counting(folder: CaptureFolder) -> dict[str, Capture]:

@@ -140,6 +140,13 @@ class Change:
         return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a != b}
 
     @property
+    def compile_us(self) -> tuple[int, int] | None:
+        """Microseconds of its compiles, old and new; None where one is not known."""
+        if self.old is None or self.new is None or None in (self.old.compile_us, self.new.compile_us):
+            return None
+        return self.old.compile_us or 0, self.new.compile_us or 0
+
+    @property
     def blocks(self) -> tuple[int, int] | None:
         """How many blocks an SM has registers for, old and new; None where not known."""
         found = [None if facts is None else blocks_by_registers(facts) for facts in (self.old, self.new)]
@@ -331,9 +338,10 @@ def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, int, float]:
 # --- what fails ----------------------------------------------------------------------------------
 
 _SPILLS = ("spill_stores", "spill_loads")
-_RULE = re.compile(r"(?P<what>[a-z_]+)(?:\+(?P<share>\d+(?:\.\d+)?)%)?")
+_RULE = re.compile(r"(?P<what>[a-z_-]+)(?:\+(?P<share>\d+(?:\.\d+)?)%|:(?P<times>\d+(?:\.\d+)?)x)?")
+COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged: they vary more than twofold
 _WITHOUT_SHARE = ("code", "new", "gone")
-RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE)
+RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE, COMPILE_TIME)
 
 
 def nothing_compared(changes: Sequence[Change]) -> bool:
@@ -353,6 +361,8 @@ class Rule:
 
     @property
     def text(self) -> str:
+        if self.what == COMPILE_TIME:
+            return f"{self.what}:{1 + self.share:.3g}x"
         return f"{self.what}+{100 * self.share:.3g}%" if self.share else self.what
 
     def fits(self, change: Change) -> bool:
@@ -360,6 +370,9 @@ class Rule:
         it is not known that it did not grow."""
         if self.what in ("new", "gone"):
             return change.status.value == self.what
+        if self.what == COMPILE_TIME:
+            times = change.compile_us
+            return times is not None and times[1] > max(times[0], _LEAST_US) * (1 + self.share)
         over = None if change.new is None else self.budgets.is_over(self.what, change.new)
         if over:
             return True
@@ -389,13 +402,16 @@ class Rule:
 
 
 def rules(text: str) -> tuple[Rule, ...]:
-    """Read "spills,stack,registers+10%,code". Raises UsageError."""
+    """Read "spills,stack,registers+10%,code,compile-time:2x". Raises UsageError."""
     found = []
     for part in text.split(","):
         match = _RULE.fullmatch(part.strip())
-        if match is None or match["what"] not in RULES or (match["share"] and match["what"] in _WITHOUT_SHARE):
+        what = None if match is None else match["what"]
+        if match is None or what not in RULES or (match["share"] and what in (*_WITHOUT_SHARE, COMPILE_TIME)):
             raise UsageError(f"--fail-on {part.strip()!r}: give {', '.join(RULES)}; figures also as in registers+10%")
-        found.append(Rule(match["what"], float(match["share"] or 0) / 100))
+        if (match["times"] is not None) != (what == COMPILE_TIME) or float(match["times"] or 1) < 1:
+            raise UsageError(f"--fail-on {part.strip()!r}: write compile-time:2x, and other rules without a factor")
+        found.append(Rule(what, float(match["times"]) - 1 if match["times"] else float(match["share"] or 0) / 100))
     return tuple(found)
 
 

@@ -65,7 +65,8 @@ class KernelFacts:
     the parts of cubin.loaded; empty: not known. dynamic_shared: bytes of shared memory that a launch asks for; they
     are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether its spills
     are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites,
-    that changed its PTX; None where nothing did.
+    that changed its PTX; None where nothing did. compile_us: microseconds of its compile; None where not known, as in a
+    lock.
     """
 
     identity: Identity
@@ -84,6 +85,7 @@ class KernelFacts:
     failure: str = ""
     ran_again: bool = False
     rewrites: str | None = None
+    compile_us: int | None = None
 
 
 def identity_of(capture: Capture) -> Identity:

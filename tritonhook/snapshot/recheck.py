@@ -8,6 +8,7 @@ with ptxas's memory at other addresses, until a locked code comes or `STEADY_RUN
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,13 +22,14 @@ from tritonhook.lab.sweep import Job, Run, sweep
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.normal_form import without_positions
 from tritonhook.ptx.retarget import lowered_for
-from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, may_draw
+from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, assemble, may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.changes import renumbered
 from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, with_code, with_image
 from tritonhook.snapshot.lockfile import kept_ptx
 
+_TIMED_RUNS = 3
 _Input = tuple[str, Tool, tuple[str, ...]]
 
 
@@ -89,6 +91,28 @@ def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> li
     """All codes that ptxas gives each task's kernel in several runs."""
     drawn = all_drawn(tasks, run, runs=runs)
     return [tuple(sorted({code for facts in one for code in facts.codes})) for one in drawn]
+
+
+def timed(tasks: Sequence[Task]) -> list[tuple[int, int] | None]:
+    """Microseconds that ptxas takes for each task: the one that made the lock, and the task's, by turns in this
+    process, of each the fastest of three runs. None where the first is not at hand."""
+    return [_timed(task) for task in tasks]
+
+
+def _timed(task: Task) -> tuple[int, int] | None:
+    try:
+        tools = find_ptxas(task.locked.ptxas), task.ptxas
+    except ToolError:
+        return None
+    options = task.locked.options or task.options, task.options
+    found: tuple[list[int], list[int]] = [], []
+    for _ in range(_TIMED_RUNS):
+        for tool, arguments, times in zip(tools, options, found, strict=True):
+            ptx = lowered_for(Ptx(task.ptx), tool.version)
+            began = time.perf_counter_ns()
+            assemble(tool, ptx, arguments)
+            times.append((time.perf_counter_ns() - began) // 1000)
+    return min(found[0]), min(found[1])
 
 
 def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:

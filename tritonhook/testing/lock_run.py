@@ -24,7 +24,7 @@ from tritonhook.report.format import count
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import read_folders
-from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
+from tritonhook.snapshot.changes import COMPILE_TIME, compare, failures, nothing_compared, renumbered, rules
 from tritonhook.snapshot.crossing import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
@@ -85,6 +85,10 @@ class LockRun:
         if not exists and not self.update:
             raise UsageError(f"--kernel-lock={self.name}: no such file; --kernel-update writes it")
         self.old, self.tests, budgets = read_whole_lock(self.path) if exists else WholeLock([], None, Budgets())
+        if any(rule.what == COMPILE_TIME for rule in self.rules):
+            raise UsageError(
+                "--kernel-fail-on: compile-time: a lock has no times; compare captures by `tritonhook diff`"
+            )
         self.rules = tuple(replace(rule, budgets=budgets) for rule in self.rules)
         self.budgets = budgets
         self.said, self.failed = "", False

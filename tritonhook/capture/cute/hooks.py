@@ -21,6 +21,7 @@ import contextlib
 import hashlib
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,8 +139,14 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
 
 
 def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *arguments: Any, **options: Any) -> Any:
+    took: dict[str, int] = {}  # microseconds of the latest try
+
     def compile_it(chosen: Any) -> Any:
-        return original(compiler, chosen, dump.pipeline, *arguments, **options)
+        began = time.perf_counter_ns()
+        try:
+            return original(compiler, chosen, dump.pipeline, *arguments, **options)
+        finally:
+            took["pipeline"] = (time.perf_counter_ns() - began) // 1000
 
     with contextlib.ExitStack() as stack:
         folder = contained("CuTe kernels are not captured", lambda: stack.enter_context(_folder()))
@@ -159,7 +166,7 @@ def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *a
             renaming = None
         own_names, pragmas = ({}, {}) if renaming is None else (renaming.own_names, renaming.pragmas)
         if folder is not None:
-            keep = Keeping(Path(folder), state.compiled_function(), places, own_names, dump, pragmas)
+            keep = Keeping(Path(folder), state.compiled_function(), places, own_names, dump, pragmas, took)
             contained("not all CuTe kernels are captured", lambda: keep.compiled(module))
     return result
 

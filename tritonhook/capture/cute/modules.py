@@ -135,7 +135,7 @@ class Keeping:
 
     folder: for files until they are copied. function: what was compiled. places: source position by kernel.
     own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma into a
-    kernel, by the kernel's own name.
+    kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module.
     """
 
     folder: Path
@@ -144,6 +144,7 @@ class Keeping:
     own_names: Mapping[str, str] = field(default_factory=dict)
     dump: Dump | None = None
     pragmas: Mapping[str, str] = field(default_factory=dict)
+    compile_us: Mapping[str, int] = field(default_factory=dict)
 
     def compiled(self, module: Any) -> None:
         """Keep all kernels of a module that was compiled."""
@@ -198,6 +199,7 @@ class Keeping:
             cache_hit=cache_hit,
             rewritten_from=own,
             note=note,
+            compile_us=self.compile_us,
         )
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:

@@ -78,11 +78,14 @@ class WrappedCall:
             self._variant = self._begin_variant(config.rename)
         if os.environ.get(DUMP_VARIABLE):
             dump(words, about)
+        self._compile_us: dict[str, int] = {}
+        self._started = time.monotonic()  # what is above is read while ptxas runs: at most that is missing
 
     def finish(self, status: int) -> None:
         """Keep what the call made. status: as os.waitpid returned it."""
         if not self._wanted:
             return
+        self._compile_us = {"cubin": int(1e6 * (time.monotonic() - self._started))}
         sys.argv = ["ptxas", *self.words]  # the index names this command
         front_end, calling = caller()
         metadata = {"front_end": front_end, "command": [self.real, *self.words], "folder": os.getcwd()}  # noqa: PTH109
@@ -148,6 +151,7 @@ class WrappedCall:
             metadata=metadata,
             cache_hit=False,
             note="; ".join(shared) or None,
+            compile_us=self._compile_us,
         )
         return [_of_kernel(common, kernel, origin) for kernel, origin in origins.items()]
 

@@ -37,7 +37,8 @@ class Run:
 @dataclass(frozen=True, slots=True, repr=False)
 class Sighting(Brief):
     """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache.
-    time_ns: when, as of time.time_ns. run: what the process is part of; None outside of `tritonhook run`."""
+    time_ns: when, as of time.time_ns. run: what the process is part of; None outside of `tritonhook run`. compile_us:
+    microseconds of each stage of the compiler; empty where the process took it from a cache, or did not measure."""
 
     record: str
     kernel: str
@@ -46,6 +47,7 @@ class Sighting(Brief):
     rank: str
     time_ns: int
     run: Run | None
+    compile_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -290,6 +292,11 @@ class CaptureFolder(Notebook):
         counted = [replace(one, count=self.launch_counts.get((record, one.key))) for one in found]
         return tuple(sorted(counted, key=lambda one: -(one.count or 0)))
 
+    def compile_us(self, record: str) -> Mapping[str, int]:
+        """Microseconds of each stage, when a record's kernel was compiled last; empty where that is not known."""
+        known = [sighting for sighting in self.seen(record) if sighting.compile_us]
+        return max(known, key=lambda sighting: sighting.time_ns).compile_us if known else {}
+
     def seen(self, record: str) -> tuple[Sighting, ...]:
         """The sightings of a record's kernel, the first one first."""
         if not self._by_record:  # grouped once: a search per record took 4.5 s for 2,000 kernels of 64 processes
@@ -342,6 +349,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
                 str(header.get("rank", "-")),
                 item["time_ns"],
                 Run.of(header.get("run")),
+                item.get("compile_us") or {},
             )
             sightings.setdefault((item["record"], process), sighting)
         elif kind == "winner":

@@ -234,6 +234,7 @@ class _Sighting(Fields):
     kernel: str
     cache_hit: bool
     time_ns: int
+    compile_us: dict[str, Count] = msgspec.field(default_factory=dict)
 
 
 # The kinds of lines in an index. A line's kind is the first of these keys that it has.

@@ -150,9 +150,8 @@ class CaptureWriter:
         return True
 
     def _append(self, capture: Capture, record: str) -> None:
-        self._write_lines(
-            {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
-        )
+        line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+        self._write_lines(line | ({"compile_us": dict(capture.compile_us)} if capture.compile_us else {}))
 
     def _write_lines(self, *lines: Mapping[str, Any]) -> None:
         """Write all in one call: a reader sees half a line only if the process dies within the call."""

@@ -69,9 +69,18 @@ class Listening:
 def _tell(session: Observer, event: dict[str, Any]) -> None:
     try:
         constants = constants_of(event.get("src"))
-        session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]), constants)
+        hit = bool(event["cache_hit"])
+        session.read(event["metadata"], event["metadata_group"], hit, constants, {} if hit else _times(event))
     except Exception as error:
         session.contain("not all kernels are captured", error)
+
+
+def _times(event: dict[str, Any]) -> dict[str, int]:
+    """Microseconds: making the first form, each stage, and writing the cache (triton.knobs.CompileTimes)."""
+    times = event.get("times")
+    if times is None:
+        return {}
+    return {"ir": times.ir_initialization, **dict(times.lowering_stages), "store": times.store_results}
 
 
 listening = Listening()

@@ -59,6 +59,7 @@ _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "stack": _most(lambda r: [r.stack]),
     "shared": _most(lambda r: [r.shared]),
     "instrs": _most(lambda r: [r.instructions]),
+    "compile-time": lambda kernel: (not kernel.compile_us, -sum(kernel.compile_us.values())),
 }
 
 

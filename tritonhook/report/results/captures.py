@@ -20,7 +20,7 @@ from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
-from tritonhook.report.format import UNKNOWN, count, kernel_names, mangled_note, number, trigger
+from tritonhook.report.format import UNKNOWN, count, duration, kernel_names, mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
 from tritonhook.report.summary import Page, Summary, Table, Tone
@@ -28,18 +28,27 @@ from tritonhook.report.summary import Page, Summary, Table, Tone
 
 class Seen(Fields):
     """One process that met the kernel. process: the name of its index. rank: "-" if it has none. time_ns: when, as of
-    time.time_ns. run: the number of its run; null outside of `tritonhook run`."""
+    time.time_ns. run: the number of its run; null outside of `tritonhook run`. compile_us: microseconds of each stage,
+    where it was compiled: ir, then the stages, then store; of other compilers what they tell."""
 
     process: str
     rank: str
     cache_hit: bool
     time_ns: int
     run: int | None
+    compile_us: dict[str, Count] | UnsetType = UNSET
 
     @classmethod
     def of(cls, sighting: Sighting, runs: Mapping[Run, int]) -> Seen:
         run = None if sighting.run is None else runs[sighting.run]
-        return cls(sighting.process, sighting.rank, sighting.cache_hit, sighting.time_ns, run)
+        return cls(
+            sighting.process,
+            sighting.rank,
+            sighting.cache_hit,
+            sighting.time_ns,
+            run,
+            dict(sighting.compile_us) or UNSET,
+        )
 
 
 class FolderKernel(KernelFields, kw_only=True):
@@ -74,6 +83,12 @@ class FolderKernel(KernelFields, kw_only=True):
     def hits(self) -> int:
         """How many processes took it from a cache."""
         return sum(seen.cache_hit for seen in self.seen)
+
+    @property
+    def compile_us(self) -> Mapping[str, int]:
+        """Microseconds of each stage of its latest compile; empty where that is not known."""
+        known = [seen for seen in self.seen if seen.compile_us]
+        return (max(known, key=lambda seen: seen.time_ns).compile_us or {}) if known else {}
 
     @property
     def ranks(self) -> str:
@@ -256,6 +271,9 @@ class Captures(Result, tag="captures"):
             columns["trigger"] = lambda k: trigger(k.trigger)
         if len({seen.rank for k in self.kernels for seen in k.seen}) > 1:
             columns["ranks"] = lambda k: k.ranks
+        if any(k.compile_us for k in self.kernels):
+            columns["compile-time"] = lambda k: duration(sum(k.compile_us.values())) if k.compile_us else "-"
+            columns["stages of it"] = lambda k: ", ".join(f"{n} {duration(us)}" for n, us in k.compile_us.items())
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
 
     @property
@@ -325,4 +343,4 @@ _FIGURES: dict[str, Cell] = {
     "compiled": lambda k: number(len(k.seen) - k.hits),
     "from cache": lambda k: number(k.hits),
 }
-_EXTRA = ("stages", "code", "compiled", "from cache", "configuration", "record")
+_EXTRA = ("stages", "stages of it", "code", "compiled", "from cache", "configuration", "record")

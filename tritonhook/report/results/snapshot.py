@@ -12,7 +12,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
 from tritonhook.capture.naming import title
-from tritonhook.report.format import UNKNOWN, both, count, mangled_note, number, spills
+from tritonhook.report.format import UNKNOWN, both, count, duration, mangled_note, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
@@ -224,6 +224,7 @@ class KernelChange(Fields):
     blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
     there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
     where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
+    compile_us: microseconds of its compiles, old and new, where both are known.
     """
 
     kernel: str
@@ -240,6 +241,7 @@ class KernelChange(Fields):
     new: KernelFigures | None
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     builds: tuple[FourBuilds, ...] | UnsetType = UNSET
+    compile_us: tuple[Count, Count] | UnsetType = UNSET
 
     @classmethod
     def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
@@ -259,6 +261,7 @@ class KernelChange(Fields):
             new=None if change.new is None else KernelFigures.of(change.new),
             loaded_changed=change.loaded_changed or UNSET,
             builds=UNSET if change.crossed is None else FourBuilds.all_of(change),
+            compile_us=change.compile_us or UNSET,
         )
 
     @property
@@ -351,6 +354,10 @@ class KernelChanges(Result, tag="kernel changes"):
 
     def _fails(self, name: Callable[[Named], str]) -> Iterator[str]:
         """What breaks the rules of --fail-on."""
+        pairs = [kernel.compile_us for kernel in self.kernels if kernel.compile_us]
+        if pairs:
+            old, new = (sum(side) for side in zip(*pairs, strict=True))
+            yield f"compile time of {count(len(pairs), 'kernel')}: {duration(old)} → {duration(new)}"
         for kernel in self.kernels:
             if kernel.fails:
                 yield f"fails: {name(kernel)}: {', '.join(kernel.fails)}"
@@ -372,20 +379,27 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
     blocks = any(len(set(kernel.blocks_by_registers or ())) > 1 for kernel in kernels)
     bounds = any(kernel.bounds for kernel in kernels)
     loaded = any(kernel.loaded_changed for kernel in kernels)
+    timed = any(kernel.compile_us for kernel in kernels)
     columns = ["kernel", *(TITLES[figure] for figure in figures)]
     columns += ["blocks/SM"] if blocks else []
+    columns += ["compile-time"] if timed else []
     columns += ["launch bounds"] if bounds else []
     columns += ["also other"] if loaded else []
     rows = []
     for kernel in kernels:
         row = [name(kernel), *(both(*kernel.figures[figure]) for figure in figures)]
         row += [both(*(kernel.blocks_by_registers or (None, None)))] if blocks else []
+        row += [_times(kernel)] if timed else []
         row += [kernel.bounds] if bounds else []
         row += [", ".join(kernel.loaded_changed or ())] if loaded else []
         rows.append((*row, kernel.by or "the same code"))
     tones = tuple(Tone.BAD if k.worse or k.status is not ChangeStatus.CHANGED else Tone.CHANGED for k in kernels)
     words = tuple(range(len(columns) - bounds - loaded, len(columns) + 1))
     return Table("Changed kernels, the worst first", (*columns, "changed by"), tuple(rows), tones=tones, words=words)
+
+
+def _times(kernel: KernelChange) -> str:
+    return " → ".join(map(duration, kernel.compile_us or ())) or UNKNOWN
 
 
 def _differ(a: int | None, b: int | None) -> bool:
