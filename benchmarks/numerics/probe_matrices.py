@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.emulate.probe_kernels import Probe, mma, wgmma
+from benchmarks.numerics.probe_kernels import Probe, mma, wgmma
 from tritonhook.emulate.numbers import FORMATS, decode, encode
 from tritonhook.emulate.tensor_core import fragments
 from tritonhook.emulate.tensor_core.architectures import mma_sums, wgmma_sums

@@ -1,6 +1,6 @@
 """Compares the emulator's arithmetic with a GPU, bit by bit: tensor cores, conversions, roundings, special functions.
 
-Each instruction runs on random and special operands (benchmarks/emulate/probe_*.py), and its results are compared with
+Each instruction runs on random and special operands (benchmarks/numerics/probe_*.py), and its results are compared with
 `tritonhook.emulate`. The special functions are approximations: of these the result says how often, and by how many last
 bits at most, the GPU differs from the model. --samples FOLDER keeps operands and results, so that the model can be
 corrected where no GPU is. Needs sm_90a (H100, H200).
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import environment
-from benchmarks.emulate.probe_kernels import THREADS, Gpu
-from benchmarks.emulate.probe_matrices import Product, products
-from benchmarks.emulate.probe_numbers import Operation, approximations, drawn, operations
+from benchmarks.numerics.probe_kernels import THREADS, Gpu
+from benchmarks.numerics.probe_matrices import Product, products
+from benchmarks.numerics.probe_numbers import Operation, approximations, drawn, operations
 
 NEEDS = ("gpu", "numpy")
 OUTPUTS = 1_000_000  # of each product

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.emulate.probe_kernels import Probe
+from benchmarks.numerics.probe_kernels import Probe
 from tritonhook.emulate import mufu, numbers, numbers64
 
 Words = Sequence[np.ndarray]
