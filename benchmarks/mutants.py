@@ -1,21 +1,28 @@
 """Mutation testing: which small changes of the code no test notices.
 
-    make mutants                          # every mutant: some hours
-    make mutants MUTANTS='*__mutmut_*3 *__mutmut_*7'    # those whose number ends in 3 or 7: about a fifth
+    make mutants                          # 4,000 mutants, drawn from all packages alike: some hours
+    make mutants SAMPLE=500                              # fewer
+    make mutants MUTANTS='tritonhook.verify.*'           # these
     python -m benchmarks mutants                         # count again what mutants/ holds
+    python -m benchmarks mutants --draw 500 --seed 7     # names of mutants that were not tried, instead
 
-mutmut makes the mutants and runs the tests that reach each one; `[tool.mutmut]` in pyproject.toml names the modules and
-the tests. This script counts what mutmut left in mutants/ and keeps every survivor with its change. Tests that start
-programs of their own in other folders do not see a mutant and are not among them, so the code that only they reach
-counts as not tested here. Decorated functions (properties) are not mutated. timing/output_check.py is not among the
-modules: its tests need torch.
+mutmut makes the mutants and runs the tests that reach each one; `[tool.mutmut]` in pyproject.toml names the modules
+and the tests. This script counts what mutmut left in mutants/ and keeps every survivor with its change. Summary:
+`killed_ratio`, of all that were tried; `killed_ratio_min`, of the package with the least. Tests that start programs
+of their own in other folders do not see a mutant and are not among them, so the code that only they reach counts as
+not tested here. Decorated functions (properties) are not mutated. What needs torch or the CuTe DSL is not among the
+modules; sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
+from collections.abc import Mapping
+from datetime import date
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +35,16 @@ SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say tha
 NEEDS = ("mutants/",)
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--draw", type=int, metavar="N", help="print the names of N mutants that were not tried")
+    parser.add_argument("--seed", default=str(date.today()), help="of --draw (default: the date)")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     modules = {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
+    if arguments.draw is not None:
+        print(*drawn(modules, arguments.draw, arguments.seed), sep="\n")
+        return None
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
@@ -46,13 +61,44 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "tried": tried,
             "killed": killed,
             "killed_ratio": killed / tried,
+            "killed_ratio_min": min(row["killed"] / row["tried"] for row in by_package(rows).values() if row["tried"]),
         },
+        "packages": by_package(rows),
         "modules": rows,
         "survivors": {
             name: [change(mutant) for mutant, code in found.items() if code in (SURVIVED, UNTESTED)]
             for name, found in sorted(modules.items())
         },
     }
+
+
+def package_of(module: str) -> str:
+    """The folder of a module below the top one: "tritonhook/verify" of "tritonhook/verify/builds.py"."""
+    parts = module.split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def by_package(rows: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """The sums of the rows of modules."""
+    found: dict[str, dict[str, int]] = {}
+    for module, row in rows.items():
+        sums = found.setdefault(package_of(module), dict.fromkeys(row, 0))
+        for name, value in row.items():
+            sums[name] += value
+    return dict(sorted(found.items()))
+
+
+def drawn(modules: Mapping[str, Mapping[str, int | None]], count: int, seed: str) -> list[str]:
+    """Mutants that were not tried, from each package as many: a small one has no fewer than a large one. seed: other
+    ones for another."""
+    draw = random.Random(seed)
+    left: dict[str, list[str]] = {}
+    for module, found in sorted(modules.items()):
+        left.setdefault(package_of(module), []).extend(name for name, code in sorted(found.items()) if code is None)
+    for names in left.values():
+        draw.shuffle(names)
+    turns = (name for several in zip_longest(*left.values()) for name in several if name is not None)
+    return list(islice(turns, count))
 
 
 def outcomes(meta: Path) -> dict[str, int | None]:

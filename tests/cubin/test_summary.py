@@ -90,3 +90,28 @@ def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes
         return work
 
     assert is_linear(summarise)
+
+
+TABLE = """.version 8.0
+.target sm_90
+.address_size 64
+.global .align 4 .u32 table[4] = {1, 2, 3, %d};
+.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %%rd<4>;
+    .reg .b32 %%r<2>;
+    ld.param.u64 %%rd1, [out];
+    mov.u64 %%rd2, table;
+    ld.global.u32 %%r1, [%%rd2+12];
+    st.global.u32 [%%rd1], %%r1;
+    ret;
+}
+"""
+
+
+def test_a_number_of_a_table_is_part_of_the_code(tools: Toolchain) -> None:
+    """Given kernels of equal instructions that read a table with another number in it; then their codes differ."""
+    made = [tools.assemble_or_raise(Ptx(TABLE % last), ("--gpu-name=sm_90",)).cubin.data for last in (4, 5, 4)]
+    one, other, again = (summarise_image(data, {}) for data in made)
+    assert one.kernels[0].code_sha256 == other.kernels[0].code_sha256
+    assert one.code_hash("k") == again.code_hash("k") != other.code_hash("k")

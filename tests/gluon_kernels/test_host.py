@@ -29,6 +29,9 @@ DTYPES = ("fp16", "bf16", "fp8e4nv")
         ({n: {"shape": (2**10, 2**10, 2**11, 64)} for n in "qkv"}, ValueError, "queries and keys in 32 bits"),
         ({n: {"shape": (1, 4, 2**31 - 256, 64)} for n in "kv"}, ValueError, "queries and keys in 32 bits"),
         ({"k": {"address": 8}}, ValueError, r"k starts at 0x8: not 16-byte aligned; call k.clone\(\)"),
+        ({"v": {"address": 8}}, ValueError, r"v starts at 0x8: not 16-byte aligned; call v.clone\(\)"),
+        ({"q": {"address": 4}}, ValueError, r"q starts at 0x4: not 16-byte aligned; call q.clone\(\)"),
+        ({"v": {"strides": (65536, 16384, 68, 1)}}, ValueError, "v has strides .*: the kernel steps in multiples of"),
         ({"q": {"strides": (65536, 16384, 1, 256)}}, ValueError, r"q's last dimension has stride 256: call q.contig"),
         ({"q": {"strides": (66000, 16500, 66, 1)}}, ValueError, r"\(66000, 16500, 66, 1\): .* 16 bytes; call q.contig"),
         (

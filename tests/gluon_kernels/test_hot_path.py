@@ -82,12 +82,13 @@ def test_a_call_that_differs_is_checked(world, other):
     assert [entry[0] for entry in world.log] == ["first", "first"]
 
 
-def test_an_address_that_is_not_aligned_is_checked(world):
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_address_that_is_not_aligned_is_checked(world, which):
     x = tensor()
     world.call(x, x, x)
     off = torch.zeros(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape)
     assert off.data_ptr() % 16
-    world.call(off, off, off)
+    world.call(*(off if number == which else x for number in range(3)))
     assert [entry[0] for entry in world.log] == ["first", "first"]
 
 

@@ -59,6 +59,18 @@ def test_tiles_of_different_lengths_come_in_order(launch, launcher, monkeypatch,
     assert (arguments["order"] == "order") == arguments["OPTIONS"].ordered.value == ordered
 
 
+@pytest.mark.parametrize("causal", CAUSAL)
+def test_sizes_and_the_shift_of_the_mask_arrive(launch, launcher, monkeypatch, causal):
+    """Given more keys than queries; then each alignment of the mask has its shift, and no size is another one."""
+    monkeypatch.setattr(launcher, "order_on_gpu", lambda *_: "order")
+    q, k = FakeTensor((3, 8, 300, 64), "torch.bfloat16"), FakeTensor((3, 2, 1000, 64), "torch.bfloat16")
+    arguments = launch(q, k, k, causal=causal)
+    assert arguments["causal_offset"] == causal_offset(causal, 300, 1000) == (700 if causal == "bottom-right" else 0)
+    sizes = {"batch": 3, "num_heads": 8, "qheads_per_kvhead": 4, "seqlen_q": 300, "seqlen_k": 1000, "lse_rows": 0}
+    assert {name: arguments[name] for name in sizes} == sizes
+    assert [arguments[f"{name}_desc"][0] for name in "qkv"] == [q, k, k]
+
+
 # --- on a GPU
 
 

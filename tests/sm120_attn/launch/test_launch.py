@@ -141,6 +141,20 @@ def test_strided_tensors_are_not_copied(kernel: FakeKernel) -> None:
     assert call["v"] == (v.data_ptr(), 2, 40, 4, 4 * 40 * 64, 64, 40 * 64)
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_call_with_other_strides_is_another_call(kernel: FakeKernel, which: int, dim: int) -> None:
+    """Given a call like an earlier one but for one stride; then the kernel gets that stride, not the earlier one."""
+    tensors = list(qkv(2, 20, 2, 64))
+    attention(*tensors)
+    strides = [(4 if d <= dim else 1) * step for d, step in enumerate(tensors[which].stride()[:3])]
+    large = torch.zeros(4 * tensors[which].numel(), dtype=tensors[which].dtype)
+    tensors[which] = large.as_strided(tensors[which].shape, (*strides, 1))
+    attention(*tensors)
+    first, second = (call["qkv"[which]] for call in kernel.calls)
+    assert second[4:] == tuple(strides) != first[4:] and len(kernel.calls) == 2
+
+
 def _odd_rows(values):
     return torch.zeros(*values.shape[:-1], 65, dtype=values.dtype)[..., :64]
 
