@@ -112,11 +112,11 @@ def _without_answer(document: Document) -> dict[str, int]:
 
 
 README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); shapes are those of ab_targets.py
-    ("layer_norm", "Triton's"): "layer norm, bf16, 8,192 x 4,096",
-    ("attention_mma", "Triton's"): "attention, mma.sync, bf16, 64 x 4,096 x 128",
-    ("row_sum", "Triton's"): "row sum, fp32, 8,192 x 8,192",
-    ("polynomial", "Triton's"): "FMA loop, fp32, 4,194,304 values, 400 steps",
-    ("attention_d64", "12.6.85"): "attention, wgmma, bf16, 64 x 4,096 x 64",
+    ("layer_norm", "Triton's"): "layer norm, bf16, 8192x4096",
+    ("attention_mma", "Triton's"): "attention, mma.sync, bf16, 64x4096x128",
+    ("row_sum", "Triton's"): "row sum, fp32, 8192x8192",
+    ("polynomial", "Triton's"): "FMA loop, fp32, 400 steps",
+    ("attention_d64", "12.6.85"): "attention, wgmma, bf16, 64x4096x64",
 }
 
 

@@ -35,6 +35,39 @@ def calibration() -> str:
     return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
 
 
+def placement() -> str:
+    """What 16 places of one code differ by, for each kernel."""
+    rows = [
+        (
+            f"`{row['kernel']}`",
+            f"{row['us']:.0f}",
+            f"{row['spread_percent']:.2f}%",
+            f"{row['fastest_to_slowest_percent']:.2f}%",
+            f"{row['correlation_same_order']:.2f}",
+            f"{row['correlation_other_order']:.2f}",
+        )
+        for row in result("placement")["samples"]
+    ]
+    header = ("kernel", "us", "places differ by", "slowest over fastest", "same places again", "other places")
+    return markdown(header, rows)
+
+
+def placement_sum() -> str:
+    """The same in one paragraph."""
+    found = result("placement")
+    summary, gpu = found["summary"], found["environment"]["gpu"].removeprefix("NVIDIA ")
+    return (
+        f"\n***Measured*** on an {gpu}: {summary['places']} copies of one code at {summary['places']} places, "
+        f"{summary['kernels']} kernels (`benchmarks/timing/placement.py`).\nPlaces differ by "
+        f"{summary['spread_median_percent']:.2f}% in the median (a standard deviation, without what blocks differ by), "
+        f"by {summary['spread_max_percent']:.2f}% at most.\nThe slowest of 16 medians is up to "
+        f"{summary['fastest_to_slowest_max_percent']:.1f}% over the fastest, above the band of 0.5% for "
+        f"{summary['kernels_above_the_band']} kernels.\nIn another process with the same places the times of the "
+        f"places correlate by {summary['correlation_same_order']:.2f} in the median:\npart of the effect persists. "
+        f"With other places it is {summary['correlation_other_order']:.2f}.\n\n"
+    )
+
+
 def _at_most(found: int, runs: int) -> str:
     """The share that `found` of `runs` allows, with 95% confidence; written for none found."""
     return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""

@@ -61,6 +61,42 @@ def tuned_against_the_best() -> str:
     )
 
 
+def tuned_configured() -> str:
+    """Each autotuned kernel whose configurations raced: how good its autotuner's choice was, and what a lever gains."""
+    rows = []
+    for row in result("tune_configured")["kernels"]:
+        low, high = row.get("interval_percent") or (None, None)
+        gain = f"{row['gain_percent']:.1f}% ({low:.1f}% to {high:.1f}%)" if row["verdict"] == "WIN" else ""
+        lever = f"`{row['winner'].rpartition(': ')[2]}`" if row["verdict"] == "WIN" else row["verdict"]
+        left = (row["race"] or {"left": {}})["left"]
+        means = [statistics.mean(left[name]) for name in row["configurations"] if left.get(name)]
+        slower = math.exp(-min([0.0, *means])) - 1
+        best = f"{100 * slower:.1f}%" if slower > 0.005 else ""
+        rows.append((f"`{row['kernel']}`", str(1 + len(row["configurations"])), f"{row['us']:.0f}", best, lever, gain))
+    header = (
+        "kernel",
+        "configurations",
+        "us",
+        "the tuner's choice takes longer than the best by",
+        "lever",
+        "gain over the best one",
+    )
+    return markdown(header, rows)
+
+
+def tuned_configured_sum() -> str:
+    """The same in one paragraph, with the tunings of equal codes."""
+    found = result("tune_configured")
+    summary, gpu = found["summary"], found["environment"]["gpu"].removeprefix("NVIDIA ")
+    return (
+        f"\n*Measured* on an {gpu}: {summary['kernels']} autotuned kernels of flash-linear-attention, with "
+        f"{summary['configurations_raced']} more configurations beside what the tuner\nchose. {summary['wins']} have a "
+        f"lever that beats the best configuration, by {summary['gain_geomean_of_wins']:.1f}% in the geometric mean. "
+        f"{summary['null_tunings']} tunings\nof 16 copies of one code each, all forced through the confirmation, gave "
+        f"{summary['null_wins']} wins.\n\n"
+    )
+
+
 def tuned_changed() -> str:
     """The kernels whose PTX differed between visits, and those that dropped out, as a paragraph."""
     document = result("tune_h200")
@@ -135,7 +171,11 @@ def tuned_truth() -> str:
     """Whether the wins are true, and what they cost."""
     document = result("tune_h200")
     summary = document["summary"]
-    nulls = f"{summary['null_tunings']} on the GPU, {summary['null_tunings_simulated']:,} simulated"
+    forced = result("tune_configured")["summary"]
+    nulls = (
+        f"{summary['null_tunings']}, and {forced['null_tunings']} with a forced confirmation, on the GPU; "
+        f"{summary['null_tunings_simulated']:,} simulated"
+    )
     applied = f"{summary['applied'].get('applied', 0)} of {summary['wins']}"
     others = [f"{number} {verdict}" for verdict, number in summary["wins_not_reproduced"].items()]
     again = summary["wins_again"] - sum(summary["wins_not_reproduced"].values())
@@ -145,7 +185,7 @@ def tuned_truth() -> str:
         ("kernels that got the code that won when their program ran with the policy", applied),
         ("slower with the policy", str(summary["slower_when_applied"])),
         ("tunings of equal codes", nulls),
-        ("wins among these", str(summary["null_wins"] + summary["null_wins_simulated"])),
+        ("wins among these", str(summary["null_wins"] + forced["null_wins"] + summary["null_wins_simulated"])),
         ("time on the GPU for a kernel", f"median {summary['seconds_per_kernel_median']:.1f} s"),
         *((_WHOLE[one["target"]], _gain(one)) for one in document["whole"] if one["target"] in _WHOLE),
         *((f"CUTLASS's attention for Ampere, `{one['lever']}`", _cute(one)) for one in document["cute"]),
