@@ -2,6 +2,7 @@
 
     pytest --kernel-lock
     pytest --kernel-lock=other.lock --kernel-update
+    pytest --kernel-arch=sm_90a    # without a GPU
 
     def test_add(captured_kernels):
         add(x, y)
@@ -37,15 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-fail-on", metavar="RULE,...", help="fail for these only, as of `tritonhook check --fail-on`"
     )
     group.addoption("--kernel-captures", metavar="DIR", help="keep the captures in this new folder")
+    group.addoption(
+        "--kernel-arch", metavar="sm_XX", help="dry run, without a GPU: compile for this architecture, launch nothing"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("kernel_lock") is not None and not config.getoption("collectonly"):
-        from tritonhook.testing.lock_run import register
+    arch, only_listed = config.getoption("kernel_arch"), config.getoption("collectonly")
+    if arch and not only_listed:
+        from tritonhook.testing import dry_tests
 
-        register(config)
+        dry_tests.register(config)
+    if config.getoption("kernel_lock") is not None and not only_listed:
+        from tritonhook.testing import lock_run
+
+        lock_run.register(config)
         return
-    for option in ("update", "fail_on", "captures"):
+    for option in ("update", "fail_on", *(() if arch else ("captures",))):
         if config.getoption(f"kernel_{option}"):
             raise pytest.UsageError(f"--kernel-{option.replace('_', '-')}: only with --kernel-lock")
 

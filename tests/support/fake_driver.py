@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tritonhook.capture.dry_run.driver import DryDriver, DryUtils
+from tritonhook.capture.dry_run.driver import DryDriver, DryLaunch, DryUtils
 from tritonhook.capture.dry_run.driver import active as _active
 from tritonhook.capture.dry_run.gpu import DryRun
 
@@ -20,8 +20,8 @@ class FakeDriver(DryDriver):
         self.launched: list[str] = []
         self.utils = _Utils(DryRun(arch), self.loaded)
 
-    def launch(self, function: str) -> None:
-        self.launched.append(function)
+    def launch(self, launch: DryLaunch) -> None:
+        self.launched.append(launch.function)
 
 
 class _Utils(DryUtils):

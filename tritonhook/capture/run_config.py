@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tritonhook._util.variables import DRY_RUN, RUN
+from tritonhook._util.variables import RUN
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
@@ -48,8 +48,7 @@ class RunConfig:
             "options": list(self.options),
             "policy": None if self.policy is None else str(self.policy),
         }
-        dry_run = {} if self.dry_run is None else {DRY_RUN: json.dumps(asdict(self.dry_run))}
-        return {RUN: json.dumps(config), **dry_run}
+        return {RUN: json.dumps(config), **({} if self.dry_run is None else self.dry_run.to_environment())}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:

@@ -19,6 +19,7 @@ from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.notes import notes as dry_run_notes
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
@@ -160,6 +161,8 @@ class Session(Notebook):
     def uninstall(self) -> None:
         """End: leave the compilers and finish the index."""
         self.leave()
+        for text in dry_run_notes if self.settings.dry_run is not None else ():
+            self.note(text)
         try:
             if self._launched:
                 self._writer.add_launch_counts(self._launched)
@@ -257,6 +260,8 @@ class Session(Notebook):
 
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep one kernel of another front end; returns its record."""
+        if self.settings.dry_run is not None:
+            capture = replace(capture, metadata={**capture.metadata, META_DRY_RUN: True})
         record = self._writer.add_files(capture, files)
         self._meet(record, bool(capture.cache_hit))
         return record

@@ -82,9 +82,9 @@ def _when_imported(name: str, callback: Callable[[], None]) -> None:
 
 def _capture(front_end: str = "triton") -> None:
     """Begin a session. An error never breaks the program: it is printed in one line."""
-    if front_end == "triton" and DRY_RUN in os.environ:
-        _begin_dry_run("begin_triton")
-        if EMULATE in os.environ:
+    if DRY_RUN in os.environ:
+        _begin_dry_run(f"begin_{front_end}")
+        if front_end == "triton" and EMULATE in os.environ:
             from tritonhook.emulate import dry_launches
 
             dry_runs.append(dry_launches.begin())
@@ -98,7 +98,10 @@ def _capture(front_end: str = "triton") -> None:
 
 
 def _begin_dry_run(begin: str) -> None:
-    """Replace Triton's driver, or what torch says of the GPU. Where that fails the program ends: it must not launch."""
+    """Replace Triton's driver, what torch says of the GPU, or the CuTe DSL's launches.
+
+    Where that fails the program ends: it must not launch.
+    """
     from tritonhook.capture.dry_run import process
     from tritonhook.capture.dry_run.gpu import DryRun
 

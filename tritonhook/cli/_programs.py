@@ -13,7 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from tritonhook.capture.settings import VALUES, make_settings
+from tritonhook._util.variables import DRY_RUN
+from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.settings import SHAPES, VALUES, make_settings
 from tritonhook.children.environment import capture_environment
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError
@@ -90,6 +93,13 @@ def _in_foreground() -> bool:
         os.close(terminal)
 
 
+def run_dry(command: list[str], out: Path, dry: DryRun) -> int:
+    """Run a program dry, with captures in `out`, and return its status. What it prints goes to standard error."""
+    settings = make_settings(out, launches=SHAPES, dry_run=dry)
+    environment = capture_environment(settings, os.environ, command)
+    return run_to_end(command, path_environment(environment, WrapperHome.for_run(settings.out)), True)
+
+
 # --- recording launches ---------------------------------------------------------------------------
 
 
@@ -103,6 +113,8 @@ def is_script(target: str) -> bool:
 
 def why_no_gpu() -> str | None:
     """Why nothing can be launched here; None if there is a GPU. Loads no torch."""
+    if DRY_RUN in os.environ:
+        return "this is a dry run, which launches nothing"
     try:
         driver = Driver()
         driver.init()

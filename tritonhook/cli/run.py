@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PTXAS_SECONDS, REAL, DryRun
+from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -69,11 +70,20 @@ class Options(Group):
     arch: str | None = option(
         metavar="sm_XX", help="dry run, without a GPU: compile all kernels for this architecture, and launch none"
     )
+    gpu: str | None = option(metavar="NAME", help='dry run as on this GPU, such as "H100": its figures and its name')
     autotune: str | None = option(
         choices=(FIRST, ALL),
         help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), or all",
     )
     emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
+    memory: str | None = option(
+        choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have none"
+    )
+    ptxas_limit: float | None = option(
+        type=float,
+        metavar="SECONDS",
+        help=f"dry run: leave out a kernel for which ptxas takes longer (default: {PTXAS_SECONDS:.0f})",
+    )
     watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
@@ -137,9 +147,7 @@ def _run_once(options: Options) -> int:
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    if dry_run is not None:
-        environment |= {EMULATE: "1"} if options.emulate else {}
-        environment["CUDA_VISIBLE_DEVICES"] = ""  # what is not Triton's cannot launch either
+    environment |= {EMULATE: "1"} if options.emulate else {}
     code = run_to_end(command, environment, options.results.is_printed)
     try:
         from tritonhook.report.results.captures import Captures
@@ -166,20 +174,22 @@ def _run_once(options: Options) -> int:
 def _dry_run(options: Options) -> DryRun | None:
     """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
     Triton knows the architecture."""
-    if options.arch is None:
-        if options.autotune is not None or options.emulate:
-            raise UsageError("--autotune and --emulate are for dry runs; give --arch too")
+    if options.arch is None and options.gpu is None:
+        for name in ("autotune", "memory", "ptxas_limit", "emulate"):
+            if getattr(options, name):
+                raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
         return None
     if options.emulate and find_spec("numpy") is None:
         raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
+    if options.emulate and options.memory == NONE:
+        raise UsageError("--emulate needs the values of tensors; leave --memory none out")
     if options.launch_values:
         raise UsageError("--launch-values: a dry run has no values, as nothing is launched; use --launches")
-    dry = DryRun.of(options.arch, options.autotune or FIRST)
-    if find_spec("triton") is not None:
-        from tritonhook.capture.triton.metadata import assembler_of
-        from tritonhook.ptxas.tool import check_targets, tool_at
-
-        check_targets([dry.arch], [tool_at(Path(assembler_of(dry.capability, {}).path or ""), "Triton")])
+    if options.ptxas_limit is not None and options.ptxas_limit <= 0:
+        raise UsageError(f"--ptxas-limit {options.ptxas_limit}: give a number above 0")
+    limit = options.ptxas_limit or PTXAS_SECONDS
+    dry = DryRun.of(options.arch, options.gpu, options.autotune or FIRST, options.memory or REAL, limit)
+    check_assembled(dry)
     return dry
 
 

@@ -25,7 +25,7 @@ class GpuSpecs:
 
     sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
     arch: compute capability as a number, e.g. 120; None if not known.
-    source: where the numbers are from.
+    source: where the numbers are from. memory_gib: NVIDIA's product pages; None if not known.
     """
 
     name: str
@@ -33,6 +33,7 @@ class GpuSpecs:
     threads_per_sm: int
     arch: int | None
     source: str
+    memory_gib: int | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("SMs", self.sms), ("threads per SM", self.threads_per_sm)):
@@ -48,32 +49,31 @@ class GpuSpecs:
         return self.sms * self.threads_per_sm
 
 
-def _row(name: str, sms: int, arch: int, source: str) -> GpuSpecs:
-    return GpuSpecs(
-        name, sms, _THREADS[arch], arch, f"{source}; threads per SM: CUDA C++ Programming Guide, {arch / 10:.1f}"
-    )
+def _row(name: str, sms: int, arch: int, source: str, memory_gib: int) -> GpuSpecs:
+    source = f"{source}; threads per SM: CUDA C++ Programming Guide, {arch / 10:.1f}"
+    return GpuSpecs(name, sms, _THREADS[arch], arch, source, memory_gib)
 
 
 GPUS = (
-    _row("RTX 5090", 170, 120, _WHITEPAPER),
-    _row("RTX 5090 Laptop", 82, 120, _PUBLISHED),
-    _row("RTX 5080", 84, 120, _WHITEPAPER),
-    _row("RTX 5080 Laptop", 60, 120, _CORES),
-    _row("RTX 5070 Ti", 70, 120, _PUBLISHED),
-    _row("RTX 5070", 48, 120, _WHITEPAPER),
-    _row("RTX 5070 Laptop", 36, 120, _CORES),
-    _row("RTX 5060 Ti", 36, 120, _CORES),
-    _row("RTX 5060", 30, 120, _CORES),
-    _row("RTX 5050", 20, 120, _CORES),
-    _row("RTX PRO 6000 Blackwell", 188, 120, _PUBLISHED),
-    _row("GB10", 48, 121, _PUBLISHED),
-    _row("H100 SXM", 132, 90, _H100),
-    _row("H100 PCIe", 114, 90, _H100),
-    _row("H200", 132, 90, "NVIDIA's H200 data sheet: the H100 SXM's GPU"),
-    _row("B200", 148, 100, "as cudaGetDeviceProperties reports it (public logs)"),
-    _row("A100", 108, 80, "NVIDIA, A100 Tensor Core GPU Architecture whitepaper"),
-    _row("RTX 4090", 128, 89, "NVIDIA, Ada GPU Architecture whitepaper"),
-    _row("RTX 3090", 82, 86, "NVIDIA, Ampere GA102 GPU Architecture whitepaper"),
+    _row("RTX 5090", 170, 120, _WHITEPAPER, 32),
+    _row("RTX 5090 Laptop", 82, 120, _PUBLISHED, 24),
+    _row("RTX 5080", 84, 120, _WHITEPAPER, 16),
+    _row("RTX 5080 Laptop", 60, 120, _CORES, 16),
+    _row("RTX 5070 Ti", 70, 120, _PUBLISHED, 16),
+    _row("RTX 5070", 48, 120, _WHITEPAPER, 12),
+    _row("RTX 5070 Laptop", 36, 120, _CORES, 8),
+    _row("RTX 5060 Ti", 36, 120, _CORES, 16),
+    _row("RTX 5060", 30, 120, _CORES, 8),
+    _row("RTX 5050", 20, 120, _CORES, 8),
+    _row("RTX PRO 6000 Blackwell", 188, 120, _PUBLISHED, 96),
+    _row("GB10", 48, 121, _PUBLISHED, 120),
+    _row("H100 SXM", 132, 90, _H100, 80),
+    _row("H100 PCIe", 114, 90, _H100, 80),
+    _row("H200", 132, 90, "NVIDIA's H200 data sheet: the H100 SXM's GPU", 141),
+    _row("B200", 148, 100, "as cudaGetDeviceProperties reports it (public logs)", 180),
+    _row("A100", 108, 80, "NVIDIA, A100 Tensor Core GPU Architecture whitepaper", 80),
+    _row("RTX 4090", 128, 89, "NVIDIA, Ada GPU Architecture whitepaper", 24),
+    _row("RTX 3090", 82, 86, "NVIDIA, Ampere GA102 GPU Architecture whitepaper", 24),
 )
 _ALIASES = {
     "dgx spark": "GB10",

@@ -66,7 +66,7 @@ class KernelFacts:
     are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether its spills
     are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites,
     that changed its PTX; None where nothing did. compile_us: microseconds of its compile; None where not known, as in a
-    lock.
+    lock. dry_run: whether it was compiled without a GPU, and not launched.
     """
 
     identity: Identity
@@ -86,6 +86,7 @@ class KernelFacts:
     ran_again: bool = False
     rewrites: str | None = None
     compile_us: int | None = None
+    dry_run: bool = False
 
 
 def identity_of(capture: Capture) -> Identity:
@@ -134,6 +135,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         figures=dict.fromkeys(FIGURES),
         dynamic_shared=dynamic_shared(capture.metadata.get("shared"), text) or 0,
         rewrites=capture.lever or capture.rewrites,
+        dry_run=capture.dry_run,
     )
     if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))

@@ -114,6 +114,7 @@ def _values(facts: KernelFacts) -> dict[str, Any]:
         "specialisation": list(identity.specialisation),
         "number": identity.number if identity.number != 1 else None,
         "rewrites": facts.rewrites,
+        "dry_run": facts.dry_run or None,
         "ptx": facts.ptx_sha256,
         "ptxas": facts.ptxas,
         "options": None if facts.options is None else list(facts.options),
@@ -201,6 +202,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         loaded=kernel.loaded,
         dynamic_shared=kernel.dynamic_shared,
         rewrites=kernel.rewrites,
+        dry_run=kernel.dry_run,
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(

@@ -19,7 +19,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     """One kernel of a lock. Figures that are not known are not there.
 
     entry: its name in the PTX, where that is another one. number: of several kernels that have name, arch and
-    specialisation in common. rewrites: what tritonhook changed in the PTX, if it did. ptx: the hash of its PTX, the
+    specialisation in common. rewrites: what tritonhook changed in the PTX, if it did. dry_run: compiled without a GPU,
+    not launched. ptx: the hash of its PTX, the
     name of the file in the folder beside the lock.
     ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
     several where ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: threads
@@ -35,6 +36,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     codes: list[Hash]
     entry: str | None = None
     rewrites: str | None = None
+    dry_run: bool = False
     number: Positive = 1
     ptx: Sha256 | None = None
     ptxas: Version | None = None

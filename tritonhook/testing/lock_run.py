@@ -29,6 +29,7 @@ from tritonhook.snapshot.crossing import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
+from tritonhook.testing.dry_tests import dry_run_of
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, RunScope
 
@@ -95,7 +96,7 @@ class LockRun:
         self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
         self.out = self._temporary or here / option("kernel_captures")
         self._started = time.time_ns()
-        self._recording: Recording | None = Recording(self.out)
+        self._recording: Recording | None = Recording(self.out, dry_run_of(config))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:

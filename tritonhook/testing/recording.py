@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tritonhook._util.variables import RUN
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
@@ -28,9 +29,9 @@ def sessions() -> list[Session]:
 class Recording:
     """What this process began to capture. Child processes find it in their environment."""
 
-    def __init__(self, out: Path) -> None:
-        """Begin. Raises CaptureError if the folder cannot be written."""
-        settings = make_settings(out)
+    def __init__(self, out: Path, dry_run: DryRun | None = None) -> None:
+        """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing."""
+        settings = make_settings(out, launches=dry_run is not None, dry_run=dry_run)
         CaptureWriter(settings.out).close()
         self._before = dict(os.environ)
         environment = capture_environment(settings, os.environ, sys.argv)

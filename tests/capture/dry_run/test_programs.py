@@ -13,6 +13,7 @@ import pytest
 from dry_runs import run_dry
 from repository import ROOT, SUPPORT
 
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
@@ -141,6 +142,59 @@ def test_an_autotuned_kernel_without_room_at_all_is_named_too(go, tmp_path) -> N
     assert "add_kernel" in {capture.kernel for capture in captured(tmp_path)}
 
 
+def test_a_kernel_for_which_ptxas_takes_too_long_is_left_out(go, tmp_path) -> None:
+    done = go(LAUNCH + LAUNCH + "print('went on')\n", "--ptxas-limit", "0.0001")
+    assert done.stdout == "went on\n"
+    assert done.stderr.count("add_kernel: ptxas was ended after 0.0001 s") == 1
+    assert captured(tmp_path) == []
+
+
+def test_clusters_cooperative_grids_and_hooks_of_others(go, tmp_path) -> None:
+    script = (
+        "seen = []\n"
+        "triton.knobs.runtime.launch_enter_hook.add(lambda metadata: seen.append(metadata.get()['name']))\n"
+        "options = dict(BLOCK=128, num_ctas=2, launch_cooperative_grid=True)\n"
+        "kernels.add_kernel[(8,)](x, x, x, 1000, **options)\n"
+        "print(seen)\n"
+    )
+    assert go(script).stdout == "['add_kernel']\n"
+    folder = CaptureFolder.open(tmp_path / "out")
+    (one,) = folder.launches(folder.records[0])
+    assert (one.launch.cluster, one.launch.cooperative) == ((2, 1, 1), True)
+
+
+# --- a script that is locked ---------------------------------------------------------------------
+
+
+def test_a_script_is_locked_for_several_architectures(tmp_path, triton_cache, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(PRELUDE + LAUNCH)
+    assert main(["lock", "script.py", "--arch", "sm_90a,sm_120a"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 kernels" in printed
+    assert "dry run: compiled, not launched" in printed
+    text = (tmp_path / "kernels.lock").read_text()
+    assert [text.count(line) for line in ('arch = "sm_90a"', 'arch = "sm_120a"', "dry_run = true")] == [1, 1, 2]
+    assert main(["show", "kernels.lock"]) == 0
+
+
+def test_a_script_without_an_architecture_is_not_locked(tmp_path, capsys) -> None:
+    (tmp_path / "script.py").write_text("")
+    assert main(["lock", str(tmp_path / "script.py"), "-o", str(tmp_path / "a.lock")]) == 2
+    assert "give --arch" in capsys.readouterr().err
+    assert main(["lock", str(tmp_path), "--arch", "sm_90a", "-o", str(tmp_path / "a.lock")]) == 2
+    assert "for a script" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["ab"], ["tune"], ["verify"], ["mem", "watch"]])
+def test_what_only_a_real_run_gives_is_refused_inside_of_a_dry_run(words, tmp_path, capsys, monkeypatch) -> None:
+    (tmp_path / "script.py").write_text("")
+    for name, value in DryRun(90).to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert main([*words, str(tmp_path / "script.py")]) == 2
+    assert "this is a dry run, which launches nothing" in capsys.readouterr().err
+
+
 # --- other processes -----------------------------------------------------------------------------
 
 
@@ -202,6 +256,8 @@ def test_kernels_of_a_dry_run_and_of_a_gpu_are_kept_apart(go, tmp_path, triton_c
         (["--arch", "sm_80a"], "not known"),
         (["--arch", "hopper"], "not known"),
         (["--autotune", "all"], "give --arch too"),
+        (["--memory", "none"], "give --arch too"),
+        (["--arch", "sm_90a", "--ptxas-limit", "0"], "give a number above 0"),
         (["--arch", "sm_90a", "--launch-values"], "a dry run has no values"),
     ],
 )
@@ -226,4 +282,4 @@ def test_without_the_flag_no_process_is_told_of_dry_runs(tmp_path, triton_cache)
     script.write_text(f"import json, os, sys, triton\nprint(json.dumps([{names}, 'TRITONHOOK_DRY_RUN' in os.environ]))")
     words = [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), str(script)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert json.loads(done.stdout) == [["tritonhook.capture.dry_run.gpu"], False]
+    assert json.loads(done.stdout) == [[f"tritonhook.capture.dry_run.{name}" for name in ("gpu", "notes")], False]

@@ -200,3 +200,99 @@ def test_all_is_given_back(triton_cache) -> None:
         assert torch.zeros(1, device="cuda").is_cuda
     assert now() == before
     assert not torch.zeros(1).is_cuda
+
+
+# --- without memory, operators of libraries, processes -------------------------------------------
+
+
+def test_tensors_without_memory(go, tmp_path) -> None:
+    """80 GB in each tensor, and the launches of small ones."""
+    printed = go(
+        KERNELS
+        + """
+x = torch.empty(20_000_000_000, device="cuda", requires_grad=True)
+Squared.apply(x).sum().backward()
+assert x.grad.is_cuda and x.grad.shape == x.shape
+short = torch.randint(0, 10, (100,), device="cuda")
+assert (short < 10).all() and not (short > 3).any()
+print(short.sum().item(), short[:2].tolist(), short.cpu().device, torch.nonzero(short).shape, torch.zeros(2).device)
+""",
+        "--memory",
+        "none",
+    )
+    assert printed == "0 [0, 0] cpu torch.Size([0, 1]) cpu\n"
+    folder = CaptureFolder.open(tmp_path / "out")
+    names = {folder.capture(record).kernel for record in folder.records}
+    assert names == {"scale", "square"}
+    assert any("the program read values of tensors" in note for note in folder.notes)
+    (one,) = folder.launches(next(r for r in folder.records if folder.capture(r).kernel == "scale"))
+    assert len(one.launch.buffers) == 2, "two allocations of one size are not one"
+
+
+def test_readings_of_values_are_counted(go, tmp_path) -> None:
+    go(KERNELS + "x = torch.zeros(3, device='cuda')\nfor _ in range(5):\n    x.sum().item()\nassert not x.any()\n")
+    (note,) = CaptureFolder.open(tmp_path / "out").notes
+    assert "item 5" in note
+
+
+@pytest.mark.parametrize("memory", ["real", "none"])
+def test_operators_registered_for_cuda_run(go, memory) -> None:
+    printed = go(
+        """
+import torch
+torch.library.define("dry::one", "(Tensor x) -> Tensor")
+@torch.library.impl("dry::one", "cuda")
+def one(x):
+    print("one", x.is_cuda)
+    return x + 1
+@torch.library.register_fake("dry::one")
+def fake(x):
+    raise AssertionError("not the fake one")
+@torch.library.custom_op("dry::two", mutates_args=())
+def two(x: torch.Tensor) -> torch.Tensor:
+    print("two", x.is_cuda)
+    return x + 2
+library = torch.library.Library("dry", "IMPL", "CUDA")
+torch.library.define("dry::three", "(Tensor x) -> Tensor")
+library.impl("three", lambda x: print("three", x.is_cuda) or x + 3)
+x = torch.zeros(2, device="cuda")
+assert torch.ops.dry.three(two(torch.ops.dry.one(x))).is_cuda
+""",
+        "--memory",
+        memory,
+    )
+    assert printed == "one True\ntwo True\nthree True\n"
+
+
+def test_a_program_of_nccl_goes_on_with_gloo(go, tmp_path) -> None:
+    script = """
+import os, sys, torch, torch.distributed as dist, triton
+os.environ |= dict(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(4, device="cuda")
+dist.all_reduce(x, group=dist.new_group(backend="nccl"))
+print(dist.get_backend(), x.sum().item())
+"""
+    assert go(script) == "gloo 4.0\n"
+    assert any("NCCL needs GPUs" in note for note in CaptureFolder.open(tmp_path / "out").notes)
+
+
+def test_inductor_s_kernels_are_compiled_forward_and_backward(go, tmp_path) -> None:
+    go(
+        """
+import torch
+layer = torch.nn.LayerNorm(64, device="cuda")
+@torch.compile
+def f(x):
+    return torch.nn.functional.gelu(layer(x)) * 2
+x = torch.randn(32, 64, device="cuda", requires_grad=True)
+f(x).sum().backward()
+assert x.grad.shape == x.shape and x.grad.is_cuda
+"""
+    )
+    folder = CaptureFolder.open(tmp_path / "out")
+    captures = [folder.capture(record) for record in folder.records]
+    assert {capture.arch for capture in captures} == {"sm_90a"}
+    assert any("gelu" in capture.kernel and "backward" not in capture.kernel for capture in captures)
+    assert any("backward" in capture.kernel for capture in captures)
+    assert any(folder.launches(record) for record in folder.records)

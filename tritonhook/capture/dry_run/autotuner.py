@@ -1,26 +1,33 @@
 """Triton's Autotuner in a dry run: nothing is measured. It takes the first configuration that the GPU has room for;
-with ALL it compiles every one that its own pruning leaves."""
+with ALL it compiles every one that its own pruning leaves, in worker processes on all cores."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any, NoReturn
 
 from tritonhook.capture.dry_run.gpu import ALL
+from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.listener import listening
 
+_WORTH_IT = 3  # configurations
 _NEVER = [float("inf")] * 3
 _missing = object()
 
 
 class Tuners(threading.local):
-    """The tuners of a thread at work. trying: a configuration is compiled now. found: the tuners that have one."""
+    """The tuners of a thread at work. trying: a configuration is compiled now. found: the tuners that have one.
+    arguments: of the tuner that runs now."""
 
     def __init__(self) -> None:
         self.trying = False
         self.found: set[int] = set()
+        self.arguments: tuple[Any, ...] = ()
 
 
 tuners = Tuners()
@@ -34,11 +41,13 @@ def choosing(autotune: str) -> Iterator[None]:
     def run_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
             tuners.found.discard(id(tuner))
+            outer, tuners.arguments = tuners.arguments, arguments
             kept = getattr(tuner, "cache_results", False), vars(tuner).get("do_bench", _missing)
             tuner.cache_results, tuner.do_bench = False, _call_once  # its cache on disk is for what was measured
             try:
                 return original(tuner, *arguments, **named)
             finally:
+                tuners.arguments = outer
                 tuner.cache_results = kept[0]
                 del tuner.do_bench
                 if kept[1] is not _missing:
@@ -61,7 +70,17 @@ def choosing(autotune: str) -> Iterator[None]:
 
         return bench
 
+    def prune_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def prune(tuner: Any, named: Any, *rest: Any) -> Any:
+            configs = list(original(tuner, named, *rest))
+            compile_ahead(tuner, tuners.arguments, named, configs)
+            return configs
+
+        return prune
+
     patches = [Patch(Autotuner, "run", run_wrapper), Patch(Autotuner, "_bench", bench_wrapper)]
+    if autotune == ALL:
+        patches.append(Patch(Autotuner, "prune_configs", prune_wrapper))
     try:
         yield
     finally:
@@ -73,3 +92,56 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
     """The same time for all that fit: then the Autotuner takes the first of them."""
     call()
     return [0.0] * 3
+
+
+# --- all configurations, on all cores ------------------------------------------------------------
+
+
+def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
+    """Compile configurations in forked processes, into Triton's cache, from which this process takes them then.
+
+    What a process does not come to, this one compiles itself.
+    """
+    workers = min(os.cpu_count() or 1, len(configs))
+    if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1:
+        return
+    reading, writing = os.pipe()
+    children = []
+    for number in range(workers):
+        if (child := os.fork()) == 0:
+            os.close(reading)
+            _compile(tuner, arguments, named, configs[number::workers], writing)
+        children.append(child)
+    os.close(writing)
+    name = str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
+    with os.fdopen(reading, "rb", buffering=0) as done:
+        _show(name, len(configs), done)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def _compile(
+    tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any], told: int
+) -> NoReturn:
+    """Compile in a forked process, and end it. It captures nothing: its parent does."""
+    listening.sessions = ()
+    recorder.sessions = ()
+    try:
+        for config in configs:
+            with suppress(Exception):  # the parent meets it too
+                tuner._bench(*arguments, config=config, **named)
+            os.write(told, b".")
+    finally:
+        os._exit(0)
+
+
+def _show(name: str, count: int, done: IO[bytes]) -> None:
+    """Show on a terminal how many are compiled, until all have ended."""
+    seen = 0
+    shown = sys.stderr if sys.stderr.isatty() else None
+    while more := done.read(4096):
+        seen += len(more)
+        if shown:
+            print(f"\r{name}: {'#' * (20 * seen // count):<20} {seen} of {count} compiled", end="", file=shown)
+    if shown:
+        print("\r\033[K", end="", file=shown, flush=True)

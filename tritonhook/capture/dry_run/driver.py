@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.gpu import DryRun
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from tritonhook.cubin.resources import Resources
 
 _REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a block
+
+
+@dataclass(frozen=True, slots=True)
+class DryLaunch:
+    """A launch that is not made. arguments: as Triton passes them, constexprs too, in the order of the signature of
+    `source`. metadata: Triton's, of the compiled kernel."""
+
+    function: str
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+    source: Any
+    metadata: Any
 
 
 class DryDriver:
@@ -36,8 +49,7 @@ class DryDriver:
         return 0
 
     def set_current_device(self, device: int) -> None:
-        if device != 0:
-            raise RuntimeError(f"a dry run has one GPU: there is no device {device}")
+        pass
 
     def get_current_stream(self, device: int = 0) -> int:
         return 0
@@ -78,17 +90,17 @@ class DryDriver:
         """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
 
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
-            enter, leave, *_ = rest
+            enter, leave, *arguments = rest
             if enter is not None:
                 enter(lazy)
-            self.launch(function)
+            self.launch(DryLaunch(function, (x, y, z), tuple(arguments), src, metadata))
             if leave is not None:
                 leave(lazy)
 
         return launch
 
-    def launch(self, function: str) -> None:
-        """Where a kernel would be launched."""
+    def launch(self, launch: DryLaunch) -> None:
+        """The one place where a kernel would be launched."""
 
 
 class DryUtils:
@@ -126,6 +138,9 @@ class DryUtils:
 
     def set_printf_fifo_size(self, size: int) -> None:
         pass
+
+    def cuOccupancyMaxActiveClusters(self, *_: Any) -> int:
+        return 1
 
     def is_stream_capturing(self, stream: int) -> bool:
         return False
@@ -168,6 +183,28 @@ def without_measuring() -> Iterator[None]:
 
     names = ("do_bench", "do_bench_cudagraph")
     patches = [Patch(triton.testing, name, lambda _: _not_measured()) for name in names]
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.undo()
+
+
+@contextmanager
+def without_cublas(note: Callable[[str], None]) -> Iterator[None]:
+    """Let Triton's binding of cuBLAS do nothing. note: told where a program uses it."""
+    from triton._C.libtriton import nvidia
+
+    class Cublas:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: None
+
+    def begin(*_: Any) -> Cublas:
+        note("cuBLAS needs a GPU: what the program calls of it did nothing")
+        return Cublas()
+
+    found = getattr(nvidia, "cublas", None)
+    patches = [Patch(found, "CublasLt", lambda _: begin)] if hasattr(found, "CublasLt") else []
     try:
         yield
     finally:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.errors import UsageError
 
-FIRST, ALL = "first", "all"  # configurations of an autotuned kernel: the first that fits, or all of them
+# Configurations of an autotuned kernel: the first that the GPU has room for, or all of them.
+FIRST, ALL = "first", "all"
+REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
+PTXAS_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,15 @@ GPUS: Mapping[int, Gpu] = {
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """capability: such as 90, as Triton writes it. autotune: FIRST or ALL."""
+    """capability: such as 90, as Triton writes it. autotune: FIRST or ALL. memory: REAL, or NONE for tensors
+    without memory. named: the GPU that the user named; None for the usual one of the architecture. ptxas_seconds:
+    the most that ptxas may take for one kernel."""
 
     capability: int
     autotune: str = FIRST
+    memory: str = REAL
+    named: Gpu | None = None
+    ptxas_seconds: float = PTXAS_SECONDS
 
     @property
     def arch(self) -> str:
@@ -58,19 +66,54 @@ class DryRun:
 
     @property
     def gpu(self) -> Gpu:
-        return GPUS[self.capability]
+        return self.named or GPUS[self.capability]
 
     @classmethod
-    def of(cls, arch: str, autotune: str = FIRST) -> DryRun:
-        """Read what users write: sm_80, sm_90 or sm_90a. Raises UsageError for an architecture that is not known."""
+    def of(
+        cls,
+        arch: str | None,
+        gpu: str | None = None,
+        autotune: str = FIRST,
+        memory: str = REAL,
+        ptxas_seconds: float = PTXAS_SECONDS,
+    ) -> DryRun:
+        """Read what users write. arch: sm_80, sm_90 or sm_90a; None for that of the GPU. gpu: such as "H100"; None for
+        the usual one. Raises UsageError for what is not known."""
+        named, capability = (None, None) if gpu is None else _named(gpu)
+        if arch is None:
+            arch = f"sm_{capability}"
         found = re.fullmatch(r"sm_(\d{2,3})a?", arch, re.ASCII)
-        dry = cls(int(found[1]), autotune) if found else None
+        dry = cls(int(found[1]), autotune, memory, named, ptxas_seconds) if found else None
         if dry is None or dry.capability not in GPUS or arch not in (dry.arch, f"sm_{dry.capability}"):
             known = ", ".join(cls(capability).arch for capability in GPUS)
             raise UsageError(f"--arch {arch}: not known to dry runs; known: {known}")
+        if capability not in (None, dry.capability):
+            raise UsageError(f"--gpu {gpu}: its architecture is sm_{capability}, not {arch}; leave --arch out")
         return dry
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable that every process of the dry run asks for. What is not Triton's cannot launch either."""
+        return {DRY_RUN: json.dumps(asdict(self)), "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": self.arch}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> DryRun | None:
-        """What `tritonhook run --arch` wrote; None outside of one."""
-        return cls(**json.loads(environment[DRY_RUN])) if DRY_RUN in environment else None
+        """What `to_environment` made; None outside of a dry run."""
+        if DRY_RUN not in environment:
+            return None
+        values = json.loads(environment[DRY_RUN])
+        return cls(**values | {"named": Gpu(**values["named"]) if values.get("named") else None})
+
+
+def _named(name: str) -> tuple[Gpu, int]:
+    """A GPU by its name, and its architecture. Raises UsageError for one that is not known."""
+    from tritonhook.memory.gpu_specs import GPUS as SPECS
+    from tritonhook.memory.gpu_specs import find_gpu
+
+    try:
+        spec = find_gpu(name)
+    except UsageError:
+        raise UsageError(f"--gpu {name}: not known; known: {', '.join(one.name for one in SPECS)}") from None
+    usual = GPUS[spec.arch or 0]
+    memory = (spec.memory_gib or 0) << 30 or usual.memory_bytes
+    shown = f"NVIDIA {'GeForce ' if spec.name.startswith('RTX') and 'PRO' not in spec.name else ''}{spec.name}"
+    return Gpu(shown, spec.sms, usual.shared_bytes, memory, spec.threads_per_sm, usual.l2_bytes), spec.arch or 0

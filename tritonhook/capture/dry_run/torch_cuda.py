@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import SimpleNamespace
+from contextlib import AbstractContextManager, contextmanager
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.dry_run.torch_tensors import without_gpu
+from tritonhook.capture.dry_run.torch_tensors import current, without_gpu
 
 _NOTHING = (
-    *("synchronize", "set_device", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
+    *("synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
 )
@@ -21,15 +22,15 @@ _NO_MEMORY = (
     *("max_memory_allocated", "max_memory_reserved", "max_memory_cached"),
 )
 _CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph", "use_mem_pool")
+_CUDA = "12.8"
+_MOST_GPUS = 8
 _missing = object()
 
 
-class DryContext:
+class DryContext(AbstractContextManager[None]):
     """A device or a stream that is the current one for a while."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -45,7 +46,7 @@ class DryStream:
     def device(self) -> Any:
         import torch
 
-        return torch.device("cuda", 0)
+        return torch.device("cuda", current.device)
 
     def wait_stream(self, stream: Any) -> None: ...
 
@@ -112,13 +113,18 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
     told: dict[Any, Mapping[str, Any]] = {
         torch.cuda: _answers(dry),
         torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "mark"), _always(None)),
-        torch: {"Generator": _generator(torch.Generator)},
+        torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
+        torch._C: {"_cuda_getCurrentRawStream": _always(0), "_cuda_getDevice": lambda: current.device},
     }
+    if torch.version.cuda is None:  # of the CPU build; programs read its numbers
+        told[torch.version] = {"cuda": _CUDA}
+    if hasattr(torch, "accelerator"):
+        told[torch.accelerator] = _accelerator(told[torch.cuda])
     try:
         for owner, answers in told.items():
             for name, answer in answers.items():
                 replaced.append((owner, name, vars(owner).get(name, _missing)))
-                setattr(owner, name, answer)
+                setattr(owner, name, _own(owner, name, answer))
         yield
     finally:
         for owner, name, before in reversed(replaced):
@@ -136,8 +142,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     values: dict[str, Any] = {
         "is_available": True,
         "is_initialized": True,
-        "device_count": 1,
-        "current_device": 0,
+        "device_count": int(os.environ.get("LOCAL_WORLD_SIZE") or 1),  # torchrun gives each process a GPU
         "current_stream": stream,
         "default_stream": stream,
         "get_device_name": dry.gpu.name,
@@ -158,6 +163,11 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     return {
         **{name: _always(value) for name, value in values.items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
+        "default_generators": (generator,) * _MOST_GPUS,
+        "current_device": lambda: current.device,
+        "_exchange_device": lambda device: current.device,
+        "_maybe_exchange_device": lambda device: current.device,
+        "set_device": _set_device,
         "memory_stats": lambda *_: defaultdict(int),
         "Stream": DryStream,
         "ExternalStream": DryStream,
@@ -173,19 +183,55 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     }
 
 
+def _set_device(device: Any) -> None:
+    import torch
+
+    current.device = (device if type(device) is int else torch.device(device).index) or 0
+
+
+def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
+    """torch.accelerator's answers, which are those of torch.cuda by other names."""
+    import torch
+
+    same = ("is_available", "device_count", "current_stream", "set_stream", "synchronize", "empty_cache")
+    return {
+        **{name: cuda[name] for name in same},
+        "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        "current_device_index": cuda["current_device"],
+        "current_device_idx": cuda["current_device"],
+        "set_device_index": _set_device,
+        "set_device_idx": _set_device,
+        "device_index": DryContext,
+    }
+
+
+def _own(owner: Any, name: str, answer: Any) -> Any:
+    """The answer, as a function of its own if it is one: torch.compile knows functions by their identity."""
+    if not isinstance(answer, FunctionType):
+        return answer
+
+    def answering(*arguments: Any, **named: Any) -> Any:
+        return answer(*arguments, **named)
+
+    answering.__name__ = answering.__qualname__ = name
+    answering.__module__ = owner.__name__
+    return answering
+
+
 def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
 def _generator(original: Any) -> Any:
     """torch.Generator, on the CPU: a type for isinstance."""
+    import torch
 
     class Meta(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, one: object) -> bool:
             return isinstance(one, original)
 
         def __call__(cls, device: Any = "cpu") -> Any:
-            return original(device=without_gpu(device, True))
+            return original(device=without_gpu(device, torch.device("cpu"), True))
 
     return Meta("Generator", (), {})
 

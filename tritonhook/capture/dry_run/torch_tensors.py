@@ -1,30 +1,47 @@
-"""torch's tensors in a dry run: they lie in the CPU's memory, and say that they are on the GPU.
+"""torch's tensors in a dry run: they lie in the CPU's memory, or have none, and say that they are on the GPU.
 
 A TorchFunctionMode takes the GPU out of what programs ask of torch, and puts it into what they are told of tensors. It
 sees calls of Python only, one thread's each; what torch itself does inside of a function is as on the CPU. Buffers that
-a kernel would fill hold zeros.
+a kernel would fill hold zeros. Without memory, tensors of the GPU are on torch's device "meta", and those of the CPU
+stay what they are.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
+from tritonhook.capture.dry_run.gpu import NONE, REAL
+from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.torch_ops import operators_of_the_gpu
+from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import Patch
 
+
+class Current:
+    """device: the number of the GPU that the program has chosen. Its tensors say that they are there."""
+
+    device = 0
+
+
+current = Current()
 _GPU = re.compile(r"cuda(:\d+)?")
 
 
 @contextmanager
-def tensors_on_the_gpu() -> Iterator[None]:
-    """Let tensors be on the GPU, as it seems: in this thread, in threads that it starts, and in backward passes."""
+def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
+    """Let tensors be on the GPU, as it seems: in this thread, in threads that it starts, in backward passes, and in
+    operators. memory: REAL or NONE."""
     import torch.utils._device
     from torch.overrides import _get_current_function_mode
 
-    mode = _mode()
+    place = torch.device("meta" if memory == NONE else "cpu")
+    mode = _mode(place)
 
     def within(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
@@ -42,32 +59,33 @@ def tensors_on_the_gpu() -> Iterator[None]:
             (torch.autograd, "_engine_run_backward", within),
             (torch.autograd.graph.saved_tensors_hooks, "__init__", hooking),
             (threading.Thread, "_bootstrap_inner", within),
-            (torch, "load", _load),
-            (torch.utils._device.DeviceContext, "__init__", _on_cpu),
+            (torch, "load", partial(_load, place)),
+            (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
             (torch.amp.autocast_mode.autocast, "__init__", _autocast),
             (torch, "is_autocast_enabled", _of_cpu),
             (torch, "get_autocast_dtype", _of_cpu),
         ):
             stack.callback(Patch(owner, name, wrap).undo)
+        stack.enter_context(operators_of_the_gpu(memory, within))
         stack.enter_context(mode)
         yield
 
 
-def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
-    """Make torch.set_default_device and `with torch.device("cuda")` take the CPU."""
+def _placed(place: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Make torch.set_default_device and `with torch.device("cuda")` take the place of the dry run."""
 
     def init(context: Any, device: Any) -> None:
-        original(context, without_gpu(device, True))
+        original(context, without_gpu(device, place, True))
 
     return init
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Load into the CPU's memory, also what was saved on a GPU."""
+def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Load into that place, also what was saved on a GPU."""
 
     def load(file: Any, map_location: Any = None, *rest: Any, **named: Any) -> Any:
-        place = "cpu" if map_location is None else without_gpu(map_location, True)
-        return original(file, place, *rest, **named)
+        where = place if map_location is None else without_gpu(map_location, place, True)
+        return original(file, where, *rest, **named)
 
     return load
 
@@ -89,51 +107,163 @@ def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
-def without_gpu(value: Any, is_device: bool = False) -> Any:
-    """The CPU in place of the GPU. is_device: text and numbers name devices here."""
+def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
+    """Another device in place of the GPU. is_device: text and numbers name devices here."""
     import torch
 
     if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "cuda" else value
+        return place if value.type == "cuda" else value
     if is_device and ((isinstance(value, str) and _GPU.fullmatch(value)) or type(value) is int):
-        return torch.device("cpu")
+        return place
     return value
 
 
-def _mode() -> Any:
+def _mode(place: Any) -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
     tensor: Any = torch.Tensor
-    gpu = torch.device("cuda", 0)
-
-    def device(one: Any) -> Any:
-        return gpu if one.device.type == "cpu" else one.device
-
-    answers: dict[Any, Callable[..., Any]] = {
-        tensor.device.__get__: lambda one, *_: device(one),
-        tensor.is_cuda.__get__: lambda one, *_: device(one).type == "cuda",
-        tensor.is_cpu.__get__: lambda one, *_: False,
-        tensor.get_device: lambda one: 0 if device(one) is gpu else -1,
-        tensor.cuda: lambda one, *_, **__: one,
-        tensor.pin_memory: lambda one, *_, **__: one,
-        tensor.is_pinned: lambda one, *_, **__: False,
-        tensor.record_stream: lambda one, stream: None,
-    }
+    answers = _answers(place)
+    reads = {getattr(tensor, name): name.strip("_") for name in _READS}
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
+    without_memory = place.type == "meta"
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if (answer := answers.get(func)) is not None:
                 return answer(*args, **(kwargs or {}))
             is_to = func is tensor.to
-            given = [without_gpu(value, is_to and n == 1) for n, value in enumerate(args)]
-            named = {name: without_gpu(value, name == "device") for name, value in (kwargs or {}).items()}
+            given = [without_gpu(value, place, is_to and n == 1) for n, value in enumerate(args)]
+            named = {name: without_gpu(value, place, name == "device") for name, value in (kwargs or {}).items()}
             if named.get("pin_memory"):
                 named["pin_memory"] = False
+            if func in reads and not recorder.is_busy and given[0].device.type == place.type:
+                notes.count(reads[func])
+            if without_memory:
+                return _without_memory(func, given, named)
             result = func(*given, **named)
             if func in unset:
-                result.detach().zero_()
+                _set_to_zero(result)
             return result
 
     return OnTheGpu()
+
+
+_READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
+
+
+def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
+    """What tensors say of themselves."""
+    import torch
+
+    tensor: Any = torch.Tensor
+
+    def device(one: Any) -> Any:
+        return torch.device("cuda", current.device) if one.device.type == place.type else one.device
+
+    return {
+        tensor.device.__get__: lambda one, *_: device(one),
+        tensor.is_cuda.__get__: lambda one, *_: device(one).type == "cuda",
+        tensor.is_cpu.__get__: lambda one, *_: device(one).type == "cpu",
+        tensor.is_meta.__get__: lambda one, *_: device(one).type == "meta",
+        tensor.get_device: lambda one: current.device if device(one).type == "cuda" else -1,
+        tensor.cuda: lambda one, *_, **__: one.to(place),
+        tensor.pin_memory: lambda one, *_, **__: one,
+        tensor.is_pinned: lambda one, *_, **__: False,
+        tensor.record_stream: lambda one, stream: None,
+    }
+
+
+def _set_to_zero(made: Any) -> None:
+    """Set a tensor's memory to zero. Not by an operator: a library may have put a kernel in its place."""
+    memory = made.untyped_storage()
+    ctypes.memset(memory.data_ptr(), 0, memory.nbytes())
+
+
+# --- tensors without memory ----------------------------------------------------------------------
+
+_KNOWN = "_tritonhook_known"  # of a tensor of truth values: what each of them is
+_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+_KEEPING = frozenset(("all", "any", "view", "reshape", "getitem"))
+_MOST_VALUES = 1 << 30  # bytes of zeros that are made for one function
+
+
+def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
+    """Call a function of torch. Where it needs the values of tensors that have none, it gets zeros on the CPU, and what
+    it makes has no memory again."""
+    import torch
+
+    is_value = func in (getattr(torch.Tensor, name) for name in _READS) or _leaves(func, given, named)
+    known = getattr(given[0], _KNOWN, None) if given else None
+    if is_value and known is not None and func is not torch.Tensor.tolist:
+        return func(torch.tensor(known))
+    if not is_value:
+        try:
+            return _knowing(func, given, func(*given, **named))
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            if not _needs_values(str(error)):
+                raise
+            notes.count(getattr(func, "__name__", str(func)))
+    own: dict[int, Any] = {}
+    made = func(*_each(given, _zeros(own)), **_each(named, _zeros(own)))
+    return made if is_value else _each(made, lambda one: own.get(id(one), one.to("meta")))
+
+
+def _knowing(func: Any, given: list[Any], made: Any) -> Any:
+    """What a comparison made, with what it is for zeros: programs assert it of what they were given."""
+    import torch
+
+    if not isinstance(made, torch.Tensor) or made.dtype != torch.bool or not made.is_meta:
+        return made
+    name = getattr(func, "__name__", "").strip("_")
+    if name in _COMPARISONS:
+        one = _each(given, lambda tensor: torch.zeros((), dtype=tensor.dtype, device="cpu"))
+        setattr(made, _KNOWN, bool(func(*one)))
+    elif name in _KEEPING and (known := getattr(given[0], _KNOWN, None)) is not None:
+        setattr(made, _KNOWN, known)
+    return made
+
+
+def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
+    """Whether a tensor without memory is copied to where there is some."""
+    import torch
+
+    if func is torch.Tensor.copy_:
+        return bool(given[1].device.type == "meta" != given[0].device.type)
+    if func is not torch.Tensor.to or given[0].device.type != "meta":
+        return False
+    places = [named.get("device"), *given[1:2]]
+    return any(torch.device(one).type == "cpu" for one in places if isinstance(one, (str, torch.device)))
+
+
+def _needs_values(error: str) -> bool:
+    return any(words in error.lower() for words in ("meta tensor", "meta device", "register_meta", "output_size"))
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with its tensors changed."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _each(item, change) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_each(item, change) for item in value)
+    return value
+
+
+def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
+    """Zeros for a tensor without memory. own: filled with what each stands for."""
+    import torch
+
+    def make(one: Any) -> Any:
+        if one.device.type != "meta":
+            return one
+        if one.numel() * one.element_size() > _MOST_VALUES:
+            raise RuntimeError(f"--memory none: the values of {tuple(one.shape)} are asked for, over 1 GiB of zeros")
+        zeros = torch.zeros(one.shape, dtype=one.dtype, device="cpu")
+        own[id(zeros)] = one
+        return zeros
+
+    return make

@@ -94,9 +94,14 @@ class Recorder:
 
         return recording
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether this thread describes a launch now, and asks tensors for it."""
+        return getattr(self._busy, "now", False)
+
     def met(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
         """Called before each launch. Errors of ours never reach the launch."""
-        if getattr(self._busy, "now", False):
+        if self.is_busy:
             return
         self._busy.now = True
         try:
@@ -125,7 +130,11 @@ class Recorder:
     def _with_contents(self, session: Observer, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
         """The launch with names for the files of its contents, and a function that reads these; it is called only for a
         kind of launch that is new."""
-        kept = [_wants_values(buffer, session.settings.launches == VALUES) for buffer in launch.buffers]
+        every = session.settings.launches == VALUES
+        kept = [
+            _wants_values(buffer, every) and _has_memory(tensor)
+            for buffer, (tensor, *_) in zip(launch.buffers, storages, strict=True)
+        ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
             self._note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
             kept = [_wants_values(buffer, False) for buffer in launch.buffers]
@@ -153,6 +162,11 @@ recorder = Recorder()
 def _wants_values(buffer: Buffer, all_of_them: bool) -> bool:
     integers = buffer.dtype.startswith(("int", "uint", "bool"))
     return all_of_them or (integers and buffer.size <= MOST_INTEGERS)
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Whether there is anything to read; not of a tensor of a dry run without memory."""
+    return bool(tensor.untyped_storage().data_ptr())
 
 
 def _is_capturing() -> bool:
@@ -236,7 +250,7 @@ class _Tensors:
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
         self.storages: list[Any] = []
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
 
     def pointer(self, kernel: str, name: str, argument: Any) -> Pointer:
         if argument is None:
@@ -251,7 +265,7 @@ class _Tensors:
         if size > MOST_BUFFER:
             size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
             start, offset, size = start + offset, 0, size * DTYPE_BYTES[dtype]
-        key = (start, size)
+        key = (start, size) if start else (whole._cdata, start, size)  # without memory all begin at 0
         if key not in self._numbers:
             self._numbers[key] = len(self.buffers)
             self.buffers.append(Buffer(size, dtype))

@@ -1,0 +1,329 @@
+"""Programs of libraries of Triton kernels, for the benchmark dry_run: a group a process.
+
+    tritonhook run --arch sm_90a -m benchmarks dry_programs GROUP
+
+Each prints a line of JSON: how it ended, how long it took, and how long Triton and ptxas compiled in it. The groups of
+verify/programs.py are here too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.verify import programs
+from benchmarks.verify.programs import backward, randn
+
+Programs = dict[str, Callable[[], Any]]
+RESULT = None
+GPU = "cuda"
+
+
+def flag_gems() -> Programs:
+    """Operators of torch that FlagGems has as kernels, by torch's own names."""
+    os.environ.setdefault("GEMS_VENDOR", "nvidia")  # else it asks nvidia-smi
+    import torch
+    import torch.nn.functional as f
+    from flag_gems import use_gems
+
+    x, y = (randn(256, 1024) for _ in range(2))
+    one = "abs acos angle asinh atan ceil cos cosh erf exp exp2 expm1 i0 isfinite isinf isnan log log10 "
+    one += "logical_not neg reciprocal relu rsqrt sgn sigmoid sin sqrt square tan tanh amax amin argmax argmin "
+    one += "count_nonzero max mean min prod std sum var var_mean median all any trace nan_to_num positive logit"
+    two = (
+        "add sub mul div eq ne lt le gt ge maximum minimum atan2 copysign hypot logical_and logical_or logaddexp fmin "
+    )
+    two += "pow remainder isclose"
+    nn = "gelu silu elu celu hardsigmoid hardswish leaky_relu log_softmax softmax softplus selu relu6 tanhshrink "
+    nn += "softshrink logsigmoid dropout"
+    rows: dict[str, Callable[[], Any]] = {
+        "cumsum": lambda: torch.cumsum(x, -1),
+        "cummax": lambda: torch.cummax(x, -1),
+        "sort": lambda: torch.sort(x),
+        "topk": lambda: torch.topk(x, 8),
+        "flip": lambda: torch.flip(x, (0,)),
+        "tril": lambda: torch.tril(x),
+        "triu": lambda: torch.triu(x),
+        "where": lambda: torch.where(x > 0, x, y),
+        "cat": lambda: torch.cat((x, y)),
+        "stack": lambda: torch.stack((x, y)),
+        "repeat": lambda: x.repeat(2, 2),
+        "gather": lambda: torch.gather(x, 1, torch.zeros(256, 8, dtype=torch.long, device=GPU)),
+        "index_select": lambda: torch.index_select(x, 0, torch.arange(8, device=GPU)),
+        "masked_fill": lambda: x.masked_fill(x > 0, 0.0),
+        "clamp": lambda: torch.clamp(x, -1, 1),
+        "bmm": lambda: torch.bmm(x.view(4, 64, 1024), y.view(4, 1024, 64)),
+        "addmm": lambda: torch.addmm(randn(256, 256), x, y.T),
+        "mm": lambda: torch.mm(x, y.T),
+        "mse_loss": lambda: f.mse_loss(x, y),
+        "mv": lambda: torch.mv(x, y[0]),
+        "dot": lambda: torch.dot(x[0], y[0]),
+        "kron": lambda: torch.kron(x[:4, :4], y[:4, :4]),
+        "linspace": lambda: torch.linspace(0, 1, 512, device=GPU),
+        "arange": lambda: torch.arange(512, device=GPU),
+        "rand": lambda: torch.rand(512, device=GPU),
+        "randn": lambda: torch.randn(512, device=GPU),
+        "full": lambda: torch.full((512,), 2.0, device=GPU),
+        "layer_norm": lambda: backward(f.layer_norm(randn(256, 1024, grad=True), (1024,), y[0], y[1])),
+        "rms_norm": lambda: f.rms_norm(x, (1024,), y[0]),
+        "group_norm": lambda: f.group_norm(randn(4, 32, 64), 8),
+        "batch_norm": lambda: f.batch_norm(randn(4, 32, 64), y[0, :32], y[1, :32]),
+        "conv1d": lambda: f.conv1d(randn(2, 16, 128), randn(16, 16, 3)),
+        "conv2d": lambda: f.conv2d(randn(2, 16, 32, 32), randn(16, 16, 3, 3)),
+        "embedding": lambda: f.embedding(torch.zeros(8, dtype=torch.long, device=GPU), x),
+        "cross_entropy": lambda: f.cross_entropy(x, torch.zeros(256, dtype=torch.long, device=GPU)),
+        "attention": lambda: f.scaled_dot_product_attention(*(randn(1, 4, 256, 64) for _ in range(3))),
+        "glu": lambda: f.glu(x),
+        "pad": lambda: f.pad(x, (1, 1)),
+        "max_pool2d": lambda: f.max_pool2d(randn(2, 16, 32, 32), 2),
+        "avg_pool2d": lambda: f.avg_pool2d(randn(2, 16, 32, 32), 2),
+        "upsample_nearest2d": lambda: f.interpolate(randn(2, 16, 32, 32), scale_factor=2),
+        **{name: lambda name=name: getattr(torch, name)(x) for name in one.split()},
+        **{name: lambda name=name: getattr(torch, name)(x, y) for name in two.split() if hasattr(torch, name)},
+        **{name: lambda name=name: getattr(f, name)(x) for name in nn.split()},
+    }
+
+    def within(launch: Callable[[], Any]) -> Callable[[], Any]:
+        def run() -> None:
+            with use_gems():
+                launch()
+
+        return run
+
+    return {name: within(launch) for name, launch in rows.items()}
+
+
+def conch() -> Programs:
+    import torch
+    from conch.ops.activation.gelu_tanh_and_mul import gelu_tanh_and_mul
+    from conch.ops.activation.silu_and_mul import silu_and_mul
+    from conch.ops.embedding.rotary_embedding import rotary_embedding
+    from conch.ops.normalization.gemma_rms_norm import gemma_rms_norm
+    from conch.ops.normalization.rms_norm import fused_add_rms_norm, rms_norm
+    from conch.ops.quantization.fp8 import scaled_fp8_quant
+    from conch.ops.quantization.int8 import scaled_int8_quant
+    from conch.ops.vision.nms import nms
+
+    x, weight = (randn(*shape, dtype=torch.float32) for shape in ((128, 1024), (1024,)))
+    scale = torch.ones(1, device=GPU)
+    return {
+        "gelu_tanh_and_mul": lambda: gelu_tanh_and_mul(x),
+        "silu_and_mul": lambda: silu_and_mul(x),
+        "rms_norm": lambda: rms_norm(x, weight, 1e-5),
+        "fused_add_rms_norm": lambda: fused_add_rms_norm(x, x.clone(), weight, 1e-5),
+        "gemma_rms_norm": lambda: gemma_rms_norm(x, weight, 1e-5),
+        "gemma_rms_norm_residual": lambda: gemma_rms_norm(x, weight, 1e-5, x.clone()),
+        "rotary_embedding": lambda: rotary_embedding(
+            torch.arange(128, device=GPU), randn(128, 8 * 64), randn(128, 2 * 64), 64, randn(256, 64)
+        ),
+        "scaled_fp8_quant": lambda: scaled_fp8_quant(x, scale),
+        "scaled_int8_quant": lambda: scaled_int8_quant(x, scale),
+        "nms": lambda: nms(torch.rand(64, 4, device=GPU), torch.rand(64, device=GPU), 0.5),
+    }
+
+
+def mamba() -> Programs:
+    import torch
+    from mamba_ssm.ops.triton.layer_norm import layer_norm_fn, rms_norm_fn
+    from mamba_ssm.ops.triton.layernorm_gated import layernorm_fn, rmsnorm_fn
+    from mamba_ssm.ops.triton.selective_state_update import selective_state_update
+    from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+
+    def x(*shape: int) -> Any:
+        return randn(*shape, dtype=torch.bfloat16, grad=True)
+
+    def single(*shape: int) -> Any:
+        return randn(*shape, dtype=torch.float32, grad=True)
+
+    def scan(**options: Any) -> None:
+        backward(
+            mamba_chunk_scan_combined(
+                x(2, 512, 4, 64), x(2, 512, 4), single(4), x(2, 512, 1, 64), x(2, 512, 1, 64), 256, **options
+            )
+        )
+
+    return {
+        "chunk_scan": scan,
+        "chunk_scan_all": lambda: scan(D=single(4), z=x(2, 512, 4, 64), dt_bias=single(4), dt_softplus=True),
+        "layer_norm": lambda: backward(layer_norm_fn(x(256, 1024), single(1024), single(1024), prenorm=False)),
+        "layer_norm_residual": lambda: backward(
+            layer_norm_fn(x(256, 1024), single(1024), single(1024), x(256, 1024), prenorm=True)
+        ),
+        "rms_norm": lambda: backward(rms_norm_fn(x(256, 1024), single(1024), None)),
+        "layer_norm_gated": lambda: backward(layernorm_fn(x(256, 1024), single(1024), single(1024), x(256, 1024))),
+        "rms_norm_gated": lambda: backward(rmsnorm_fn(x(256, 1024), single(1024), None, x(256, 1024))),
+        "selective_state_update": lambda: selective_state_update(
+            randn(2, 512, 16), randn(2, 512), randn(2, 512), randn(512, 16), randn(2, 16), randn(2, 16)
+        ),
+    }
+
+
+def cross_entropy() -> Programs:
+    import torch
+    from cut_cross_entropy import linear_cross_entropy
+
+    def launch(**options: Any) -> Callable[[], None]:
+        def run() -> None:
+            e, c = (randn(*shape, dtype=torch.bfloat16, grad=True) for shape in ((512, 256), (4096, 256)))
+            backward(linear_cross_entropy(e, c, torch.randint(0, 4096, (512,), device=GPU), **options))
+
+        return run
+
+    return {"plain": launch(), "softcap": launch(softcap=30.0), "unfiltered": launch(filter_eps=None)}
+
+
+def sage() -> Programs:
+    from sageattention import sageattn, sageattn_varlen
+
+    def launch(depth: int, causal: bool) -> Callable[[], Any]:
+        return lambda: sageattn(*(randn(1, 4, 512, depth) for _ in range(3)), is_causal=causal)
+
+    def varlen() -> None:
+        import torch
+
+        starts = torch.tensor([0, 128, 512], dtype=torch.int32, device=GPU)
+        sageattn_varlen(*(randn(512, 4, 64) for _ in range(3)), starts, starts, 384, 384)
+
+    found = {
+        f"{depth}{'_causal' * causal}": launch(depth, causal) for depth in (64, 96, 128) for causal in (False, True)
+    }
+    return {**found, "varlen": varlen}
+
+
+def bitsandbytes() -> Programs:
+    import torch
+    from bitsandbytes.backends.triton import kernels_4bit as four
+    from bitsandbytes.backends.triton import ops
+    from bitsandbytes.functional import create_dynamic_map
+
+    x = randn(256, 1024)
+    code = create_dynamic_map().to(GPU)
+
+    def blockwise() -> None:
+        packed, absmax = ops.quantize_blockwise(x, code, 256)
+        ops.dequantize_blockwise(packed, absmax, code, 256, torch.float16)
+
+    def four_bits(kind: str) -> Callable[[], None]:
+        def run() -> None:
+            packed, absmax = ops.quantize_4bit(x, 64, kind, torch.uint8)
+            ops.dequantize_4bit(packed, absmax, 64, kind, x.shape, torch.float16)
+
+        return run
+
+    def optimizer(name: str) -> Callable[[], None]:
+        def run() -> None:
+            state = [torch.zeros(4096, device=GPU) for _ in range(4)]
+            ops.optimizer_update_32bit(
+                name, *state[:3], state[3], None, 0.0, 0.0, 0.9, 0.99, 0.0, 0.0, 1e-8, 0.0, 1, 1e-3, 1.0
+            )
+
+        return run
+
+    assert four
+    optimizers = ("adam", "lion", "momentum", "rmsprop", "adagrad", "ademamix")
+    return {"blockwise": blockwise, "fp4": four_bits("fp4"), "nf4": four_bits("nf4")} | {
+        name: optimizer(name) for name in optimizers
+    }
+
+
+def torchao() -> Programs:
+    import torch
+    from torchao.kernel import blockwise_quantization as fp8
+    from torchao.kernel import intmm_triton
+
+    x, w = randn(256, 512, dtype=torch.bfloat16), randn(512, 512, dtype=torch.bfloat16)
+    a, b = (torch.zeros(256, 256, dtype=torch.int8, device=GPU) for _ in range(2))
+
+    def gemm() -> None:
+        packed, scale = fp8.fp8_blockwise_act_quant(x)
+        weight, scales = fp8.fp8_blockwise_weight_quant(w)
+        fp8.blockwise_fp8_gemm(packed, scale, weight, scales)
+        fp8.fp8_blockwise_weight_dequant(weight, scales)
+
+    return {
+        "blockwise_fp8": gemm,
+        "int_matmul": lambda: intmm_triton.int_matmul_cuda(a, b),
+        "int_scaled_matmul": lambda: intmm_triton.int_scaled_matmul_cuda(a, b, torch.ones(256, 1, device=GPU)),
+    }
+
+
+def gemlite() -> Programs:
+    import torch
+    from gemlite.core import DType, GemLiteLinear
+
+    def linear(bits: int, rows: int) -> Callable[[], Any]:
+        def run() -> None:
+            layer = GemLiteLinear(bits, 128, 1024, 1024, DType.FP16, DType.FP16)
+            weights = torch.randint(0, 2**bits - 1, (1024, 1024), device=GPU).to(torch.uint8)
+            scales, zeros = (randn(1024 * 1024 // 128, 1) for _ in range(2))
+            layer.pack(weights, scales, zeros)
+            layer(randn(rows, 1024))
+
+        return run
+
+    return {f"{bits} bits, {rows} rows": linear(bits, rows) for bits in (2, 4, 8) for rows in (1, 8, 64)}
+
+
+GROUPS: dict[str, Callable[[], Programs]] = {
+    **programs.GROUPS,
+    "flag_gems": flag_gems,
+    "conch": conch,
+    "mamba": mamba,
+    "cut_cross_entropy": cross_entropy,
+    "sageattention": sage,
+    "bitsandbytes": bitsandbytes,
+    "torchao": torchao,
+    "gemlite": gemlite,
+}
+NEEDS = ("torch", "triton")
+QUICK = ("targets",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", choices=list(GROUPS))
+    parser.add_argument("--real", action="store_true", help="shapes of a training step, a few configurations")
+    parser.add_argument("--few", type=int, metavar="N", help="the first N programs only")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    if arguments.real:
+        programs.take_real_shapes()
+        programs.try_few_configurations()
+    group = GROUPS[arguments.group]()
+    if arguments.real:
+        group.pop("multi_token_attention", None)  # Triton and ptxas take many minutes for it at this shape
+    for line in ended(group, arguments.few):
+        print(json.dumps(line), flush=True)
+
+
+def ended(group: Programs, few: int | None = None) -> Iterator[dict[str, Any]]:
+    """Run the programs, and say how each ended."""
+    spent = compile_times()
+    for name, launch in list(group.items())[:few]:
+        started, spent[0], why = time.perf_counter(), 0.0, None
+        try:
+            launch()
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        seconds = time.perf_counter() - started
+        yield {"program": name, "seconds": seconds, "compile_seconds": spent[0], "why": why}
+
+
+def compile_times() -> list[float]:
+    """Seconds that Triton's compiles and their ptxas take in this process, summed up in the list's only item."""
+    from triton import knobs
+
+    spent = [0.0]
+
+    def hear(*, times: Any, **_: Any) -> None:
+        spent[0] += times.total / 1e6
+
+    knobs.compilation.listener = hear
+    return spent

@@ -1,0 +1,77 @@
+"""A limit for ptxas in a dry run: a kernel for which it takes minutes is named, and the program goes on without it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tritonhook.capture.patching import Patch
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+
+
+@contextmanager
+def limited(seconds: float, note: Callable[[str], None], trying: Callable[[], bool]) -> Iterator[None]:
+    """End a ptxas that Triton runs for longer. note: takes a line for each kernel that has no machine code. trying:
+    whether an autotuner tries a configuration now: then it gets the error, and passes it over."""
+    from triton.backends.nvidia import compiler
+    from triton.runtime.errors import PTXASError
+    from triton.runtime.jit import JITFunction
+
+    class TooLong(PTXASError):  # type: ignore[misc]
+        pass
+
+    left: set[tuple[int, Any]] = set()
+
+    def run(command: Any, *rest: Any, **options: Any) -> Any:
+        try:
+            return subprocess.run(command, *rest, timeout=seconds, **options)
+        except subprocess.TimeoutExpired:
+            text = f"{_kernel(command)}: ptxas was ended after {seconds:g} s (--ptxas-limit): no machine code"
+            _remove(command, options)
+            raise TooLong(text) from None
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def do_compile(kernel: Any, key: Any, *rest: Any, **named: Any) -> Any:
+            if (id(kernel), key) in left:
+                return None  # as where a hook of Triton has it not compiled: nothing is launched
+            try:
+                return original(kernel, key, *rest, **named)
+            except TooLong as error:
+                note(error.error_message)
+                if trying():
+                    raise
+                left.add((id(kernel), key))
+                return None
+
+        return do_compile
+
+    own = SimpleNamespace(**vars(subprocess) | {"run": run})
+    patches = [Patch(compiler, "subprocess", lambda _: own), Patch(JITFunction, "_do_compile", wrap)]
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.undo()
+
+
+def _source(command: Any) -> Path | None:
+    return next((Path(word) for word in command if str(word).endswith(".ptx")), None)
+
+
+def _kernel(command: Any) -> str:
+    with suppress(OSError, TypeError, PtxError):
+        if (source := _source(command)) is not None:
+            return Ptx(source.read_text()).only_entry()
+    return "a kernel"
+
+
+def _remove(command: Any, options: dict[str, Any]) -> None:
+    """Remove the files that Triton leaves behind with this error."""
+    for path in (_source(command), getattr(options.get("stderr"), "name", None)):
+        with suppress(OSError, TypeError):
+            Path(path or "").unlink()

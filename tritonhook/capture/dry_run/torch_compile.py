@@ -1,0 +1,138 @@
+"""torch.compile in a dry run: Inductor makes its kernels for the GPU that is not there.
+
+Dynamo and AOTAutograd see the tensors where they are, on the CPU: torch's CPU build cannot differentiate tensors of
+CUDA. Each graph that they make is moved to the GPU before Inductor compiles it. What Inductor's code allocates lies in
+the CPU's memory again, and operators that are no kernels of Triton's run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from tritonhook._util.import_hook import AfterImport
+from tritonhook.capture.dry_run.torch_cuda import DryContext
+from tritonhook.capture.patching import Patch
+
+_COMPILER, _HEURISTICS = "torch._inductor.compile_fx", "torch._inductor.runtime.triton_heuristics"
+_HELPERS = "torch._inductor.runtime.triton_helpers"
+_FAKES = "torch._subclasses.meta_utils"
+_STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
+
+
+def await_inductor(stack: ExitStack) -> None:
+    """Replace what Inductor needs of a GPU, once the program has loaded it, until the stack is closed."""
+    import sys
+
+    changes = {
+        _COMPILER: _change_compiler,
+        _HEURISTICS: _change_heuristics,
+        _HELPERS: _change_helpers,
+        _FAKES: _change_fakes,
+    }
+    for name, change in changes.items():
+
+        def changed(name: str = name, change: Callable[[Any, ExitStack], None] = change) -> None:
+            change(sys.modules[name], stack)
+
+        if name in sys.modules:
+            changed()
+        else:
+            waiting = AfterImport(name, changed)
+            waiting.begin()
+            stack.callback(waiting.end)
+
+
+def _change_compiler(compiler: Any, stack: ExitStack) -> None:
+    import torch._inductor.config
+
+    known = torch._inductor.config.get_config_copy()
+    patches = [
+        Patch(compiler, "compile_fx", _as_it_is),
+        Patch(compiler, "_compile_fx_inner", _for_the_gpu),
+        Patch(torch._C._dynamo.guards, "_empty_strided_cuda", lambda _: _zeros),
+        Patch(torch.cuda, "_DeviceGuard", lambda _: lambda *_: DryContext()),
+        Patch(torch._inductor.config, "force_disable_caches", lambda _: True),
+        *(Patch(torch._inductor.config, name, lambda _: False) for name in _STATIC if name in known),
+    ]
+    for patch in patches:
+        stack.callback(patch.undo)
+
+
+def _change_heuristics(heuristics: Any, stack: ExitStack) -> None:
+    """Take the first configuration: nothing can be measured. Inductor has compiled them all by then."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def first(tuner: Any, *arguments: Any, **named: Any) -> None:
+            tuner.launchers = tuner.launchers[:1]
+
+        return first
+
+    stack.callback(Patch(heuristics.CachingAutotuner, "autotune_to_one_config", wrap).undo)
+
+
+def _change_helpers(helpers: Any, stack: ExitStack) -> None:
+    """Let Triton's driver be the one of the dry run."""
+    stack.callback(Patch(helpers, "set_driver_to_gpu", lambda _: lambda: None).undo)
+
+
+def _change_fakes(fakes: Any, stack: ExitStack) -> None:
+    stack.callback(Patch(fakes.MetaTensorDescriber, "describe_tensor", _as_it_is).undo)
+
+
+def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
+    """See tensors where they are, not where they say that they are."""
+    import torch
+
+    def describe(*arguments: Any, **named: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return original(*arguments, **named)
+
+    return describe
+
+
+def _zeros(size: Any, stride: Any, dtype: Any) -> Any:
+    import torch
+
+    return torch.empty_strided(size, stride, dtype=dtype, device="cpu").zero_()
+
+
+def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a graph for the GPU."""
+    import torch
+
+    def compile_inner(graph: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return original(graph, _moved(graph, inputs), *rest, **named)
+
+    return compile_inner
+
+
+def _moved(graph: Any, inputs: Any) -> list[Any]:
+    """Move a graph from the CPU to the GPU. Returns its inputs there."""
+    import torch
+    from torch._guards import detect_fake_mode
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    fake, gpu = detect_fake_mode(inputs), torch.device("cuda", 0)
+
+    def device(value: Any) -> Any:
+        return gpu if isinstance(value, torch.device) and value.type in ("cpu", "cuda") else value
+
+    def tensor(value: Any) -> Any:
+        if not isinstance(value, FakeTensor) or value.device.type != "cpu":
+            return value
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=gpu)
+
+    for node in graph.graph.nodes:
+        node.args = torch.utils._pytree.tree_map(device, node.args)
+        node.kwargs = torch.utils._pytree.tree_map(device, node.kwargs)
+    graph.recompile()
+    if fake is None:
+        return list(inputs)
+    with fake:
+        moved = [tensor(value) for value in inputs]
+    FakeTensorProp(graph, mode=fake).propagate_dont_convert_inputs(*moved)
+    return moved
