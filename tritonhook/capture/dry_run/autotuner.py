@@ -38,54 +38,70 @@ def choosing(autotune: str) -> Iterator[None]:
     """Let the Autotuner choose so. autotune: FIRST or ALL."""
     from triton.runtime.autotuner import Autotuner
 
-    def run_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
-            tuners.found.discard(id(tuner))
-            outer, tuners.arguments = tuners.arguments, arguments
-            kept = getattr(tuner, "cache_results", False), vars(tuner).get("do_bench", _missing)
-            tuner.cache_results, tuner.do_bench = False, _call_once  # its cache on disk is for what was measured
-            try:
-                return original(tuner, *arguments, **named)
-            finally:
-                tuners.arguments = outer
-                tuner.cache_results = kept[0]
-                del tuner.do_bench
-                if kept[1] is not _missing:
-                    tuner.do_bench = kept[1]
-
-        return run
-
-    def bench_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
-            if autotune != ALL and id(tuner) in tuners.found:
-                return _NEVER
-            outer, tuners.trying = tuners.trying, True
-            try:
-                times = original(tuner, *arguments, **named)
-            finally:
-                tuners.trying = outer
-            if times != _NEVER:
-                tuners.found.add(id(tuner))
-            return times
-
-        return bench
-
-    def prune_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def prune(tuner: Any, named: Any, *rest: Any) -> Any:
-            configs = list(original(tuner, named, *rest))
-            compile_ahead(tuner, tuners.arguments, named, configs)
-            return configs
-
-        return prune
-
-    patches = [Patch(Autotuner, "run", run_wrapper), Patch(Autotuner, "_bench", bench_wrapper)]
+    patches = [
+        Patch(Autotuner, "run", _unmeasured),
+        Patch(Autotuner, "_bench", _tried_all if autotune == ALL else _tried_once),
+    ]
     if autotune == ALL:
-        patches.append(Patch(Autotuner, "prune_configs", prune_wrapper))
+        patches.append(Patch(Autotuner, "prune_configs", _compiled_ahead))
     try:
         yield
     finally:
         for patch in patches:
             patch.undo()
+
+
+def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A run of a tuner without its clock, and without its cache on disk, which is for what was measured."""
+
+    def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        tuners.found.discard(id(tuner))
+        outer, tuners.arguments = tuners.arguments, arguments
+        kept = getattr(tuner, "cache_results", False), vars(tuner).get("do_bench", _missing)
+        tuner.cache_results, tuner.do_bench = False, _call_once
+        try:
+            return original(tuner, *arguments, **named)
+        finally:
+            tuners.arguments = outer
+            tuner.cache_results = kept[0]
+            del tuner.do_bench
+            if kept[1] is not _missing:
+                tuner.do_bench = kept[1]
+
+    return run
+
+
+def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
+    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        outer, tuners.trying = tuners.trying, True
+        try:
+            times = original(tuner, *arguments, **named)
+        finally:
+            tuners.trying = outer
+        if times != _NEVER:
+            tuners.found.add(id(tuner))
+        return times
+
+    return bench
+
+
+def _tried_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Try configurations until one fits."""
+    tried = _tried_all(original)
+
+    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        return _NEVER if id(tuner) in tuners.found else tried(tuner, *arguments, **named)
+
+    return bench
+
+
+def _compiled_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
+    def prune(tuner: Any, named: Any, *rest: Any) -> Any:
+        configs = list(original(tuner, named, *rest))
+        compile_ahead(tuner, tuners.arguments, named, configs)
+        return configs
+
+    return prune
 
 
 def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:

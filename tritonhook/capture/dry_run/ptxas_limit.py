@@ -22,18 +22,16 @@ def limited(seconds: float, note: Callable[[str], None], trying: Callable[[], bo
     from triton.runtime.errors import PTXASError
     from triton.runtime.jit import JITFunction
 
-    class TooLong(PTXASError):  # type: ignore[misc]
-        pass
-
+    TooLong: Any = type("TooLong", (PTXASError,), {})
     left: set[tuple[int, Any]] = set()
 
     def run(command: Any, *rest: Any, **options: Any) -> Any:
         try:
             return subprocess.run(command, *rest, timeout=seconds, **options)
         except subprocess.TimeoutExpired:
-            text = f"{_kernel(command)}: ptxas was ended after {seconds:g} s (--ptxas-limit): no machine code"
+            kernel = _kernel(command)
             _remove(command, options)
-            raise TooLong(text) from None
+            raise TooLong(f"{kernel}: ptxas was ended after {seconds:g} s (--ptxas-limit): no machine code") from None
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def do_compile(kernel: Any, key: Any, *rest: Any, **named: Any) -> Any:
@@ -50,8 +48,8 @@ def limited(seconds: float, note: Callable[[str], None], trying: Callable[[], bo
 
         return do_compile
 
-    own = SimpleNamespace(**vars(subprocess) | {"run": run})
-    patches = [Patch(compiler, "subprocess", lambda _: own), Patch(JITFunction, "_do_compile", wrap)]
+    calls = Patch(compiler, "subprocess", lambda own: SimpleNamespace(**vars(own) | {"run": run}))
+    patches = (calls, Patch(JITFunction, "_do_compile", wrap))
     try:
         yield
     finally:

@@ -134,12 +134,10 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
                 setattr(owner, name, before)
 
 
-def _answers(dry: DryRun) -> Mapping[str, Any]:
-    import torch
-
+def _values(dry: DryRun) -> Mapping[str, Any]:
+    """What functions of torch.cuda always answer."""
     properties, stream, memory = _properties(dry), DryStream(), dry.gpu.memory_bytes
-    generator = torch.default_generator
-    values: dict[str, Any] = {
+    return {
         "is_available": True,
         "is_initialized": True,
         "device_count": int(os.environ.get("LOCAL_WORLD_SIZE") or 1),  # torchrun gives each process a GPU
@@ -160,8 +158,14 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
         **dict.fromkeys(_NOTHING, None),
         **dict.fromkeys(_NO_MEMORY, 0),
     }
+
+
+def _answers(dry: DryRun) -> Mapping[str, Any]:
+    import torch
+
+    generator = torch.default_generator
     return {
-        **{name: _always(value) for name, value in values.items()},
+        **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
         "default_generators": (generator,) * _MOST_GPUS,
         "current_device": lambda: current.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE
@@ -41,10 +41,10 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
             key = asked if library.ns in _TORCH_S and asked == _ANY else keys.get(asked, asked)
             name = op_name if isinstance(op_name, str) else op_name._schema.name
             this = library.ns, name.rpartition("::")[2], key
-            if key == asked and this in taken:
-                return  # it is there for the GPU already
             if key != asked:
                 taken.add(this)
+            elif this in taken:
+                return  # it is there for the GPU already
             is_fake = fn is kept or asked == _FAKE or not callable(fn)
             with warnings.catch_warnings():
                 if key != asked:  # torch warns where the operator has one for the CPU too
@@ -53,8 +53,6 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
 
         return impl
 
-    patch = Patch(torch.library.Library, "impl", wrap)
-    try:
+    with ExitStack() as stack:
+        stack.callback(Patch(torch.library.Library, "impl", wrap).undo)
         yield
-    finally:
-        patch.undo()
