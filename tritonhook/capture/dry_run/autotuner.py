@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
+from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import Patch
@@ -119,7 +120,7 @@ def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any],
     What a process does not come to, this one compiles itself.
     """
     workers = min(os.cpu_count() or 1, len(configs))
-    if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1:
+    if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:
         return
     reading, writing = os.pipe()
     children = []
