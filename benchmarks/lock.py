@@ -420,7 +420,7 @@ def story_rows(document: Mapping[str, Any], among: Collection[_Key] | None = Non
             row["status"],
             row["by"],
             *[[row[side] and row[side][name] for side in ("old", "new")] for name in STORY_FIGURES],
-            row["blocks_by_registers"],
+            row["blocks"],
             row["worse"],
         ]
         for key, row in rows_of(document).items()

@@ -14,7 +14,7 @@ from tritonhook.snapshot.changes import (
     ChangeStatus,
     Crossed,
     Values,
-    blocks_by_registers,
+    blocks_of,
     compare,
     failures,
     rules,
@@ -176,7 +176,7 @@ def test_another_architecture_is_another_kernel() -> None:
 )
 def test_blocks_that_an_sm_has_registers_for(registers: int, threads: int, arch: str, blocks: int) -> None:
     """As NVIDIA's occupancy calculator says."""
-    assert blocks_by_registers(replace(facts(arch=arch, registers=registers), threads=threads)) == blocks
+    assert blocks_of(replace(facts(arch=arch, registers=registers), threads=threads)) == blocks
 
 
 def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:

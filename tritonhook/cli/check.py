@@ -13,6 +13,7 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from tritonhook.cli._lockable import is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import Results, check_new, give, working
-from tritonhook.cli._sweeps import Sweep, running
+from tritonhook.cli._sweeps import Sweep, positive, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -68,6 +69,25 @@ def fail_on_option() -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShownChanges(Group):
+    """Which changed kernels are printed. Exit codes and counts are of all."""
+
+    top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
+    filter: str | None = option(metavar="REGEX", help="show only kernels whose name or blame has a match")
+    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
+
+    def of(self, result: KernelChanges) -> KernelChanges:
+        """Raises UsageError for a filter that is no regular expression."""
+        if self.top is None and self.filter is None and self.only is None:
+            return result
+        try:
+            pattern = None if self.filter is None else re.compile(self.filter, re.IGNORECASE)
+        except re.error as error:
+            raise UsageError(f"--filter {self.filter}: not a regular expression: {error}") from None
+        return result.chosen(self.top, pattern, self.only)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options(Group):
     lock: str | None = argument(nargs="?", help=f"lock (default: the project's, else {USUAL_LOCK})")
     places: tuple[str, ...] = argument(
@@ -85,6 +105,7 @@ class Options(Group):
     update: bool = flag(help="replace what the lock says by the captures")
     fail_on: tuple[Rule, ...] = fail_on_option()
     strict: bool = flag(help="--fail-on: also where a figure has shrunk; --update locks it")
+    shown: ShownChanges = part(ShownChanges)
     github: bool = flag(
         help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
         "pull request"
@@ -127,7 +148,8 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     changes.sort(key=lambda change: change.rank)
     notes += _notes_on_failures(options, changes)
     told = None if workflow is None else workflow.tell
-    return give_changes(options.results, options.fail_on, str(path), _assembled_by(options), changes, notes, tell=told)
+    new, shown = _assembled_by(options), options.shown
+    return give_changes(options.results, options.fail_on, str(path), new, changes, notes, tell=told, shown=shown)
 
 
 def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], notes: list[str]) -> list[Change]:
@@ -163,7 +185,8 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
     if not options.update:
         lines = [] if workflow is None else lines_of(found.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        return give_changes(options.results, options.fail_on, str(path), given, changes, notes, tell=told)
+        shown = options.shown
+        return give_changes(options.results, options.fail_on, str(path), given, changes, notes, tell=told, shown=shown)
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
     give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
@@ -258,10 +281,11 @@ def give_changes(
     notes: Sequence[str] = (),
     gate: bool = True,
     tell: Callable[[KernelChanges], None] | None = None,
+    shown: ShownChanges | None = None,
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
     was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it. tell:
-    who else is told of the result, as GitHub."""
+    who else is told of the result, as GitHub. shown: which kernels are printed."""
     from tritonhook.report.results.snapshot import KernelChanges
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
@@ -271,7 +295,7 @@ def give_changes(
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
     result = KernelChanges.of(old, new, changes, broken, notes)
     with without_commands(tell is not None):
-        give(results, result)
+        give(results, result if shown is None else shown.of(result))
     if tell is not None:
         tell(result)
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))

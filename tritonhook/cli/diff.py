@@ -43,7 +43,7 @@ from tritonhook.cli._inputs import (
 )
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, working, write_paged
-from tritonhook.cli.check import fail_on_option, give_changes, told_apart
+from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
@@ -90,6 +90,7 @@ class Options(Group):
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="compare names of different length as they are")
     fail_on: tuple[Rule, ...] = fail_on_option()
+    shown: ShownChanges = part(ShownChanges)
     results: Results = part(Results)
 
 
@@ -100,8 +101,8 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if options.b is not None and options.tool.entry is None and _are_folders(options.a, options.b):
         return _compare_folders(options, options.b)
-    if options.fail_on:
-        raise UsageError("--fail-on: only for two capture folders")
+    if idle := [*(["--fail-on"] if options.fail_on else []), *given_options(options.shown)]:
+        raise UsageError(f"{idle[0]}: only for two capture folders")
     files = _files(options)
     if files is not None and (options.code or options.ptx or options.ttgir or options.ttir):
         raise UsageError("--code, --ptx, --ttgir and --ttir: for two kernels; choose one with --entry")
@@ -210,16 +211,16 @@ def _compare_folders(options: Options, b: str) -> int:
     """Compare all kernels of two capture folders as they were compiled."""
     if idle := [name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous")]:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
-    return give_folders(options.results, options.fail_on, options.a, b)
+    return give_folders(options.results, options.fail_on, options.a, b, options.shown)
 
 
-def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str) -> int:
+def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None) -> int:
     """Compare the kernels of two capture folders, or of two runs in one, and print what changed."""
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
-    return give_changes(results, fail_on, a, b, changes, [*notes, *further])
+    return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown)
 
 
 def _inputs(options: Options) -> list[Input]:

@@ -10,18 +10,15 @@ from itertools import count
 
 from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.cubin.loaded import PARTS
+from tritonhook.cubin.occupancy import occupancy
 from tritonhook.errors import UsageError
 from tritonhook.ptx.kernel_names import lasting_name
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.facts import BUILT, FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.stages import MAKERS
 
-# Registers of an SM's quarter, and how many of them a warp is given at a time; warps that an SM holds (NVIDIA's
-# occupancy calculator; compute capabilities 8.6 to 8.9 and 12.x hold 48, the others since 8.0 hold 64).
-_QUARTER_REGISTERS, _QUARTERS, _UNIT, _WARP = 16_384, 4, 256, 32
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
 _CODE = "code"
-_FEWER_WARPS, _WARPS, _SMALL_SM = 48, 64, re.compile(r"sm_(8[6-9]|12\d)")
 
 
 class ChangeStatus(str, Enum):
@@ -148,8 +145,8 @@ class Change:
 
     @property
     def blocks(self) -> tuple[int, int] | None:
-        """How many blocks an SM has registers for, old and new; None where not known."""
-        found = [None if facts is None else blocks_by_registers(facts) for facts in (self.old, self.new)]
+        """How many blocks an SM holds at a time, old and new; None where not known."""
+        found = [None if facts is None else blocks_of(facts) for facts in (self.old, self.new)]
         return None if found[0] is None or found[1] is None else (found[0], found[1])
 
     @property
@@ -231,8 +228,14 @@ class Change:
         """Sorts the worst first: by what grew, then by how much."""
         deltas, worse = self.deltas, self.worse
         grown = [deltas[name][1] - deltas[name][0] if name in worse else 0 for name in FIGURES]
-        status = self.status
-        return (status is not ChangeStatus.FAILED, *(-by for by in grown), status is ChangeStatus.SAME, self.identity)
+        status, shrunk = self.status, any(b < a for a, b in self.deltas.values())
+        return (
+            status is not ChangeStatus.FAILED,
+            *(-by for by in grown),
+            status is ChangeStatus.SAME,
+            not shrunk,
+            self.identity,
+        )
 
 
 def _tools_changed(old: KernelFacts, new: KernelFacts) -> list[str]:
@@ -256,15 +259,11 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
     return " and ".join(reasons) or f"ptxas gave the same input {what}"
 
 
-def blocks_by_registers(facts: KernelFacts) -> int | None:
-    """How many blocks an SM has registers and warps for; None where registers or threads are not known."""
-    registers = facts.figures.get("registers")
-    if not registers or not facts.threads:
-        return None
-    warps = -(-facts.threads // _WARP)
-    of_warp = -(-registers * _WARP // _UNIT) * _UNIT
-    held = _FEWER_WARPS if _SMALL_SM.match(facts.identity.arch) else _WARPS
-    return min(_QUARTERS * (_QUARTER_REGISTERS // of_warp), held) // warps
+def blocks_of(facts: KernelFacts) -> int | None:
+    """How many blocks an SM holds at a time; None where that is not known."""
+    figures = facts.figures
+    found = occupancy(facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"))
+    return None if found is None else found.blocks
 
 
 def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:

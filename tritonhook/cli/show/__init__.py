@@ -93,6 +93,7 @@ class Options(Group):
         help="capture folder, captured kernel or its id, lock, or file (default: the folder that `run` writes to)",
     )
     listed: Listed = part(Listed)
+    gpu: str | None = option(metavar="NAME", help='occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)')
     wide: bool = flag(help="print all columns, in lines as long as that takes")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
     ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")
@@ -140,6 +141,8 @@ def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
 
 
 def _give_capture(options: Options, path: Path) -> None:
+    from msgspec import structs
+
     from tritonhook.report.results.capture import CapturedOne
 
     capture = read_capture(path)
@@ -161,7 +164,8 @@ def _give_capture(options: Options, path: Path) -> None:
         return
 
     def captured(full: bool) -> CapturedOne:
-        return CapturedOne.of(capture, str(path), full or options.sass)
+        found = CapturedOne.of(capture, str(path), full or options.sass)
+        return structs.replace(found, resources=_on_gpu(found.resources, options.gpu))
 
     give(options.results, captured, show=_with_code(options, lambda: [captured(True)]))
 
@@ -219,7 +223,8 @@ def _give_folder(options: Options, path: Path) -> None:
     if options.listed.rank is not None:
         folder = folder.of_rank(options.listed.rank)
     captures = Captures.of(folder).with_notes(outdated_note(folder))
-    kernels = captures.kernels
+    kernels = tuple(structs.replace(it, resources=_on_gpu(it.resources, options.gpu)) for it in captures.kernels)
+    captures = structs.replace(captures, kernels=kernels)
     if options.listed.filter is not None:
         kernels = _filtered(captures, options.listed.filter, options.wide)
     if options.listed.sort is not None:
@@ -229,6 +234,17 @@ def _give_folder(options: Options, path: Path) -> None:
         structs.replace(captures, kernels=kernels, hidden=len(captures.kernels) - len(kernels)),
         show=lambda summary: show_summary(_sorted(summary, options.listed.sort), options.wide),
     )
+
+
+def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields | None:
+    """With the occupancy on a GPU, where one is given. Raises UsageError for one that is not known."""
+    if resources is None or gpu is None:
+        return resources
+    from msgspec import structs
+
+    from tritonhook.memory.gpu_specs import find_gpu
+
+    return structs.replace(resources, arch=f"sm_{find_gpu(gpu).arch}")
 
 
 def _sorted(summary: Summary, heading: str | None) -> Summary:

@@ -336,6 +336,7 @@ _RESOURCES: dict[str, Cell] = {
     "stack": lambda k: k.resource(lambda r: number(r.stack)),
     "shared": lambda k: k.resource(lambda r: r.shared_memory),
     "instrs": lambda k: k.resource(lambda r: number(r.instructions)),
+    "warps/SM": lambda k: k.resource(lambda r: f"{r.occupancy.warps}/{r.occupancy.most_warps}" if r.occupancy else "-"),
 }
 _FIGURES: dict[str, Cell] = {
     **_RESOURCES,

@@ -11,6 +11,7 @@ from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.occupancy import occupancy
 from tritonhook.ptx.triggers import Trigger, trigger_of
 from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
 from tritonhook.report.result import Result
@@ -94,10 +95,14 @@ class SectionRow(Fields):
         return (self.role, *sizes, ratio(self.a_bytes, self.b_bytes))
 
 
+_WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared")
+
+
 class Resource(Fields):
     """A resource of both kernels. field: `registers`, `stack`, `min_stack`, `shared`, `barriers`, `threads`,
-    `spill_stores`, `spill_loads`, `externs` or `syscalls`; and `dynamic_shared`, what launches of captured kernels add
-    to `shared`, where they do. a, b: bytes, numbers or names; null: not known."""
+    `spill_stores`, `spill_loads`, `externs` or `syscalls`; `warps_per_SM`, that an SM holds at a time; and
+    `dynamic_shared`, what launches of captured kernels add to `shared`, where they do. a, b: bytes, numbers or names;
+    null: not known."""
 
     field: str
     a: Whole | tuple[str | Count, ...] | None
@@ -122,10 +127,27 @@ class Resource(Fields):
         if not (isinstance(a, int) and isinstance(b, int)):
             return "", "differs", Tone.CHANGED
         change = signed(b - a)
+        if self.field == _WARPS:
+            return (change, "worse", Tone.BAD) if b < a else (change, "better", Tone.GOOD)
         if self.field not in WORSE_WHEN_GROWING:
             return change, "more" if b > a else "fewer", Tone.CHANGED
         relative = f", {percent_of(a, b)}" if a else ""
         return (change, f"worse{relative}", Tone.BAD) if b > a else (change, f"better{relative}", Tone.GOOD)
+
+
+def _warps(diff: CubinDiff) -> Iterator[Resource]:
+    """The warps of each kernel that an SM holds at a time, where they are known of both."""
+    known = {one.field: (one.a, one.b) for one in diff.resources}
+    held = []
+    for side, arch in enumerate((diff.a.arch, diff.b.arch)):
+        registers, threads, shared = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
+        held.append(occupancy(f"sm_{arch}", registers, threads, shared))
+    if held[0] is not None and held[1] is not None:
+        yield Resource(_WARPS, held[0].warps, held[1].warps)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 class CountPair(Fields):
@@ -303,7 +325,7 @@ class Diff(Result, tag="diff"):
             a=DiffSide.of(diff.a, a_name, diff.a_kernel, ptxas[0], ptx[0]),
             b=DiffSide.of(diff.b, b_name, diff.b_kernel, ptxas[1], ptx[1]),
             sections=tuple(like(section, SectionRow) for section in diff.sections),
-            resources=tuple(like(resource, Resource) for resource in diff.resources),
+            resources=(*(like(resource, Resource) for resource in diff.resources), *_warps(diff)),
             sass=SassChanges.of(diff),
             scheduler=Scheduler(
                 Flags(*diff.other_scheduler),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.model import Capture, Stage, front_end_name
 from tritonhook.capture.store import by_module
 from tritonhook.capture.store.schema import KernelRecord, Ptxas
+from tritonhook.cubin.occupancy import WARP, Occupancy, occupancy
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.ptx.triggers import Trigger, triggers_of
 from tritonhook.ptxas.levels import level_of
@@ -22,6 +26,7 @@ class ResourceFields(Fields):
     registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
     local_stores, local_loads: bytes of all instructions that access local memory; spills are among them. shared: static
     bytes per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end.
+    threads: of a block. arch: that occupancy is of.
     """
 
     registers: Count | None
@@ -34,6 +39,8 @@ class ResourceFields(Fields):
     dynamic_shared: Count | None
     instructions: Count | None
     code_bytes: Count
+    threads: Count | UnsetType = UNSET
+    arch: str | UnsetType = UNSET
 
     @property
     def spills(self) -> str:
@@ -49,6 +56,13 @@ class ResourceFields(Fields):
         return number(self.shared + self.dynamic_shared)
 
     @property
+    def occupancy(self) -> Occupancy | None:
+        """What an SM holds of it at a time."""
+        if self.shared is None or self.dynamic_shared is None:
+            return None
+        return occupancy(self.arch or "", self.registers, self.threads or None, self.shared + self.dynamic_shared)
+
+    @property
     def rows(self) -> Iterator[tuple[str, str]]:
         """In words, one by one."""
         yield "registers", number(self.registers)
@@ -59,6 +73,8 @@ class ResourceFields(Fields):
             stores, loads = number(self.local_stores), number(self.local_loads)
             yield "local memory", f"{stores} bytes stored, {loads} loaded: spills, or variables of the kernel"
         yield "shared memory", f"{self.shared_memory} bytes"
+        if held := self.occupancy:
+            yield f"occupancy, {self.arch}", held.text
         yield "instructions", f"{number(self.instructions)} ({size(self.code_bytes)})"
 
 
@@ -123,7 +139,15 @@ class Read:
             if isinstance(found, TritonHookError):
                 self.unread.setdefault(str(found), []).append(record)
             known = like(found, ResourceFields) if isinstance(found, KernelResources) else None
+            if known is not None:
+                known = replace(known, threads=_threads(capture), arch=capture.arch)
             self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
+
+
+def _threads(capture: Capture) -> int | UnsetType:
+    """Of a block of one of Triton's kernels; the launch decides it elsewhere."""
+    warps = capture.options.get("num_warps")
+    return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
 
 
 def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None) -> KernelFields:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive
 from tritonhook.capture.model import front_end_name
 from tritonhook.capture.naming import title
-from tritonhook.report.format import UNKNOWN, both, count, duration, mangled_note, number, spills
+from tritonhook.report.format import UNKNOWN, count, duration, mangled_note, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
@@ -212,7 +215,11 @@ class FourBuilds(Fields):
     def row(self) -> tuple[str, ...]:
         values = (self.old, self.new_ptx, self.new_ptxas, self.new)
         shown = (value[:8] if isinstance(value, str) else number(value) for value in values)
-        return TITLES.get(self.figure, self.figure), *shown, UNKNOWN if self.by is None else self.by.value
+        return (
+            {**TITLES, **_HEADINGS}.get(self.figure, self.figure),
+            *shown,
+            UNKNOWN if self.by is None else self.by.value,
+        )
 
 
 class KernelChange(Fields):
@@ -221,7 +228,7 @@ class KernelChange(Fields):
     status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
     stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
     worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
-    blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
+    blocks: how many an SM holds at a time, old and new. old, new: null where it is not
     there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
     where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
     compile_us: microseconds of its compiles, old and new, where both are known.
@@ -236,7 +243,7 @@ class KernelChange(Fields):
     by: str
     worse: tuple[str, ...]
     fails: tuple[str, ...]
-    blocks_by_registers: tuple[Count, Count] | None
+    blocks: tuple[Count, Count] | None
     old: KernelFigures | None
     new: KernelFigures | None
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
@@ -256,7 +263,7 @@ class KernelChange(Fields):
             by=change.blame,
             worse=tuple(change.worse),
             fails=tuple(fails),
-            blocks_by_registers=change.blocks,
+            blocks=change.blocks,
             old=None if change.old is None else KernelFigures.of(change.old),
             new=None if change.new is None else KernelFigures.of(change.new),
             loaded_changed=change.loaded_changed or UNSET,
@@ -277,6 +284,15 @@ class KernelChange(Fields):
         return known >= set(FIGURES[:4]) and all(a == b for a, b in self.figures.values())
 
     @property
+    def judgement(self) -> str:
+        """ "failed", "worse", "better", or "" where no figure says."""
+        if self.status is ChangeStatus.FAILED:
+            return "failed"
+        if self.worse:
+            return _WORSE
+        return "better" if any(a is not None and b is not None and b < a for a, b in self.figures.values()) else ""
+
+    @property
     def bounds(self) -> str:
         """The launch bounds of both sides; "" where they are equal, or a side is not known."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
@@ -290,6 +306,7 @@ class KernelChanges(Result, tag="kernel changes"):
 
     old, new: what was compared: two capture folders, or a lock and what is there now. counts: kernels by status, and
     `worse`: those of which a figure grew. kernels: the worst change first. notes: what else was done.
+    hidden: how many kernels `--top`, `--filter` and `--only` left out.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -299,6 +316,7 @@ class KernelChanges(Result, tag="kernel changes"):
     counts: dict[str, Count]
     kernels: tuple[KernelChange, ...]
     notes: tuple[str, ...]
+    hidden: Count | UnsetType = UNSET
 
     @classmethod
     def of(
@@ -326,13 +344,28 @@ class KernelChanges(Result, tag="kernel changes"):
             f"{self.old} → {self.new}",
             *self._verdict(),
             (*self.who(), *self._fails(name)),
-            tuple(self._tables(name)),
+            tuple(self._tables(namer(self.kernels, with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
             (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
         )
 
+    def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
+        """With the kernels in whose title or blame the pattern is found, that are only worse or better, the first so
+        many."""
+        name = namer(self.kernels)
+        found = [
+            kernel
+            for kernel in self.kernels
+            if (only is None or kernel.judgement == only)
+            and (pattern is None or pattern.search(f"{name(kernel)}  {kernel.judgement}  {kernel.by}"))
+        ][:top]
+        return replace(self, kernels=tuple(found), hidden=len(self.kernels) - len(found))
+
     def _verdict(self) -> tuple[str, Tone]:
-        total, worse = count(len(self.kernels), "kernel"), self.counts[_WORSE]
-        further = {ChangeStatus.CHANGED: f" ({worse:,} worse)"} if worse else {}
+        total = count(len(self.kernels) + (self.hidden or 0), "kernel")
+        worse = self.counts[_WORSE]
+        better = sum(kernel.judgement == "better" for kernel in self.kernels)
+        judged = [f"{n:,} {what}" for n, what in ((worse, _WORSE), (better, "better")) if n]
+        further = {ChangeStatus.CHANGED: f" ({', '.join(judged)})"} if judged else {}
         parts = [
             f"{found:,} {status.value}{further.get(status, '')}"
             for status in _COUNTED
@@ -358,6 +391,8 @@ class KernelChanges(Result, tag="kernel changes"):
         if pairs:
             old, new = (sum(side) for side in zip(*pairs, strict=True))
             yield f"compile time of {count(len(pairs), 'kernel')}: {duration(old)} → {duration(new)}"
+        if self.hidden:
+            yield f"{count(self.hidden, 'kernel')} left out by --top, --filter or --only"
         for kernel in self.kernels:
             if kernel.fails:
                 yield f"fails: {name(kernel)}: {', '.join(kernel.fails)}"
@@ -367,40 +402,48 @@ class KernelChanges(Result, tag="kernel changes"):
             yield _changed(shown, name)
             if rows := [(name(kernel), *kernel.builds[0].row) for kernel in shown if kernel.builds]:
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
-                yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,))
+                yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,), one_line=True)
         for status, heading in _GROUPS.items():
             if found := [kernel for kernel in self.kernels if kernel.status is status]:
                 yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in found))
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
-    """One row for each changed kernel; a column for each figure that changes in one of them."""
-    figures = [figure for figure in FIGURES if any(_differ(*kernel.figures[figure]) for kernel in kernels)]
-    blocks = any(len(set(kernel.blocks_by_registers or ())) > 1 for kernel in kernels)
-    bounds = any(kernel.bounds for kernel in kernels)
-    loaded = any(kernel.loaded_changed for kernel in kernels)
-    timed = any(kernel.compile_us for kernel in kernels)
-    columns = ["kernel", *(TITLES[figure] for figure in figures)]
-    columns += ["blocks/SM"] if blocks else []
-    columns += ["compile-time"] if timed else []
-    columns += ["launch bounds"] if bounds else []
-    columns += ["also other"] if loaded else []
-    rows = []
-    for kernel in kernels:
-        row = [name(kernel), *(both(*kernel.figures[figure]) for figure in figures)]
-        row += [both(*(kernel.blocks_by_registers or (None, None)))] if blocks else []
-        row += [_times(kernel)] if timed else []
-        row += [kernel.bounds] if bounds else []
-        row += [", ".join(kernel.loaded_changed or ())] if loaded else []
-        rows.append((*row, kernel.by or "the same code"))
-    tones = tuple(Tone.BAD if k.worse or k.status is not ChangeStatus.CHANGED else Tone.CHANGED for k in kernels)
-    words = tuple(range(len(columns) - bounds - loaded, len(columns) + 1))
-    return Table("Changed kernels, the worst first", (*columns, "changed by"), tuple(rows), tones=tones, words=words)
+    """One line for each changed kernel; a column for each figure that changes in one of them, with what changed."""
+    cells: dict[str, Callable[[KernelChange], str]] = {
+        "kernel": name,
+        "": lambda k: k.judgement,
+        "spills": lambda k: _step(*map(_spills, (k.old, k.new))),
+        **{heading: partial(_figure, figure=figure) for figure, heading in _HEADINGS.items()},
+        "blocks/SM": lambda k: _step(*map(number, k.blocks or (None, None))),
+        "compile-time": lambda k: _step(*map(duration, k.compile_us)) if k.compile_us else "",
+        "launch bounds": lambda k: k.bounds,
+        "also other": lambda k: ", ".join(k.loaded_changed or ()),
+        "changed by": lambda k: k.by or "the same code",
+    }
+    columns = {heading: [cell(kernel) for kernel in kernels] for heading, cell in cells.items()}
+    columns = {heading: found for heading, found in columns.items() if any(found)}
+    tones = tuple(_JUDGED[kernel.judgement] for kernel in kernels)
+    words = tuple(
+        n for n, heading in enumerate(columns) if heading in ("", "launch bounds", "also other", "changed by")
+    )
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table("Changed kernels, the worst first", tuple(columns), rows, tones=tones, words=words, one_line=True)
 
 
-def _times(kernel: KernelChange) -> str:
-    return " → ".join(map(duration, kernel.compile_us or ())) or UNKNOWN
+_SHORT = {"registers": "regs", "instructions": "instrs"}
+_HEADINGS = {figure: _SHORT.get(figure, TITLES[figure]) for figure in FIGURES if not figure.startswith("spill")}
+_JUDGED = {_WORSE: Tone.BAD, "failed": Tone.BAD, "better": Tone.GOOD, "": Tone.CHANGED}
 
 
-def _differ(a: int | None, b: int | None) -> bool:
-    return a != b and None not in (a, b)
+def _figure(kernel: KernelChange, figure: str) -> str:
+    return _step(*map(number, kernel.figures[figure]))
+
+
+def _spills(side: KernelFigures | None) -> str:
+    return UNKNOWN if side is None else spills(side.spill_stores, side.spill_loads)
+
+
+def _step(a: str, b: str) -> str:
+    """ "a → b"; empty where nothing changed, or where a side is not known."""
+    return "" if a == b or UNKNOWN in (a, b) else f"{a} → {b}"
