@@ -77,19 +77,12 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
     kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
     memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
     placed = place(run.launch, contents, memory)
+    parameters = kernel.pack(placed.arguments)
+    address = memory.allocate(parameters, "the parameters").address
     machine = run.machine(memory)
-    code, unknown = decode_sass(kernel, machine, kernel.constants(machine.geometry, _packed(placed.arguments)))
+    code, unknown = decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
     machine.run(code)
     return run.result(machine, placed, unknown)
-
-
-def _packed(arguments: Sequence[bytes]) -> bytes:
-    """Arguments as they lie in the parameter space, each aligned to its size; a descriptor of TMA to 64 bytes."""
-    found = b""
-    for one in arguments:
-        align = min(len(one), 64)
-        found = found.ljust(-(-len(found) // align) * align, b"\0") + one
-    return found
 
 
 def _check_count(entry: str, parameters: int, placed: Placed) -> None:

@@ -142,9 +142,9 @@ def pack(site: Site) -> Step:
     """Two floats to two halves or two bytes; bytes to halves."""
     how = site.known(*_SIZES, *MODES, "PACK_AB", "PACK_B", "PACK_AB_MERGE_C", "UNPACK_B", "SATFINITE", "RELU")
     formats = _formats(site)
-    if len(formats) != 2:
+    if len(formats) > 2 or ("UNPACK_B" in how and len(formats) < 2):
         raise site.refuse()
-    target, source = formats
+    target, source = [*formats, *("f16", "f32")[len(formats) :]]  # sm_80 names f16 and f32 only by naming nothing
     mode = rounding(how)
     given = {"finite": "SATFINITE" in how, "relu": "RELU" in how}
     put = site.target()

@@ -56,7 +56,7 @@ def add(site: Site) -> Step:
 
 def _add_wide(site: Site) -> Step:
     put = site.target_pair()
-    if site.next_is("U?P(\\d|T)"):
+    if any(not name.endswith("T") for name in site.flags("U?P(\\d|T)")):
         raise site.refuse("a carry of 64 bits")
     terms = [site.wide() for _ in site.given.copy()]
 

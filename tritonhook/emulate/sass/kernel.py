@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,13 +26,14 @@ class Places:
     stack: int
     descriptor: int
     parameters: int
+    window: int | None = None  # the generic address of the parameters
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
     8: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    9: Places(0x0, 0xC, 0x28, 0x208, 0x210),
+    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198),
     10: Places(0x360, 0x370, 0x37C, 0x358, 0x380),
     12: Places(0x360, 0x370, 0x37C, 0x358, 0x380),
 }
@@ -56,19 +57,31 @@ class SassKernel:
             raise NotUnderstood(f"machine code of sm_{self.arch}")
         return _PLACES[self.arch // 10]
 
-    def constants(self, geometry: Geometry, parameters: bytes) -> bytes:
-        """Constant bank 0 of a launch."""
+    def pack(self, arguments: Sequence[bytes]) -> bytes:
+        """Arguments as they lie in bank 0, each aligned to its size, a descriptor of TMA to 64 bytes."""
+        begin, found = self.places.parameters, b""
+        for value in arguments:
+            alignment = min(max(len(value), 1), 64)
+            found = found.ljust(-(-(begin + len(found)) // alignment) * alignment - begin, b"\0") + value
+        return found
+
+    def constants(self, geometry: Geometry, parameters: bytes, address: int = 0) -> bytes:
+        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA."""
         places = self.places
         image = bytearray(places.parameters + len(parameters))
         image[places.parameters :] = parameters
         for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
+        if places.window is not None:
+            image[places.window : places.window + 8] = address.to_bytes(8, "little")
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
         """Whether these four bytes of bank 0 are what `constants` knows."""
         places = self.places
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
+        if places.window is not None:
+            begins[places.window] = 8
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
 

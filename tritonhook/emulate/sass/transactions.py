@@ -1,13 +1,16 @@
-"""Asynchronous copies and mbarriers: LDGSTS, LDGDEPBAR, SYNCS."""
+"""Asynchronous copies and mbarriers: LDGSTS, LDGDEPBAR, SYNCS, UTMALDG, UTMASTG. Bulk copies are done at once."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
 from tritonhook.emulate import memory as spaces
-from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate import tma
+from tritonhook.emulate.machine import WARP, Group, Step
 from tritonhook.emulate.sass.memory import _NO_MATTER
-from tritonhook.emulate.sass.site import Site, opcode
+from tritonhook.emulate.sass.site import Array, Site, opcode
 
 
 @opcode("LDGSTS")
@@ -15,6 +18,8 @@ def copy(site: Site) -> Step:
     """Global to shared memory; zeros where the predicate is false."""
     site.known("BYPASS", "64", "128", *_NO_MATTER)
     size = next((int(one) // 8 for one in site.modifiers if one in ("64", "128")), 4)
+    if site.given[0].startswith("[") and "][" in site.given[0]:  # sm_80 has no comma there
+        site.given[:1] = site.given[0].replace("][", "],[").split(",")
     to, source = site.address(32), site.address(64)
     flag = site.predicate() if site.given else None
     site.done()
@@ -47,3 +52,117 @@ def wait(site: Site) -> Step:
     pending, copies = site.number(), site.machine.copies
     site.done()
     return lambda g: copies.wait(g, pending)
+
+
+# --- mbarriers -----------------------------------------------------------------------------------
+
+_COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expected
+
+
+@opcode("SYNCS")
+def phase(site: Site) -> Step:
+    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand),
+    PHASECHK looks whether the phase of a parity is complete."""
+    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "PHASECHK", "TRYWAIT"))
+    barriers = site.machine.shared_barriers
+    if "EXCH" in how:
+        return _initialise(site)
+    if "PHASECHK" in how:
+        return _phase_check(site, "TRYWAIT" in how)
+    if "ARRIVE" not in how or site.text() not in ("RZ", "URZ"):
+        raise site.refuse()
+    address, bytes_ = site.address(32), site.integer()
+    site.done()
+
+    def step(g: Group) -> None:
+        if "A0TR" in how:
+            barriers.expect(g, spaces.SHARED, address(g), bytes_(g))
+        else:
+            barriers.arrive(g, spaces.SHARED, address(g), 1, None if "A1T0" in how else bytes_(g))
+
+    return step
+
+
+def _initialise(site: Site) -> Step:
+    """Once for a warp: its registers are uniform."""
+    if site.text() != "URZ":
+        raise site.refuse()
+    address, value = site.address(32), site.wide()
+    site.done()
+    barriers = site.machine.shared_barriers
+
+    def step(g: Group) -> None:
+        word = value(g)
+        low, high = word & np.uint64(0xFFFF_FFFF), word >> np.uint64(32)
+        counts = np.uint64(_COUNTS) - (low >> np.uint64(1))
+        if ((np.uint64(_COUNTS) - (high >> np.uint64(11))) != counts)[g.active].any():
+            raise site.refuse("the state of an mbarrier")
+        barriers.init(g, spaces.SHARED, address(g), counts)
+
+    return step
+
+
+def _phase_check(site: Site, waits: bool) -> Step:
+    put, address, parity = site.target_flag(), site.address(32), site.integer()
+    site.done()
+    barriers = site.machine.shared_barriers
+
+    def step(g: Group) -> None:
+        test = barriers.try_wait if waits else barriers.is_complete
+        found = test(g, spaces.SHARED, address(g), parity(g) >> np.uint32(31), True)
+        put(g, found)
+        if not found[g.active].all():
+            g.give_way()
+
+    return step
+
+
+# --- copies by descriptor --------------------------------------------------------------------------
+
+
+@opcode("UTMALDG", "UTMASTG")
+def copy_tile(site: Site) -> Step:
+    """The first operand's registers: the tile in shared memory, the mbarrier (of a load), the coordinates; the
+    second's: the address of the descriptor. One copy for a warp."""
+    loads = site.base == "UTMALDG"
+    how = site.known("1D", "2D", "3D", "4D", "5D")
+    (name,) = how
+    first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
+    if first is None or second is None:
+        raise site.refuse()
+    site.done()
+    begin = int(first[1])
+    words = [site.register(f"UR{begin + number}") for number in range(2 + int(name[0]))]
+    descriptor, machine = site.pair(f"UR{second[1]}"), site.machine
+
+    def step(g: Group) -> None:
+        where = descriptor(g)
+        for lane in np.flatnonzero(_first_lanes(g)):
+            thread = g.s.start + int(lane)
+            target, barrier, *at = (int(row[thread]) for row in words)
+            at = [value - (value >> 31 << 32) for value in at]
+            tensor = tma.map_at(machine.memory, int(where[lane]))
+            cta = int(machine.cta[thread])
+            if not loads:
+                tma.store_tile(machine.memory, tensor, at, cta, target, thread)
+                continue
+            size = tma.load_tile(machine.memory, tensor, at, cta, target, thread)
+            place = (barrier & (1 << spaces.RANK_SHIFT) - 1) + cta * machine.memory.shared_bytes
+            machine.shared_barriers.complete(place, size)
+
+    return step
+
+
+def _first_lanes(g: Group) -> Array:
+    """The first active lane of each warp."""
+    active = g.active.reshape(-1, WARP)
+    return (active & (np.cumsum(active, 1) == 1)).reshape(-1)
+
+
+@opcode("UTMACMDFLUSH", "UTMACCTL", "USETMAXREG")
+def nothing_more(site: Site) -> Step:
+    """The end of a group of stores; how many registers a warp has."""
+    if site.base == "USETMAXREG" and "TRY_ALLOC" in site.modifiers:
+        put = site.target_flag()
+        return lambda g: put(g, True)
+    return lambda g: None
