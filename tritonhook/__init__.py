@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tritonhook.ptxas.toolchain import find_toolchain as find_toolchain
     from tritonhook.rename import Rename as Rename
     from tritonhook.rename import Rewrite as Rewrite
+    from tritonhook.snapshot.kernels import diff as diff
+    from tritonhook.snapshot.kernels import load as load
 
     Verdict = CodeVerdict
 
@@ -55,6 +57,8 @@ _HOME = {
     "CaptureFolder": "capture.store",
     "Capture": "capture.model",
     "Stage": "capture.model",
+    "load": "snapshot.kernels",
+    "diff": "snapshot.kernels",
     # comparing
     "Ptx": "ptx.module",
     "Cubin": "cubin.image",

@@ -101,7 +101,7 @@ def test_a_kernel_met_twice_is_kept_once(out):
         compile_kernel()
         compile_kernel()
         compile_kernel(block=256)
-    assert len(session.kernels) == 2
+    assert len(session.records) == 2
     assert len(tritonhook.CaptureFolder.open(out).records) == 2
 
 
@@ -167,7 +167,7 @@ def test_four_threads_lose_nothing(out):
     ):
         names = list(pool.map(lambda item: entries(compile_kernel(item[0], block=item[1]))[0], todo))
     assert names == [f"cutlass_{kernel.__name__}" for kernel, _ in todo]
-    assert len(session.kernels) == len(todo)
+    assert len(session.records) == len(todo)
     assert sorted(capture.kernel for capture in session.captures) == sorted(names)
     assert not session.notes
 
@@ -220,7 +220,7 @@ def test_a_capture_that_cannot_be_written_is_contained(out, capfd):
         out.write_text("in the way")
         assert entries(compile_kernel()) == ("add_kernel",)
         assert entries(compile_kernel(block=256)) == ("add_kernel",)
-    assert not session.kernels
+    assert not session.records
     assert capfd.readouterr().err.count("not all kernels are captured") == 1
 
 
@@ -279,7 +279,7 @@ def test_enable_again_with_the_same_folder_carries_on(out, run_python):
     # given a notebook whose first cell is run twice
     code = "tritonhook.enable(os.environ['OUT']); kernels.compile_kernel()\n"
     code += "again = tritonhook.enable(os.environ['OUT'], rename='x_')\n"
-    code += "print(json.dumps([len(again.kernels), [c.kernel for c in again.captures]]))"
+    code += "print(json.dumps([len(again.records), [c.kernel for c in again.captures]]))"
     assert run_python(code, OUT=str(out), TRITONHOOK_QUIET="") == [1, ["add_kernel"]]
     assert run_python.stderr.count("tritonhook: ") == 1
     assert "tritonhook: 1 kernel seen, 0 from cache" in run_python.stderr
@@ -296,8 +296,8 @@ def test_enable_again_keeps_crashes_and_notes(out, monkeypatch, tmp_path):
     tritonhook.disable()
     assert (second.crashes, second.notes) == (first.crashes, first.notes)
     assert len(second.crashes) == 2
-    assert (len(first.kernels), len(second.kernels)) == (2, 3)
-    assert second.kernels[:2] == first.kernels
+    assert (len(first.records), len(second.records)) == (2, 3)
+    assert second.records[:2] == first.records
     assert len(second.binary_only) == 2
     assert len(second.captures) == 3
 

@@ -250,7 +250,7 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
     rows = page("captures.html").one("table", id="kernel-table").rows()
     assert sorted(row[1].split("_kernel")[0] for row in rows) == ["add", "fused"]
     assert all(int(row[4]) > 0 for row in rows)  # registers
-    one = f"captures/kernels/{session.kernels[0]}"
+    one = f"captures/kernels/{session.records[0]}"
     assert main(["show", one, "--html", "one.html"]) == 0
     tree = page("one.html")
     assert tree.one("h1").text == "add_kernel"

@@ -20,7 +20,7 @@ def places(out: Path, triton_cache: Path) -> list[str]:
     with tritonhook.session(out) as session:
         for stages in (2, 4):
             kernels.compile_gemm(num_stages=stages)
-    return [str(out / "kernels" / record) for record in session.kernels]
+    return [str(out / "kernels" / record) for record in session.records]
 
 
 def document(capsys: pytest.CaptureFixture, *words: str) -> dict[str, Any]:

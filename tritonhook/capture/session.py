@@ -68,7 +68,7 @@ class Session(Notebook):
     child processes have the same session.
     """
 
-    _shown: ClassVar[tuple[str, ...]] = ("out", "kernels", "front_ends", "crashes")
+    _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
 
     def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:
         self.settings = settings
@@ -106,9 +106,18 @@ class Session(Notebook):
         return self.settings.out
 
     @property
-    def kernels(self) -> tuple[str, ...]:
+    def records(self) -> tuple[str, ...]:
         """The records of the kernels this session met, in order."""
         return tuple(self.seen)
+
+    @property
+    def kernels(self) -> Any:
+        """The kernels this session met, as a `snapshot.kernels.Kernels`: figures as properties, `to_dataframe()`."""
+        from importlib import import_module
+
+        ids = CaptureFolder.open(self.out).ids
+        captures = dict(zip((ids[record] for record in self.seen), self.captures, strict=True))
+        return import_module("tritonhook.snapshot.kernels").Kernels(captures)  # a package above this one
 
     @property
     def from_cache(self) -> int:

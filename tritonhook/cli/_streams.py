@@ -8,6 +8,7 @@ write_err; so are JSON and PTX.
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import os
@@ -304,6 +305,7 @@ class Results(Group):
     TITLE = "output"
     json: bool = flag(one_of="printed", help="print one JSON document instead of text")
     markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
+    csv: bool = flag(one_of="printed", help="print the first table as CSV, with all its columns")
     html: str | None = option(metavar="FILE", help="also write the result to FILE, as one HTML page")
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook report`"
@@ -313,7 +315,7 @@ class Results(Group):
     @property
     def is_printed(self) -> bool:
         """Whether standard output is for the result: then nothing else may be printed there."""
-        return self.json or self.markdown
+        return self.json or self.markdown or self.csv
 
     def check(self) -> None:
         """Raises UsageError, before any work, if the page could not be made or written afterwards."""
@@ -334,6 +336,8 @@ def give(options: Results, result: Result | Make, source: str = "", show: Show =
     brief = result(False) if callable(result) else result
     if options.json:
         show_json(brief.document())
+    elif options.csv:
+        write_out(_csv(brief.summary()))
     elif options.markdown:
         from tritonhook.report.render.markdown import render_markdown
 
@@ -350,6 +354,15 @@ def give(options: Results, result: Result | Make, source: str = "", show: Show =
         with working(f"writing {options.html}"):
             write_new(Path(options.html), render_html(_full(result).page(), source), options.force)
         _say_wrote(options.html)
+
+
+def _csv(summary: Summary) -> str:
+    """The first table. Raises UsageError where there is none."""
+    if not summary.tables:
+        raise UsageError("--csv: this result has no table; --json has all of it")
+    table, out = summary.tables[0], io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.columns, *table.rows])
+    return out.getvalue()
 
 
 def _full(result: Result | Make) -> Result:

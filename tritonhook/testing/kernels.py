@@ -3,114 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 
-from tritonhook._display import Brief
-from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.session import Session
 from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import listed
-from tritonhook.snapshot.captured import facts_of
-from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
-
-
-class CapturedKernel(Brief):
-    """One compiled kernel. Figures that are not known are None, never 0.
-
-    capture: its stages, metadata and ptxas.
-    """
-
-    _shown = ("text",)
-
-    def __init__(self, capture: Capture) -> None:
-        self.capture = capture
-
-    @cached_property
-    def identity(self) -> Identity:
-        """What tells it from other kernels."""
-        return identity_of(self.capture)
-
-    @cached_property
-    def facts(self) -> KernelFacts:
-        """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
-        (facts,) = facts_of([self.capture])
-        return facts
-
-    @property
-    def name(self) -> str:
-        """Its own name: without what tritonhook added to it."""
-        return self.identity.kernel
-
-    @property
-    def arch(self) -> str:
-        """Such as "sm_90a"."""
-        return self.identity.arch
-
-    @property
-    def specialisation(self) -> tuple[str, ...]:
-        """Constexprs, types of arguments, warps and stages: such as "BLOCK=128" and "num_warps=4"."""
-        return self.identity.specialisation
-
-    @property
-    def text(self) -> str:
-        """Name, architecture and specialisation."""
-        return self.identity.text
-
-    @property
-    def spills(self) -> int | None:
-        """Bytes that a thread spills, stores and loads together."""
-        stores, loads = self.spill_stores, self.spill_loads
-        return None if stores is None or loads is None else stores + loads
-
-    @property
-    def spill_stores(self) -> int | None:
-        """Bytes that a thread stores to spill."""
-        return self.facts.figures["spill_stores"]
-
-    @property
-    def spill_loads(self) -> int | None:
-        """Bytes of spills that a thread loads."""
-        return self.facts.figures["spill_loads"]
-
-    @property
-    def stack(self) -> int | None:
-        """Bytes of stack of a thread."""
-        return self.facts.figures["stack"]
-
-    @property
-    def registers(self) -> int | None:
-        """Registers of a thread."""
-        return self.facts.figures["registers"]
-
-    @property
-    def shared(self) -> int | None:
-        """Bytes of shared memory of a block, with what a launch asks for."""
-        return self.facts.figures["shared"]
-
-    @property
-    def instructions(self) -> int | None:
-        """Instructions of the machine code."""
-        return self.facts.figures["instructions"]
-
-    @property
-    def loop_instructions(self) -> int | None:
-        """Instructions of innermost loops."""
-        return self.facts.figures["loop_instructions"]
-
-    @property
-    def classes(self) -> dict[str, int]:
-        """Instructions by class of work, such as "tensor"."""
-        return dict(self.facts.classes)
-
-    @property
-    def ptxas(self) -> str | None:
-        """The version of the ptxas that assembled it."""
-        return self.facts.ptxas
-
-    @property
-    def ptx(self) -> str | None:
-        """The text of its PTX."""
-        return self.capture.text(Stage.PTX)
+from tritonhook.snapshot.kernels import CapturedKernel
 
 
 class CapturedKernels:

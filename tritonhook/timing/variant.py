@@ -116,7 +116,7 @@ class Variant:
         if rename is None:
             return
         folder = CaptureFolder.open(self.session.out)
-        for record in self.session.kernels:
+        for record in self.session.records:
             capture = folder.capture(record)
             if record in folder.lost or capture.rewritten_from is not None:
                 continue
@@ -129,7 +129,7 @@ class Variant:
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
-        captures = [folder.capture(record) for record in self.session.kernels if record not in folder.lost]
+        captures = [folder.capture(record) for record in self.session.records if record not in folder.lost]
         versions = {capture.assembler.version for capture in captures} - {None}
         return Compiled(tuple(sorted({c.kernel for c in captures})), tuple(sorted(map(str, versions))))
 
@@ -140,7 +140,7 @@ class Variant:
 
         folder = CaptureFolder.open(self.session.out)
         found: dict[str, list[KernelCode]] = {}
-        for record in self.session.kernels:
+        for record in self.session.records:
             if record in folder.lost:
                 continue
             capture = folder.capture(record)

@@ -56,7 +56,7 @@ def test_the_winner_is_marked_among_what_was_tried(driver, out):
         run(kernel)
     folder = CaptureFolder.open(out)
     assert won(folder) == [(128, 2)]
-    assert set(folder.tunings[0].among) == set(session.kernels)
+    assert set(folder.tunings[0].among) == set(session.records)
     assert len(folder.records) == len(CONFIGS)
     assert folder.torn == 0
 
@@ -169,4 +169,4 @@ def test_tritonhook_never_calls_the_driver(triton_cache, tmp_path: Path, monkeyp
         gc.enable()
     assert "load_binary" in plain
     assert hooked == plain
-    assert len(session.kernels) == 1 + len(CONFIGS) - 1  # one of the configurations is the first kernel
+    assert len(session.records) == 1 + len(CONFIGS) - 1  # one of the configurations is the first kernel

@@ -1,0 +1,221 @@
+"""Captured kernels as Python objects: figures as properties, lists that can be looked up, tabulated and compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, overload
+
+from tritonhook._display import Brief
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import fits, settings_of, titles
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.compare.diff import CubinDiff
+from tritonhook.compare.names import diff_cubins
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.occupancy import Occupancy, occupancy
+from tritonhook.errors import UsageError, listed
+from tritonhook.ptxas.toolchain import reading_toolchain
+from tritonhook.snapshot.captured import facts_of
+from tritonhook.snapshot.changes import Change, compare
+from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+
+_COLUMNS = (
+    "id", "name", "title", "arch", "ptxas", "registers", "spill_stores", "spill_loads", "stack", "shared",
+    "instructions", "loop_instructions",
+)  # fmt: skip
+
+
+class CapturedKernel(Brief):
+    """One compiled kernel. Figures that are not known are None, never 0.
+
+    capture: its stages, metadata and ptxas. id: the short name that verbs take; "" outside of a capture folder.
+    """
+
+    _shown = ("text",)
+
+    def __init__(self, capture: Capture, id: str = "") -> None:
+        self.capture, self.id = capture, id
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What tells it from other kernels."""
+        return identity_of(self.capture)
+
+    @cached_property
+    def facts(self) -> KernelFacts:
+        """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
+        (facts,) = facts_of([self.capture])
+        return facts
+
+    @property
+    def name(self) -> str:
+        """Its own name: without what tritonhook added to it."""
+        return self.identity.kernel
+
+    @property
+    def arch(self) -> str:
+        """Such as "sm_90a"."""
+        return self.identity.arch
+
+    @property
+    def specialisation(self) -> tuple[str, ...]:
+        """Constexprs, types of arguments, warps and stages: such as "BLOCK=128" and "num_warps=4"."""
+        return self.identity.specialisation
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What an autotuner varies, by name: constexprs, num_warps, num_stages, num_ctas, maxnreg."""
+        return settings_of(self.capture.options)
+
+    @property
+    def text(self) -> str:
+        """Name, architecture and specialisation."""
+        return self.identity.text
+
+    @property
+    def spills(self) -> int | None:
+        """Bytes that a thread spills, stores and loads together."""
+        stores, loads = self.spill_stores, self.spill_loads
+        return None if stores is None or loads is None else stores + loads
+
+    @property
+    def spill_stores(self) -> int | None:
+        """Bytes that a thread stores to spill."""
+        return self.facts.figures["spill_stores"]
+
+    @property
+    def spill_loads(self) -> int | None:
+        """Bytes of spills that a thread loads."""
+        return self.facts.figures["spill_loads"]
+
+    @property
+    def stack(self) -> int | None:
+        """Bytes of stack of a thread."""
+        return self.facts.figures["stack"]
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread."""
+        return self.facts.figures["registers"]
+
+    @property
+    def shared(self) -> int | None:
+        """Bytes of shared memory of a block, with what a launch asks for."""
+        return self.facts.figures["shared"]
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions of the machine code."""
+        return self.facts.figures["instructions"]
+
+    @property
+    def loop_instructions(self) -> int | None:
+        """Instructions of innermost loops."""
+        return self.facts.figures["loop_instructions"]
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """What an SM holds of it at a time; None where that is not known."""
+        return occupancy(self.arch, self.registers, self.facts.threads, self.shared)
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Instructions by class of work, such as "tensor"."""
+        return dict(self.facts.classes)
+
+    @property
+    def ptxas(self) -> str | None:
+        """The version of the ptxas that assembled it."""
+        return self.facts.ptxas
+
+    @property
+    def ptx(self) -> str | None:
+        """The text of its PTX."""
+        return self.capture.text(Stage.PTX)
+
+    @property
+    def artifacts(self) -> Mapping[Stage, str | bytes]:
+        """Text or bytes of each stage."""
+        return self.capture.artifacts
+
+
+class Kernels(Sequence[CapturedKernel]):
+    """Captured kernels, in order; `kernels["matmul[BM=64]"]` is the only one of that name and configuration."""
+
+    def __init__(self, captures: Mapping[str, Capture]) -> None:
+        """captures: by id."""
+        self._kernels = [CapturedKernel(capture, id) for id, capture in captures.items()]
+
+    @overload
+    def __getitem__(self, wanted: int | str) -> CapturedKernel: ...
+    @overload
+    def __getitem__(self, wanted: slice) -> list[CapturedKernel]: ...
+    def __getitem__(self, wanted: int | str | slice) -> CapturedKernel | list[CapturedKernel]:
+        """By place, by id, or by name with as much of the configuration as is needed. Raises KeyError with what there
+        is."""
+        if not isinstance(wanted, str):
+            return self._kernels[wanted]
+        found = [one for one in self._kernels if one.id and one.id == wanted]
+        found = found or [one for one in self._kernels if fits(wanted, one.capture.kernel, one.capture.options)]
+        if len(found) != 1:
+            known = listed([f"{one.id}  {self.titles[one.id]}" for one in found or self._kernels], "\n  ")
+            raise KeyError(f"{wanted}: {len(found) or 'no'} kernels; there are:\n  {known}")
+        return found[0]
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __repr__(self) -> str:
+        return f"Kernels({listed(list(self.titles.values()))})"
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """By id, the name with the configuration that tells it from others of its name."""
+        return titles({one.id: (one.name, one.arch, one.configuration) for one in self._kernels})
+
+    @cached_property
+    def facts(self) -> list[KernelFacts]:
+        """Of all kernels, read together."""
+        found = facts_of([one.capture for one in self._kernels])
+        for one, facts in zip(self._kernels, found, strict=True):
+            one.facts = facts
+        return found
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each kernel: what it is, its figures, and its configuration with a dot before each name."""
+        called, _ = self.titles, self.facts
+        for one in self._kernels:
+            own = {name: called[one.id] if name == "title" else getattr(one, name) for name in _COLUMNS}
+            yield own | {f".{name}": value for name, value in one.configuration.items()}
+
+    def to_dataframe(self) -> Any:
+        """The rows as a table of pandas, else of polars. Raises UsageError where neither is installed."""
+        module = next((name for name in ("pandas", "polars") if find_spec(name)), None)
+        if module is None:
+            raise UsageError("to_dataframe needs pandas or polars; `pip install pandas`, or take rows()")
+        from importlib import import_module
+
+        return import_module(module).DataFrame(list(self.rows()))
+
+
+def load(folder: str | os.PathLike[str]) -> Kernels:
+    """Read the kernels of a capture folder that run: those of the latest run of each command. Raises CaptureError."""
+    opened = CaptureFolder.open(folder).latest()
+    return Kernels({opened.ids[record]: opened.capture(record) for record in opened.running})
+
+
+@overload
+def diff(a: CapturedKernel, b: CapturedKernel) -> CubinDiff: ...
+@overload
+def diff(a: Kernels, b: Kernels) -> list[Change]: ...
+def diff(a: CapturedKernel | Kernels, b: CapturedKernel | Kernels) -> CubinDiff | list[Change]:
+    """Compare the machine code of two captured kernels, or all kernels of two folders, the worst change first."""
+    if isinstance(a, CapturedKernel) and isinstance(b, CapturedKernel):
+        images = [Cubin.from_bytes(one.capture.cubin, one.text) for one in (a, b)]
+        return diff_cubins(images[0], images[1], reading_toolchain(), a.capture.kernel, b.capture.kernel)
+    if isinstance(a, Kernels) and isinstance(b, Kernels):
+        return compare(a.facts, b.facts)
+    raise UsageError("diff: give two captured kernels, or two of tritonhook.load()")
