@@ -117,7 +117,7 @@ def test_each_architecture_runs_and_each_ptxas_assembles(use: Use, tmp_path: Pat
 def test_a_lock_alone_is_assembled(use: Use, tmp_path: Path) -> None:
     lock(use, tmp_path)
     assert not use().failed
-    assert [line.split()[:2] for line in words(tmp_path)] == [["check", "tritonhook.lock"]]
+    assert [line.split()[:3] for line in words(tmp_path)] == [["check", "--fail-on", "spills,stack"]]
 
 
 def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
