@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PTXAS_SECONDS, REAL, DryRun
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.project import Project, read_project
@@ -72,8 +72,9 @@ class Options(Group):
     )
     gpu: str | None = option(metavar="NAME", help='dry run as on this GPU, such as "H100": its figures and its name')
     autotune: str | None = option(
-        choices=(FIRST, ALL),
-        help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), or all",
+        choices=(FIRST, ALL, PINNED),
+        help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), all, or what "
+        "the policy pins",
     )
     emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
     memory: str | None = option(
@@ -181,6 +182,8 @@ def _dry_run(options: Options) -> DryRun | None:
         return None
     if options.emulate and find_spec("numpy") is None:
         raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
+    if options.autotune == PINNED and options.policy is None:
+        raise UsageError("--autotune pinned: give --policy FILE, a policy that pins configurations")
     if options.emulate and options.memory == NONE:
         raise UsageError("--emulate needs the values of tensors; leave --memory none out")
     if options.launch_values:

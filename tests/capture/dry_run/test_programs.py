@@ -15,6 +15,8 @@ from repository import ROOT, SUPPORT
 
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 
@@ -100,6 +102,19 @@ def test_all_configurations_are_compiled_and_none_is_called_the_winner(go, tmp_p
     go(script, "--autotune", "all")
     assert len(captured(tmp_path)) == 4
     assert CaptureFolder.open(tmp_path / "out").tunings == ()
+
+
+def test_what_a_policy_pins_is_compiled_and_the_rest_is_named(go, tmp_path) -> None:
+    kind = ("n=1000", "float32", "float32", "float32")
+    config = "BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
+    write_policy(tmp_path / "pins.toml", (), [Pin("add_kernel", "sm_90a", kind, config)])
+    script = f"kernel = triton.autotune({CONFIGS}, key=['n'])(kernels.add_kernel)\n"
+    script += "print(kernel.configs[-1])\nfor n in (1000, 1024):\n    kernel[(8,)](x, x, x, n)\n"
+    done = go(script, "--autotune", "pinned", "--policy", "pins.toml")
+    assert done.stdout == f"{config}\n"
+    found = {(c.options["constants"]["BLOCK"], c.options["num_warps"]) for c in captured(tmp_path)}
+    assert found == {(128, 4), (64, 2)}, "1,000 is pinned, 1,024 is not"
+    assert done.stderr.count("add_kernel: the policy pins no configuration for this call") == 1
 
 
 def test_a_program_s_own_clock_and_the_cache_of_measurements_are_not_used(go, tmp_path, triton_cache) -> None:
@@ -258,6 +273,7 @@ def test_kernels_of_a_dry_run_and_of_a_gpu_are_kept_apart(go, tmp_path, triton_c
         (["--arch", "hopper"], "not known"),
         (["--autotune", "all"], "give --arch too"),
         (["--memory", "none"], "give --arch too"),
+        (["--arch", "sm_90a", "--autotune", "pinned"], "give --policy FILE"),
         (["--arch", "sm_90a", "--ptxas-limit", "0"], "give a number above 0"),
         (["--arch", "sm_90a", "--launch-values"], "a dry run has no values"),
     ],

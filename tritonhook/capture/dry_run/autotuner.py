@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
 from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL
+from tritonhook.capture.dry_run.gpu import ALL, PINNED
+from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.triton.listener import listening
@@ -36,12 +37,12 @@ tuners = Tuners()
 
 @contextmanager
 def choosing(autotune: str) -> Iterator[None]:
-    """Let the Autotuner choose so. autotune: FIRST or ALL."""
+    """Let the Autotuner choose so. autotune: FIRST, ALL or PINNED; pins of a policy come before (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
     patches = [
         Patch(Autotuner, "run", _unmeasured),
-        Patch(Autotuner, "_bench", _tried_all if autotune == ALL else _tried_once),
+        Patch(Autotuner, "_bench", {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)),
     ]
     if autotune == ALL:
         patches.append(Patch(Autotuner, "prune_configs", _compiled_ahead))
@@ -96,6 +97,17 @@ def _tried_once(original: Callable[..., Any]) -> Callable[..., Any]:
     return bench
 
 
+def _not_pinned(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note a kernel that the policy does not pin: one that it pins is not tried."""
+    tried = _tried_once(original)
+
+    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        notes.add(f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled")
+        return tried(tuner, *arguments, **named)
+
+    return bench
+
+
 def _compiled_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
         configs = list(original(tuner, named, *rest))
@@ -103,6 +115,10 @@ def _compiled_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
         return configs
 
     return prune
+
+
+def _name(tuner: Any) -> str:
+    return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
 
 
 def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:
@@ -130,9 +146,8 @@ def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any],
             _compile(tuner, arguments, named, configs[number::workers], writing)
         children.append(child)
     os.close(writing)
-    name = str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
     with os.fdopen(reading, "rb", buffering=0) as done:
-        _show(name, len(configs), done)
+        _show(_name(tuner), len(configs), done)
     for child in children:
         os.waitpid(child, 0)
 

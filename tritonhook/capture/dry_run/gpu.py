@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.errors import UsageError
 
-# Configurations of an autotuned kernel: the first that the GPU has room for, or all of them.
-FIRST, ALL = "first", "all"
+# Configurations of an autotuned kernel: the first that the GPU has room for, all of them, or what a policy pins. Pins
+# are taken in any case; with PINNED a note names each kernel that has none.
+FIRST, ALL, PINNED = "first", "all", "pinned"
 REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
 PTXAS_SECONDS = 180.0
 
@@ -49,7 +50,7 @@ GPUS: Mapping[int, Gpu] = {
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """capability: such as 90, as Triton writes it. autotune: FIRST or ALL. memory: REAL, or NONE for tensors
+    """capability: such as 90, as Triton writes it. autotune: FIRST, ALL or PINNED. memory: REAL, or NONE for tensors
     without memory. named: the GPU that the user named; None for the usual one of the architecture. ptxas_seconds:
     the most that ptxas may take for one kernel."""
 
