@@ -51,9 +51,9 @@ def trap(site: Site) -> Step:
 @opcode("BRA", moves=True)
 def branch(site: Site) -> Step:
     """A branch; with predicates as operands (BRA P0, UP1 ...) all must be true. .DIV leads to code for lanes that are
-    apart: here they are waited for instead."""
+    apart: here they are waited for instead. .ANY: all lanes of a warp go if one does (`any_of_warp`)."""
     how = site.known("U", "DIV", "CONV", "ANY", "ALL")
-    if "ANY" in how or "ALL" in how:
+    if "ALL" in how or ("ANY" in how and len(site.given) > 1):
         raise site.refuse()
     if "DIV" in how:
         row = site.integer() if len(site.given) > 1 else None

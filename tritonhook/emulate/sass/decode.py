@@ -11,7 +11,7 @@ from tritonhook.emulate.machine import Code, Group, Machine, Step
 from tritonhook.emulate.machine import Instruction as Decoded
 from tritonhook.emulate.sass import control, conversions, floats, integers, matrices, memory, transactions, warps
 from tritonhook.emulate.sass.kernel import SassKernel
-from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, guarded, moving
+from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, any_of_warp, guarded, moving
 from tritonhook.errors import NotUnderstood
 
 Array = Any
@@ -100,6 +100,8 @@ class Decoder:
         step, moves = maker(site), site.base in MOVES
         if one.predicate.startswith("@"):  # P2R and R2P have "PR" there
             read = self.predicate(site, one.predicate.removeprefix("@"))
+            if site.base == "BRA" and "ANY" in site.modifiers:
+                read = any_of_warp(read)
             step = (moving if moves else guarded)(step, read)
         return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves)
 

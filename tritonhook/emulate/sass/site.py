@@ -301,6 +301,11 @@ def of_first_lane(g: Group, values: Array) -> Array:
     return np.repeat(values.reshape(-1, WARP)[np.arange(len(first)), first], WARP)
 
 
+def any_of_warp(read: Reader) -> Reader:
+    """Whether a predicate is true of any active lane of the warp."""
+    return lambda g: np.repeat((read(g) & g.active).reshape(-1, WARP).any(1), WARP)
+
+
 def guarded(step: Step, predicate: Reader) -> Step:
     """A step under a predicate."""
 
