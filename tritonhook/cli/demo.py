@@ -48,8 +48,8 @@ class Options(Group):
 def run(options: Options) -> int:
     if find_spec("triton") is None:
         raise UsageError(
-            "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or see "
-            "`tritonhook table`, which needs no Triton"
+            "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
+            "'tritonhook[triton]' tritonhook demo`, or see `tritonhook table`, which needs no Triton"
         )
     started = time.monotonic()
     is_shown = not options.results.is_printed
