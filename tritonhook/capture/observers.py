@@ -97,8 +97,16 @@ class Observer(Protocol):
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Keep an autotuner's choice, kernels by their hash. tuning: names the choice in this process."""
 
-    def configured(self, function: str, key: Sequence[str], winner: str, configurations: Mapping[str, str]) -> None:
-        """Keep which configurations of an autotuned function were tried for a key, as text by the kernel's hash."""
+    def configured(
+        self,
+        function: str,
+        key: Sequence[str],
+        winner: str,
+        configurations: Mapping[str, str],
+        source: str | None = None,
+    ) -> None:
+        """Keep which configurations of an autotuned function were tried for a key, as text by the kernel's hash.
+        source: a hash of the function's."""
 
     def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
         """Count a launch, and keep it when it is the first of its kind."""

@@ -257,13 +257,21 @@ class Session(Notebook):
             except OSError as error:
                 self.contain("the winner of an autotuning could not be kept", error)
 
-    def configured(self, function: str, key: Sequence[str], winner: str, configurations: Mapping[str, str]) -> None:
-        """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash."""
+    def configured(
+        self,
+        function: str,
+        key: Sequence[str],
+        winner: str,
+        configurations: Mapping[str, str],
+        source: str | None = None,
+    ) -> None:
+        """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash. source: a
+        hash of the function's."""
         found = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
         try:
-            self._writer.add_configurations(function, key, self._records[winner], found)
+            self._writer.add_configurations(function, key, self._records[winner], found, source)
         except OSError as error:
             self.contain("the configurations of an autotuning could not be kept", error)
 

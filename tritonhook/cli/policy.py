@@ -1,8 +1,8 @@
-"""Show a policy (which lever won for each kernel), or compare it with captured kernels.
+"""Show a policy (the levers that won, the configurations that are pinned), or compare it with captured kernels.
 
 `tritonhook tune` writes a policy. It is applied by tritonhook.enable(policy="tritonhook.toml"), by
 `tritonhook run --policy`, or by `policy` in [tool.tritonhook] of pyproject.toml. `check` exits with 1 if an entry is
-stale, or cannot be applied here.
+stale, or cannot be applied here, or if another configuration than the pinned one won an autotuning.
 
   tritonhook policy show
   tritonhook run script.py && tritonhook policy check tritonhook.toml tritonhook-captures
@@ -29,11 +29,11 @@ class Show(Group):
 
 def _show(options: Show) -> int:
     from tritonhook.report.results.policy import PolicyResult
-    from tritonhook.tuning.policy_check import entries_here
+    from tritonhook.tuning.policy_check import entries_here, pins_here
 
     path = options.policy or read_project(Path.cwd()).policy or USUAL_NAME
     entries = entries_here(Path(path))
-    give(options.results, PolicyResult.of(path, None, entries), path)
+    give(options.results, PolicyResult.of(path, None, entries, pins=pins_here(Path(path))), path)
     return 0
 
 
@@ -47,15 +47,16 @@ class Check(Group):
 
 def _check(options: Check) -> int:
     from tritonhook.report.results.policy import PolicyResult
-    from tritonhook.tuning.policy_check import against_captures
+    from tritonhook.tuning.policy_check import against_captures, pins_against
 
     folder = captures_at(options.captures)  # what an earlier run left would count as having a lever
     captures = [folder.capture(record) for record in folder.records]
     with running(options.sweep, options.sweep.cache()) as (go, _):
         entries = against_captures(Path(options.policy), captures, go)
-    result = PolicyResult.of(options.policy, options.captures, entries, outdated_note(folder))
+    pins = pins_against(Path(options.policy), folder)
+    result = PolicyResult.of(options.policy, options.captures, entries, outdated_note(folder), pins)
     give(options.results, result, options.policy)
-    return int(any(entry.state.is_trouble for entry in entries))
+    return int(any(state.is_trouble for state in (*(one.state for one in entries), *(one.state for one in pins))))
 
 
 ACTIONS = (

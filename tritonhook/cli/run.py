@@ -37,6 +37,7 @@ from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settin
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
+from tritonhook.cli._pins import keep_pins
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli._watch import await_change, times_of
@@ -65,6 +66,9 @@ class Options(Group):
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
     policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
+    pin: str | None = option(
+        metavar="FILE", help="pin the winner of each autotuning in this policy: later runs with it do not measure"
+    )
     launches: bool = flag(one_of="launches", help="record how kernels are launched, for `tritonhook ab`")
     launch_values: bool = flag(one_of="launches", help="the same, with the contents of all buffers")
     arch: str | None = option(
@@ -163,6 +167,8 @@ def _run_once(options: Options) -> int:
         notes += _passed_by(command, folder)
         if options.emulate:
             notes.append("emulated: each launch was executed on the CPU")
+        if options.pin is not None:
+            notes.append(keep_pins(Path(options.pin), folder))
         if not (code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         found = Captures.of(folder).with_notes(notes)
@@ -180,6 +186,8 @@ def _dry_run(options: Options) -> DryRun | None:
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
         return None
+    if options.pin is not None:
+        raise UsageError("--pin: a dry run measures nothing; run on a GPU")
     if options.emulate and find_spec("numpy") is None:
         raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
     if options.autotune == PINNED and options.policy is None:
@@ -201,7 +209,9 @@ def _with_project(options: Options, project: Project) -> Options:
     other verbs too. A policy does not go with options that say how kernels are changed."""
     changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
     options = replace(options, only=project.only if options.only is None else options.only)
-    if not changed and options.policy is None:
+    if options.pin is not None and options.policy is not None:
+        raise UsageError("--pin measures anew; leave out --policy, whose pins would decide")
+    if not changed and options.policy is None and options.pin is None:
         options = replace(options, policy=project.policy)
     if options.policy is not None:
         return options

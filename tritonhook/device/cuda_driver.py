@@ -80,6 +80,16 @@ def load_library() -> Any:
         raise DeviceError(f"no NVIDIA driver here: {reason}", "LIBRARY_NOT_FOUND") from None
 
 
+def gpu_name() -> str:
+    """The name of the first GPU that this process may use; "" where there is none."""
+    try:
+        driver = Driver()
+        driver.init()
+        return driver.name(driver.device(0))
+    except DeviceError:
+        return ""
+
+
 class Driver:
     """The driver of this process. `library`: libcuda, or what replaces it in tests. Methods raise CudaError."""
 

@@ -8,8 +8,10 @@ from enum import Enum
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.policy.file import read_entries, why_not_here
+from tritonhook.capture.policy.file import read_entries, read_pins, why_not_here
 from tritonhook.capture.policy.model import Entry, stem
+from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Run
@@ -51,6 +53,43 @@ def entries_here(path: Path) -> list[Checked]:
     """The entries of a policy, and whether what they need is here. Raises PolicyError if there is no policy."""
     found = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
     return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in found]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPin:
+    """A pin and what becomes of it. applies: the captured tuning has the same winner. stale: it has another one, or the
+    function or its configurations have changed. not seen: no captured tuning of this function and key."""
+
+    pin: Pin
+    state: State
+    reason: str = ""
+
+
+def pins_here(path: Path) -> list[CheckedPin]:
+    """The pins of a policy. Raises PolicyError if there is no policy."""
+    return [CheckedPin(pin, State.USABLE) for pin in read_pins(path)]
+
+
+def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
+    """The pins of a policy beside the tunings of a capture folder: which winners changed? Raises PolicyError."""
+    return [_pin_beside(pin, folder) for pin in read_pins(path)]
+
+
+def _pin_beside(pin: Pin, folder: CaptureFolder) -> CheckedPin:
+    seen = [tuned for tuned in folder.configurations if (tuned.function, tuned.key) == (pin.function, pin.key)]
+    winners = {tuned.chosen: folder.try_capture(tuned.chosen) for tuned in seen}
+    mine = [tuned for tuned in seen if getattr(winners[tuned.chosen], "arch", None) == pin.arch]
+    if not mine:
+        return CheckedPin(
+            pin, State.NOT_SEEN, "no autotuning of it was captured: its winner came from a pin or a cache"
+        )
+    if pin.source is not None and mine[-1].source not in (None, pin.source):
+        return CheckedPin(pin, State.STALE, "the source of the function has changed; pin it again")
+    if pin.config not in mine[-1].by_record.values():
+        return CheckedPin(pin, State.STALE, "the function has no such configuration any more; pin it again")
+    won = mine[-1].by_record.get(mine[-1].chosen, "")
+    changed = "" if won == pin.config else f"{won} wins now"
+    return CheckedPin(pin, State.STALE if changed else State.APPLIES, changed)
 
 
 def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 USUAL_NAME = "tritonhook.toml"
 _HEADER = """\
-# Levers that make kernels faster, certified by `tritonhook tune`. `tritonhook policy show {name}` explains them.
+# Levers that make kernels faster, certified by `tritonhook tune`, and pins, the configurations that won an autotuning.
+# `tritonhook policy show {name}` explains them.
 # A kernel whose PTX, architecture or ptxas is another one is left alone.
 format = {format}
 """
@@ -88,7 +89,7 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
     """The pins of a policy. Raises PolicyError as read_entries does, and where a key has two."""
     pins: dict[tuple[object, ...], Pin] = {}
     for one in _read(path).pin:
-        pin = Pin(one.function, one.arch, tuple(one.key), one.config, one.ptx, one.gpu, one.date)
+        pin = Pin(one.function, one.arch, tuple(one.key), one.config, one.ptx, one.gpu, one.date, one.source)
         if pins.setdefault(pin.identity, pin) is not pin:
             raise PolicyError(f"{path}: {pin.function} {pin.arch} is pinned twice for {pin.key}; remove one block")
     return tuple(pins.values())

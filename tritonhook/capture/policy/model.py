@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tritonhook.capture.chosen_ptxas import Assembling
@@ -81,9 +81,17 @@ class Policy:
             by_stem[stem(entry.kernel)] = (*by_stem.get(stem(entry.kernel), ()), entry)
         object.__setattr__(self, "_by_stem", by_stem)
 
-    def pin_for(self, function: str, arch: str, key: tuple[str, ...]) -> Pin | None:
-        """The configuration of an autotuned function for a key; None if the policy has none."""
-        return next((pin for pin in self.pins if pin.identity == (function, arch, key)), None)
+    def pin_for(
+        self, function: str, arch: str, key: tuple[str, ...], gpu: Callable[[], str] = lambda: ""
+    ) -> Pin | None:
+        """The configuration of an autotuned function for a key; None if the policy has none. gpu: the name of the GPU,
+        asked for where several GPUs of the architecture have one; the first one's is for all others, so that all ranks
+        run the same code."""
+        found = [pin for pin in self.pins if (pin.function, pin.arch, pin.key) == (function, arch, key)]
+        if len(found) < 2:
+            return found[0] if found else None
+        name = gpu()
+        return next((pin for pin in found if pin.gpu == name), found[0])
 
     def only(self, entries: Iterable[Entry]) -> Policy:
         return replace(self, entries=tuple(entries))

@@ -38,7 +38,8 @@ class PolicyKernel(Fields, forbid_unknown_fields=True):
 
 
 class PolicyPin(Fields, forbid_unknown_fields=True):
-    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever it goes with."""
+    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever it goes with.
+    source: a hash of the function's."""
 
     function: str
     arch: Arch
@@ -47,6 +48,7 @@ class PolicyPin(Fields, forbid_unknown_fields=True):
     ptx: Sha256 | None = None
     gpu: str = ""
     date: str = ""
+    source: Hash | None = None
 
 
 class PolicyFile(Fields, forbid_unknown_fields=True):

@@ -88,13 +88,14 @@ class Configurations(Brief):
     """The configurations of an autotuned function that were tried for a key: text by record, as Triton writes it.
 
     key: "name=value" of the arguments that decide, then dtypes. chosen: the record that the autotuner took, in the last
-    process that asked; in a dry run the first one.
+    process that asked; in a dry run the first one. source: a hash of the function's; None where not known.
     """
 
     function: str
     key: tuple[str, ...]
     chosen: str
     by_record: Mapping[str, str]
+    source: str | None = None
 
 
 def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
@@ -358,7 +359,9 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
                 chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
             tunings[process, item["tuning"]] = chosen
         elif kind == "configurations":
-            found = Configurations(item["function"], tuple(item["key"]), item["chosen"], item["configurations"])
+            found = Configurations(
+                item["function"], tuple(item["key"]), item["chosen"], item["configurations"], item.get("source")
+            )
             if (known := configured.get((found.function, found.key))) is not None:
                 found = replace(found, by_record={**known.by_record, **found.by_record})
             configured[found.function, found.key] = found

@@ -227,6 +227,7 @@ class _Configurations(Fields):
     function: str
     key: list[str]
     chosen: FileName
+    source: str | None = None
 
 
 class _Sighting(Fields):

@@ -189,10 +189,17 @@ class CaptureWriter:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
     def add_configurations(
-        self, function: str, key: Sequence[str], chosen: str, configurations: Mapping[str, str]
+        self,
+        function: str,
+        key: Sequence[str],
+        chosen: str,
+        configurations: Mapping[str, str],
+        source: str | None = None,
     ) -> None:
-        """Write down which configurations of an autotuned function were tried for a key, as text by record."""
+        """Write down which configurations of an autotuned function were tried for a key, as text by record. source: a
+        hash of the function's."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
+        line |= {} if source is None else {"source": source}
         with self._lock:
             self._write_lines(line)
 

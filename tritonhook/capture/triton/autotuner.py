@@ -8,6 +8,7 @@ were all in memory before is not seen.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,14 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
 def function_name(tuner: Any) -> str:
     """The name of the function that a tuner tunes."""
     return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
+
+
+def source_hash(tuner: Any) -> str | None:
+    """A hash of the source of the function that a tuner tunes; None if it has none."""
+    function = tuner.fn
+    while function is not None and not isinstance(getattr(function, "src", None), str):
+        function = getattr(function, "fn", None)
+    return None if function is None else hashlib.sha256(function.src.encode()).hexdigest()[:16]
 
 
 def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
@@ -130,8 +139,9 @@ class Autotuning:
         for one, (key, config) in decided:
             if config in one.trials and len(one.trials) > 1:
                 texts = {hash: str(tried) for tried, hash in one.trials.items()}
+                name, keys, source = function_name(one.tuner), key_texts(one.tuner, key), source_hash(one.tuner)
                 for session in self.sessions:
-                    session.configured(function_name(one.tuner), key_texts(one.tuner, key), one.trials[config], texts)
+                    session.configured(name, keys, one.trials[config], texts, source)
                     session.tuned(
                         f"{os.getpid()}-{id(one.tuner)}-{key}", "Triton", one.trials[config], tuple(one.trials.values())
                     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.locks import ForkLock
 from tritonhook.capture.patching import Patch
-from tritonhook.capture.triton.autotuner import function_name, key_texts
+from tritonhook.capture.triton.autotuner import function_name, key_texts, source_hash
 from tritonhook.capture.triton.metadata import arch_name
+from tritonhook.device.cuda_driver import gpu_name
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
@@ -63,9 +64,13 @@ class Pinning:
 
         return prune_configs
 
+    def has(self, config: Any) -> bool:
+        """Whether this thread's tuner was given this configuration by a pin."""
+        return config is not None and config is getattr(self._pinned, "config", None)
+
     def _bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def bench(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
-            if config is getattr(self._pinned, "config", None):
+            if self.has(config):
                 self._pinned.config = None
                 return [0.0] * 3
             return original(tuner, *arguments, config=config, **meta)
@@ -81,12 +86,17 @@ def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: An
     from triton.runtime import driver
 
     arch = arch_name(driver.active.get_current_target().arch)
-    pin: Pin | None = policy.pin_for(function, arch, key_texts(tuner, key_of(tuner, named)))
+    dry = session.settings.dry_run
+    gpu = gpu_name if dry is None else lambda: dry.gpu.name
+    pin: Pin | None = policy.pin_for(function, arch, key_texts(tuner, key_of(tuner, named)), gpu)
     if pin is None:
+        return None
+    if pin.source is not None and pin.source != source_hash(tuner):
+        session.note(f"{policy.path}: the source of {function} has changed since it was pinned; pin it again")
         return None
     config = next((one for one in configs if str(one) == pin.config), None)
     if config is None:
-        session.note(f"{policy.path}: {function} has no configuration {pin.config!r} any more; tune again")
+        session.note(f"{policy.path}: {function} has no configuration {pin.config!r} any more; tune or pin again")
     return config
 
 

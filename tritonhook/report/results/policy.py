@@ -11,7 +11,7 @@ from tritonhook._util.schema import Count, Fields, Number
 from tritonhook.report.format import count, grouped
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.tuning.policy_check import Checked, State
+from tritonhook.tuning.policy_check import Checked, CheckedPin, State
 
 _TONES = {
     State.USABLE: Tone.NEUTRAL,
@@ -72,11 +72,36 @@ class PolicyEntry(Fields):
         return self.kernel, self.arch, self.lever, self.state.value, gain, f"{self.gpu}, {self.date}"
 
 
+class PinnedConfiguration(Fields):
+    """A configuration that an autotuned function gets for a key. reason: what has changed; "" if nothing is known to.
+    gpu, date: where and when it won; "" where not known."""
+
+    function: str
+    arch: str
+    key: tuple[str, ...]
+    config: str
+    gpu: str
+    date: str
+    state: State
+    reason: str
+
+    @classmethod
+    def of(cls, checked: CheckedPin) -> PinnedConfiguration:
+        pin = checked.pin
+        return cls(pin.function, pin.arch, pin.key, pin.config, pin.gpu, pin.date, checked.state, checked.reason)
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        where = ", ".join(filter(None, (self.gpu, self.date)))
+        return self.function, self.arch, " ".join(self.key), self.config, self.state.value, where
+
+
 class PolicyResult(Result, tag="policy"):
     """A policy and what it does here.
 
     captures: the folder that it was compared with; null if with none. counts: kernels by state. notes: on captured
-    kernels that are left out; not there without one.
+    kernels that are left out; not there without one. pins: configurations of autotuned functions; not there without
+    one.
     """
 
     verbs: ClassVar = "policy show`, `policy check"
@@ -86,15 +111,24 @@ class PolicyResult(Result, tag="policy"):
     counts: dict[str, Count]
     kernels: list[PolicyEntry]
     notes: list[str] | UnsetType = UNSET
+    pins: list[PinnedConfiguration] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, path: str, captures: str | None, checked: Sequence[Checked], notes: Sequence[str] = ()) -> PolicyResult:
+    def of(
+        cls,
+        path: str,
+        captures: str | None,
+        checked: Sequence[Checked],
+        notes: Sequence[str] = (),
+        pins: Sequence[CheckedPin] = (),
+    ) -> PolicyResult:
         return cls(
             path=path,
             captures=captures,
             counts={state.value: sum(one.state is state for one in checked) for state in State},
             kernels=[PolicyEntry.of(one) for one in checked],
             notes=list(notes) or UNSET,
+            pins=[PinnedConfiguration.of(one) for one in pins] or UNSET,
         )
 
     def summary(self) -> Summary:
@@ -102,18 +136,41 @@ class PolicyResult(Result, tag="policy"):
         rows, tones = tuple(one.row for one in self.kernels), tuple(_TONES[one.state] for one in self.kernels)
         table = Table("Kernels", columns, rows, left=3, tones=tones, words=(3, 5), one_line=True)
         subject = self.path if self.captures is None else f"{self.path} beside {self.captures}"
-        return Summary("Policy", subject, *self._verdict(), tuple(self._facts()), (table,) if self.kernels else ())
+        return Summary(
+            "Policy",
+            subject,
+            *self._verdict(),
+            tuple(self._facts()),
+            (*((table,) if self.kernels else ()), *self._pinned()),
+        )
+
+    def _pinned(self) -> Iterator[Table]:
+        if pins := self.pins or ():
+            columns = ("function", "arch", "key", "configuration", "state", "measured on")
+            tones = tuple(_TONES[one.state] for one in pins)
+            rows = tuple(one.row for one in pins)
+            yield Table("Pinned configurations", columns, rows, left=4, tones=tones, words=(4, 5), one_line=True)
 
     def _facts(self) -> Iterator[str]:
         for state in _TONES:
             named = ((f"{k.kernel} {k.arch}", k.reason) for k in self.kernels if k.reason and k.state is state)
             for reason, names in grouped(named).items():
                 yield f"{state.value}: {names}: {reason}"
+        for pin in self.pins or ():
+            if pin.reason:
+                yield f"{pin.state.value}: {pin.function} {pin.arch} {' '.join(pin.key)}: {pin.reason}"
         yield from self.notes or ()
 
     def _verdict(self) -> tuple[str, Tone]:
+        stale = sum(one.state.is_trouble for one in self.pins or ())
+        pinned = f"{count(len(self.pins or ()), 'configuration')} pinned{f', {stale:,} changed' if stale else ''}"
         if not self.kernels:
-            return "no kernel has a lever", Tone.NEUTRAL
+            tone = Tone.BAD if stale else Tone.NEUTRAL
+            return (pinned, tone) if self.pins else ("no kernel has a lever", tone)
         states = [f"{self.counts[state.value]:,} {state.value}" for state in _TONES if self.counts.get(state.value)]
         trouble = any(self.counts.get(state.value) for state in _TONES if state.is_trouble)
-        return f"{count(len(self.kernels), 'kernel')}: {', '.join(states)}", Tone.BAD if trouble else Tone.GOOD
+        more = f"; {pinned}" if self.pins else ""
+        return (
+            f"{count(len(self.kernels), 'kernel')}: {', '.join(states)}{more}",
+            Tone.BAD if trouble or stale else Tone.GOOD,
+        )
