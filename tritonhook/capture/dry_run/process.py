@@ -32,7 +32,7 @@ def begin_triton(dry: DryRun) -> ExitStack:
         stack.enter_context(without_cublas(notes.add))
         stack.enter_context(room_for_all(notes.add, lambda: tuners.trying))
         stack.enter_context(limited(dry.ptxas_seconds, notes.add, lambda: tuners.trying))
-        stack.enter_context(choosing(dry.autotune, notes.add))
+        stack.enter_context(choosing(dry.autotune))
         return stack.pop_all()
 
 
