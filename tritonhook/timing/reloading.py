@@ -22,6 +22,9 @@ def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
 
         return init
 
+    if "_init_handles" not in CompiledKernel.__dict__:  # another Triton: its kernels stay where they were loaded first
+        yield
+        return
     patch = Patch(CompiledKernel, "_init_handles", noting)
     try:
         yield

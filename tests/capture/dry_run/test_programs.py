@@ -17,6 +17,7 @@ from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 
@@ -101,7 +102,12 @@ def test_all_configurations_are_compiled_and_none_is_called_the_winner(go, tmp_p
     script = f"kernel = triton.autotune({CONFIGS}, key=['n'])(kernels.add_kernel)\nkernel[(8,)](x, x, x, 1000)\n"
     go(script, "--autotune", "all")
     assert len(captured(tmp_path)) == 4
-    assert CaptureFolder.open(tmp_path / "out").tunings == ()
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert folder.tunings == ()
+    (tried,) = folder.configurations
+    assert len(set(tried.by_record.values())) == 4 and tried.key[0] == "n=1000"
+    (kernel,) = kernels_in(folder, dry=True)
+    assert isinstance(kernel, Kernel) and len(kernel.siblings) == 3, "`tune --assemble-only` knows them all"
 
 
 def test_what_a_policy_pins_is_compiled_and_the_rest_is_named(go, tmp_path) -> None:
