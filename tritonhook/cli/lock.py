@@ -58,7 +58,7 @@ def run(options: Options) -> int:
             raise UsageError(f"{script}: a script; give it alone, with --arch sm_90a,... to run it dry")
         with TemporaryDirectory(prefix="tritonhook-") as folder:
             failed = _run_dry(script, options.arch.split(","), Path(folder))
-            return _lock((folder,), out, failed)
+            return _lock((folder,), out, failed, script)
     if options.arch is not None:
         raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
     return _lock(options.places, out, [])
@@ -74,8 +74,10 @@ def _run_dry(script: str, archs: Sequence[str], folder: Path) -> list[str]:
     return [f"{script} ended with status {code} in its dry run for {arch}" for arch, code in codes if code]
 
 
-def _lock(places: Sequence[str], out: Path, failed: Sequence[str]) -> int:
+def _lock(places: Sequence[str], out: Path, failed: Sequence[str], script: str | None = None) -> int:
     locked, _, notes = lockable_at(places)
+    if script is not None:
+        notes = [note.replace(places[0], script) for note in notes]
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
         budgets = read_whole_lock(out).budgets

@@ -8,10 +8,11 @@ the CPU's memory again, and operators that are no kernels of Triton's run there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
 from tritonhook.capture.patching import Patch
 
@@ -49,7 +50,7 @@ def _change_compiler(compiler: Any, stack: ExitStack) -> None:
 
     known = torch._inductor.config.get_config_copy()
     patches = [
-        Patch(compiler, "compile_fx", _as_it_is),
+        Patch(compiler, "compile_fx", _traced),
         Patch(compiler, "_compile_fx_inner", _for_the_gpu),
         Patch(torch._C._dynamo.guards, "_empty_strided_cuda", lambda _: _zeros),
         Patch(torch.cuda, "_DeviceGuard", lambda _: lambda *_: DryContext()),
@@ -90,6 +91,21 @@ def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*arguments, **named)
 
     return describe
+
+
+def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace a graph of Dynamo's. Attention becomes plain products: else it would be an operator of the CPU alone."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def trace(graph: Any, *rest: Any, **named: Any) -> Any:
+        attends = any("scaled_dot_product" in str(node.target) for node in getattr(graph, "graph", graph).nodes)
+        if attends:
+            notes.add("torch.compile: attention is compiled as plain products; on a GPU torch has a kernel for it")
+        with torch._C.DisableTorchFunction(), sdpa_kernel(SDPBackend.MATH) if attends else nullcontext():
+            return original(graph, *rest, **named)
+
+    return trace
 
 
 def _zeros(size: Any, stride: Any, dtype: Any) -> Any:
