@@ -1,0 +1,154 @@
+"""mbarrier, bulk copies, TMA, clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from emulated import run_body  # noqa: E402
+
+from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
+from tritonhook.emulate.memory import Memory  # noqa: E402
+from tritonhook.emulate.tma import TensorMap, load_tile, map_at, register, store_tile  # noqa: E402
+from tritonhook.errors import NotUnderstood  # noqa: E402
+
+ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;"
+WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], {parity}; @!%p2 bra {name};"
+STORE = "mad.wide.u32 %rd9, %r20, 4, %rd20; st.global.b32 [%rd9], %r4;"
+
+
+def test_a_phase_is_complete_when_all_have_arrived():
+    """Warp 1 writes and arrives; warp 0 waits for that, and reads."""
+    body = f"""setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 32; bar.sync 0; mov.u32 %r1, room;
+    and.b32 %r2, %r20, 31; mad.lo.u32 %r3, %r2, 4, %r1; setp.ge.u32 %p3, %r20, 32; mov.u32 %r4, 5; @%p3 bra WRITER;
+    {WAIT.format(name="AGAIN", parity=0)} ld.shared.b32 %r4, [%r3]; bra.uni END;
+    WRITER: st.shared.b32 [%r3], %r20; mbarrier.arrive.shared.b64 %rd3, [gate];
+    END: {STORE}"""
+    (found,) = run_body(body, np.zeros(64, np.uint32), threads=64, declarations=ROOM)
+    assert found.tolist() == [*range(32, 64), *[5] * 32]
+
+
+def test_phases_follow_one_another():
+    body = f"""setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 64; bar.sync 0; mov.u32 %r4, 0;
+    mbarrier.arrive.shared.b64 %rd3, [gate]; {WAIT.format(name="A", parity=0)} add.u32 %r4, %r4, 1;
+    mbarrier.test_wait.parity.shared.b64 %p4, [gate], 1; selp.b32 %r5, 100, 0, %p4; add.u32 %r4, %r4, %r5;
+    mbarrier.arrive.shared.b64 %rd3, [gate]; {WAIT.format(name="B", parity=1)}
+    mbarrier.test_wait.shared.b64 %p4, [gate], %rd3; selp.b32 %r5, 10, 0, %p4; add.u32 %r4, %r4, %r5; {STORE}"""
+    (found,) = run_body(body, np.zeros(64, np.uint32), threads=64, declarations=ROOM)
+    assert found.tolist() == [11] * 64
+
+
+def test_bytes_that_are_expected_hold_a_phase_open():
+    body = f"""setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 1; bar.sync 0; mov.u32 %r1, room;
+    @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [gate], 128; mbarrier.test_wait.parity.shared.b64 %p3, [gate], 0;
+    selp.b32 %r4, 1000, 0, %p3;
+    @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd21], 128, [gate];
+    {WAIT.format(name="A", parity=0)} mad.lo.u32 %r3, %r20, 4, %r1; ld.shared.b32 %r5, [%r3]; add.u32 %r4, %r4, %r5;
+    {STORE}"""
+    found, _ = run_body(body, np.zeros(32, np.uint32), np.arange(32, dtype=np.uint32) * 3, declarations=ROOM)
+    assert found.tolist() == [3 * n for n in range(32)]
+
+
+def test_a_phase_that_never_completes_is_a_hang():
+    body = f"""setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 33; bar.sync 0;
+    mbarrier.arrive.shared.b64 %rd3, [gate]; {WAIT.format(name="A", parity=0)}"""
+    with pytest.raises(Hang, match="line"):
+        run_body(body, np.zeros(1, np.uint32), declarations=ROOM, most_steps=1_000_000)
+
+
+def test_too_many_arrivals_are_a_fault():
+    body = """setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 31; bar.sync 0;
+    mbarrier.arrive.shared.b64 %rd3, [gate];"""
+    with pytest.raises(Fault, match="32 arrivals at an mbarrier that waits for 31"):
+        run_body(body, np.zeros(1, np.uint32), declarations=ROOM)
+
+
+def test_an_mbarrier_that_nobody_made_is_a_fault():
+    with pytest.raises(Fault, match="not initialised"):
+        run_body("mbarrier.arrive.shared.b64 %rd3, [gate];", np.zeros(1, np.uint32), declarations=ROOM)
+
+
+def test_a_cluster_reads_each_others_shared_memory():
+    body = f"""mov.u32 %r1, room; mad.lo.u32 %r3, %r20, 4, 0; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r2, 4, %r1;
+    st.shared.b32 [%r3], %r20; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mov.u32 %r5, %cluster_ctarank; xor.b32 %r5, %r5, 1; mapa.shared::cluster.u32 %r6, %r3, %r5;
+    ld.shared::cluster.b32 %r4, [%r6]; {STORE}"""
+    (found,) = run_body(body, np.zeros(128, np.uint32), declarations=ROOM, grid=4, cluster=(2, 1, 1))
+    assert found.tolist() == [*range(32, 64), *range(32), *range(96, 128), *range(64, 96)]
+
+
+# --- descriptors ---------------------------------------------------------------------------------
+
+
+class Fixed:
+    """What a memory needs of a machine: two CTAs of 32 threads."""
+
+    class geometry:
+        cluster_size, ctas = 1, (0, 1)
+
+    cta, threads = np.repeat([0, 1], 32), 64
+
+
+def tensor_of(memory, rows=10, columns=20, box=(8, 4), swizzle=16):
+    allocation = memory.allocate(np.arange(rows * columns, dtype=np.uint16).tobytes())
+    return TensorMap(allocation.address, 2, (columns, rows), (2, 2 * columns), box, swizzle)
+
+
+def tile_of(memory, cta=0, begin=1024, count=32):
+    start = cta * memory.shared_bytes + begin
+    return memory.shared.data[start : start + 2 * count].view(np.uint16)
+
+
+def test_a_box_is_copied_and_what_is_outside_is_zero():
+    memory = Memory(4096)
+    tensor = tensor_of(memory)
+    memory.attach(Fixed())
+    assert load_tile(memory, tensor, (16, 8), 1, 1024, 0) == 64
+    wanted = [
+        [20 * row + column if row < 10 and column < 20 else 0 for column in range(16, 24)] for row in range(8, 12)
+    ]
+    assert tile_of(memory, 1).reshape(4, 8).tolist() == wanted
+    assert not tile_of(memory, 0).any()
+
+
+def test_a_swizzle_moves_pieces_of_16_bytes():
+    memory = Memory(4096)
+    tensor = tensor_of(memory, 16, 64, (64, 8), 128)
+    memory.attach(Fixed())
+    load_tile(memory, tensor, (0, 2), 0, 1024, 0)
+    rows = tile_of(memory, count=512).reshape(8, 8, 8)
+    for row in range(8):
+        for piece in range(8):
+            assert rows[row, piece ^ row].tolist() == [64 * (row + 2) + 8 * piece + n for n in range(8)]
+
+
+def test_a_box_goes_back_without_what_is_outside():
+    memory = Memory(4096)
+    tensor = tensor_of(memory)
+    memory.attach(Fixed())
+    before = memory.contents(memory.allocations[0])
+    load_tile(memory, tensor, (-4, 8), 0, 1024, 0)
+    tile_of(memory)[:] += np.uint16(1)
+    store_tile(memory, tensor, (-4, 8), 0, 1024, 0)
+    a, b = (np.frombuffer(one, np.uint16) for one in (before, memory.contents(memory.allocations[0])))
+    changed = np.flatnonzero(a != b).tolist()
+    assert changed == [20 * row + column for row in (8, 9) for column in range(4)]
+
+
+def test_a_descriptor_names_its_map_and_another_is_not_understood():
+    memory = Memory(4096)
+    tensor = tensor_of(memory)
+    mine, other = memory.allocate(register(memory, tensor)), memory.allocate(128)
+    memory.attach(Fixed())
+    assert map_at(memory, mine.address) is tensor
+    with pytest.raises(NotUnderstood, match="tensormap"):
+        map_at(memory, other.address)
+
+
+def test_a_box_outside_of_shared_memory_is_a_fault():
+    memory = Memory(1024)
+    tensor = tensor_of(memory, 16, 64, (64, 8), 128)
+    memory.attach(Fixed())
+    with pytest.raises(Fault, match="outside of shared memory"):
+        load_tile(memory, tensor, (0, 0), 0, 512, 0)
