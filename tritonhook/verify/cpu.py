@@ -5,6 +5,7 @@ Only a few CTAs of a launch are executed: those at its edges, and some between t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,7 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
     given = [before(launch, order.folder, number, name, order.keep) for number in range(len(launch.buffers))]
     reference: tuple[bytes, ...] | None = None
     for number, build in enumerate(order.builds):
+        started = time.perf_counter()
         try:
             stored = [_stored(build, launch, given, ctas, limit_s, seed) for seed in range(_runs(order, build))]
         except TritonHookError as error:
@@ -82,7 +84,8 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
         unsteady = [found for other in stored[1:] for found in _differences(launch, stored[0], other)]
         changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
         differences = tuple(_differences(launch, reference, stored[0]))
-        yield Ran(name, build.label, differences, tuple(unsteady), stored=changed)
+        us = 1e6 * (time.perf_counter() - started) / len(stored)
+        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed)
 
 
 def _runs(order: Order, build: Build) -> int:

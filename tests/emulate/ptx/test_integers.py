@@ -157,6 +157,8 @@ CASES = [
     ("set.ge.u32.u32 d, a, b;", u32, lambda a, b: 0xFFFFFFFF if a >= b else 0),
     ("dp4a.u32.u32 d, a, b, c;", u32, lambda a, b, c: dot(a, b) + c),
     ("add.cc.u32 d, a, b; addc.u32 d, 0, 0;", u32, lambda a, b: a + b >> 32),
+    ("add.cc.u32 d, a, b; addc.cc.u32 d, -1, 0; addc.u32 d, 0, 0;", u32, lambda a, b: a + b >> 32),
+    ("sub.cc.u32 d, a, b; subc.cc.u32 d, 0, 0; subc.u32 d, 9, 0;", u32, lambda a, b: 9 - (a < b)),
     ("sub.cc.u32 d, a, b; subc.u32 d, a, 0;", u32, lambda a, b: a - (a < b)),
     ("mad.lo.cc.u32 d, a, b, c; madc.hi.u32 d, a, b, 0;", u32, lambda a, b, c: a * b + c >> 32),
 ]

@@ -24,7 +24,7 @@ from tritonhook.emulate.ptx.site import FILES, MOVES, OPCODES, Array, Site, guar
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 
-_MODULES = ("control", "integers", "floats", "conversions", "memory", "atomics", "warps", "matrices", "asynchronous")
+MODULES = ("control", "integers", "floats", "conversions", "memory", "atomics", "warps", "matrices", "asynchronous")
 _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 
@@ -39,7 +39,7 @@ def decode(
 
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
     """
-    for name in _MODULES:
+    for name in MODULES:
         import_module(f"tritonhook.emulate.ptx.{name}")
     decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared)
     return decoder.code(), tuple(decoder.unknown)

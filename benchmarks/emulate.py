@@ -1,0 +1,214 @@
+"""What the emulator understands and finds, without a GPU: kernels of libraries in both forms, known miscompilations of
+ptxas, and cubins with one altered instruction. All of it is *emulated*; verify_h200.json has what an H200 said
+of the same.
+
+    python -m benchmarks emulate CAPTURES [--seeded FOLDER] [--ctas N] [--out FILE]
+
+1. Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
+   machine code, on the same random buffers; they agree if all bits are equal.
+2. The PTX of each known miscompilation must give the result that PTX says, and each ptxas at hand is judged by its
+   machine code: where an H200 ran the same build, by both.
+3. --seeded: altered cubins, which seeded.py makes there; each must come out as the H200 said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS, environment
+
+NEEDS = ("numpy",)
+GIVEN_CTAS = 2
+LIMIT_S = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("captures", type=Path)
+    parser.add_argument("--seeded", type=Path, help="where seeded.py writes altered cubins, or has written them")
+    parser.add_argument("--ctas", type=int, default=GIVEN_CTAS, help="CTAs of each launch (default: 2)")
+
+
+QUICK = ("{folder}",)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    kernels = list(corpus(arguments.captures, arguments.ctas))
+    bugs = list(known(quick=arguments.quick))
+    altered = seeded(arguments.seeded) if arguments.seeded else []
+    return {
+        "evidence": "emulated",
+        "environment": environment("tritonhook", "numpy"),
+        "summary": summary(kernels, bugs, altered),
+        "opcodes": opcodes(),
+        "samples": {"kernels": kernels, "known": bugs, "altered": altered},
+    }
+
+
+def opcodes() -> dict[str, list[str]]:
+    """What the front ends know, by the beginning of the opcode."""
+    from importlib import import_module
+
+    from tritonhook.emulate.ptx.decode import MODULES
+    from tritonhook.emulate.ptx.site import OPCODES
+    from tritonhook.emulate.sass.decode import OPCODES as SASS
+
+    for name in MODULES:
+        import_module(f"tritonhook.emulate.ptx.{name}")
+    return {"ptx": sorted(OPCODES), "sass": sorted(SASS)}
+
+
+# --- kernels in both forms -----------------------------------------------------------------------
+
+
+def corpus(folder: Path, ctas: int) -> Iterator[dict[str, Any]]:
+    """Each kernel of a capture folder."""
+    from tritonhook.capture.selection import Selected, selected
+    from tritonhook.capture.store import CaptureFolder
+
+    if not (folder / "index").is_dir():
+        return
+    captures = CaptureFolder.open(folder)
+    for one in selected(captures, dry=True):
+        if isinstance(one, Selected) and one.launches:
+            row = both_forms(folder / "kernels" / one.record, one.capture.kernel, one.launches[0].path, ctas)
+            print(*row.values(), flush=True)
+            yield row
+
+
+def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> dict[str, Any]:
+    """What the PTX and the machine code of one kernel store: the same, something else, or what is not understood."""
+    from tritonhook.capture.store import read_launch
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.verify.cpu import CpuExecutor
+    from tritonhook.verify.differential import case_of
+    from tritonhook.verify.latitude import latitude_of
+    from tritonhook.verify.model import NORMAL, Build, Order
+
+    (ptx,), (cubin,) = record.glob("*.ptx"), record.glob("*.cubin")
+    launch, text = read_launch(launched), Ptx(ptx.read_text())
+    case = case_of(entry, launch, None, text, latitude_of(text))
+    row: dict[str, Any] = {"kernel": entry, "target": text.target, "mma": "mma" in text.text}
+    builds = Build("PTX", ptx, entry), Build("SASS", cubin, entry)
+    found = CpuExecutor(ctas, LIMIT_S).run(Order(launch, builds, (NORMAL,), 1, None, case.keep))
+    failed = {one.build: one.failure.text for one in found if one.failure is not None}
+    differs = any(one.differences for one in found)
+    row["verdict"] = "not understood" if failed else "different" if differs else "same"
+    row["reason"] = "; ".join(f"{build}: {text}" for build, text in failed.items())
+    return row | {f"{one.build.lower()}_s": round((one.us or 0) / 1e6, 3) for one in found}
+
+
+# --- known miscompilations -----------------------------------------------------------------------
+
+
+def known(quick: bool = False) -> Iterator[dict[str, Any]]:
+    """Each known miscompilation: what the emulator says of its PTX and of the code of each ptxas, and what the H200."""
+    from tritonhook._util.versions import version_key
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+    from tritonhook.ptxas.discovery import available_ptxas
+
+    tools = {tool.version: tool for tool in available_ptxas()}
+    executed = {
+        one["id"]: one["builds"] for one in json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["known"]
+    }
+    for bug in MISCOMPILATIONS[: 1 if quick else None]:
+        row: dict[str, Any] = {"bug": bug.name, "ptx_is_right": emulated_ptx(bug), "builds": {}, "h200": {}}
+        for version in sorted(tools, key=version_key):
+            row["builds"][version] = emulated_code(bug, tools[version])
+            if (said := executed.get(bug.name, {}).get(f"{version} -O3")) is not None:
+                row["h200"][version] = "right" if said is True else "wrong"
+        print(bug.name, row["ptx_is_right"], row["builds"], flush=True)
+        yield row
+
+
+TARGET, VERSION = "sm_90a", "8.0"
+
+
+def emulated_ptx(bug: Any) -> bool | str:
+    """Whether the PTX of an example gives the result that it should."""
+    from tritonhook.emulate.run import run_ptx
+    from tritonhook.ptx.module import Ptx
+
+    return stored(bug, lambda run, given: run_ptx(Ptx(bug.example.ptx(TARGET, "8.4")), run, given)) == "right"
+
+
+def emulated_code(bug: Any, tool: Any) -> str:
+    """right, wrong, refused or not understood."""
+    from tritonhook.emulate.run import run_cubin
+    from tritonhook.errors import TritonHookError
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import Assembled, assemble
+
+    for version in (VERSION, "8.4"):
+        try:
+            made = assemble(tool, Ptx(bug.example.ptx(TARGET, version)), ["-O3"])
+        except TritonHookError:
+            continue
+        if isinstance(made, Assembled):
+            return stored(bug, lambda run, given: run_cubin(made.cubin, "k", run, given))  # noqa: B023
+    return "refused"
+
+
+def stored(bug: Any, execute: Any) -> str:
+    from tritonhook.capture.launches.record import Buffer, Launch, Pointer
+    from tritonhook.emulate.run import Run
+    from tritonhook.errors import TritonHookError
+
+    example = bug.example
+    given = [bytes(len(example.expected)), example.given or bytes(16)]
+    buffers = tuple(Buffer(len(one), "uint8") for one in given)
+    launch = Launch("k", (1, 1, 1), (example.threads, 1, 1), (Pointer("out", 0), Pointer("in", 1)), buffers)
+    try:
+        found = execute(Run(launch, (0,), limit_s=LIMIT_S), given).contents[0]
+    except TritonHookError as error:
+        return f"not understood: {error}"
+    return "right" if found == example.expected else "wrong"
+
+
+# --- altered cubins ------------------------------------------------------------------------------
+
+
+def seeded(folder: Path) -> list[dict[str, Any]]:
+    """Altered cubins, with what the H200 said of each."""
+    from benchmarks.verify import seeded as altering
+    from tritonhook.verify.cpu import CpuExecutor
+
+    if not (folder / "seeded.json").is_file():
+        altering.make(folder)
+    samples = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["seeded"]
+    said = {(one["kernel"], one["offset"], one["bit"]): one["found"] for one in samples}
+    rows = altering.execute(folder, CpuExecutor(8, LIMIT_S))
+    return [row | {"h200": said.get((row["kernel"], row["offset"], row["bit"]))} for row in rows]
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+def summary(kernels: list[dict[str, Any]], bugs: list[dict[str, Any]], altered: list[dict[str, Any]]) -> dict[str, Any]:
+    cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
+    seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
+    compared = [one for one in altered if one["h200"] is not None]
+    return {
+        "kernels": len(kernels),
+        "with_mma": sum(one["mma"] for one in kernels),
+        "verdicts": dict(Counter(one["verdict"] for one in kernels)),
+        "understood_share": round(sum(one["verdict"] != "not understood" for one in kernels) / max(len(kernels), 1), 4),
+        "seconds_median": round(statistics.median(seconds), 2) if seconds else None,
+        "seconds_most": max(seconds, default=None),
+        "memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2),
+        "known": len(bugs),
+        "known_ptx_right": sum(one["ptx_is_right"] is True for one in bugs),
+        "known_found": sum("wrong" in one["builds"].values() for one in bugs),
+        "known_cells": dict(Counter(said.partition(":")[0] for one in bugs for said in one["builds"].values())),
+        "known_cells_of_h200": len(cells),
+        "known_cells_as_h200": sum(mine == said for mine, said in cells),
+        "altered": dict(Counter(one["found"] for one in altered)),
+        "altered_of_h200": len(compared),
+        "altered_as_h200": sum(one["found"] == one["h200"] for one in compared),
+    }

@@ -1,0 +1,40 @@
+"""Write the tables about the emulator from the committed result of benchmarks/emulate.py."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from results import markdown, result
+
+
+def figures() -> str:
+    """What was understood and found."""
+    found = result("emulate")["summary"]
+    understood = found["kernels"] - found["verdicts"].get("not understood", 0)
+    rows = [
+        (
+            f"kernels of Liger and flash-linear-attention ({found['with_mma']} with mma or wgmma)",
+            f"{found['kernels']:,}",
+        ),
+        ("understood in both forms", f"{understood:,}"),
+        ("machine code stores what the PTX stores, bit by bit", f"{found['verdicts'].get('same', 0):,}"),
+        ("seconds for two CTAs, from PTX or from machine code: median", f"{found['seconds_median']:.1f}"),
+        ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
+        ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
+        ("of those, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
+        ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
+        ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
+    ]
+    return markdown(("emulated", ""), rows)
+
+
+def opcodes(form: str) -> str:
+    """The opcodes that are understood, by their first part. form: "ptx" or "sass"."""
+    names = result("emulate")["opcodes"][form]
+    rows = [
+        (f"`{first}`", ", ".join(f"`{name}`" for name in several if name != first))
+        for first, several in groupby(names, lambda name: name.partition(".")[0])
+    ]
+    if form == "sass":
+        return "\n" + ", ".join(first for first, _ in rows) + "\n\n"
+    return markdown(("opcode", "forms that are listed apart"), rows)
