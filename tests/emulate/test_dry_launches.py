@@ -67,6 +67,21 @@ print("all right")
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
 
 
+def test_hopper_s_attention_is_what_float64_says(tmp_path, triton_cache):
+    """Warps with jobs of their own, descriptors that the host makes, mbarriers, named barriers and wgmma."""
+    script = """
+import torch
+from gluon_kernels.hopper.launch import attention
+torch.manual_seed(0)
+q, k, v = (torch.randn(1, 1, n, 64).half().cuda() for n in (100, 150, 150))
+o = attention(q, k, v)
+wanted = torch.softmax(q.double() @ k.double().transpose(-1, -2) / 8, -1) @ v.double()
+assert (o.double() - wanted).abs().max() < 1e-3
+print("all right")
+"""
+    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+
+
 def test_what_is_not_understood_ends_the_program(tmp_path, triton_cache):
     script = """
 import torch, triton, triton.language as tl

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +14,13 @@ from tritonhook.capture.launches.recorder import of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
-from tritonhook.errors import EmulationError, TritonHookError
+from tritonhook.emulate.tma import TensorMap
+from tritonhook.errors import EmulationError, NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import registers_in
 
-if TYPE_CHECKING:
-    from tritonhook.capture.launches.record import Launch
-
 _MOST_REGISTERS = 256 << 20  # bytes of registers of the CTAs that are executed together
+_SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}
 
 
@@ -54,9 +55,11 @@ def execute(kernels: dict[str, Kernel], kernel: Any, grid: Sequence[int], argume
     try:
         if kernel.hash not in kernels:
             kernels[kernel.hash] = read_kernel(Ptx(kernel.asm["ptx"]), kernel.name)
-        launch, storages = of_triton(kernel, grid, arguments)
+        flat, descriptors = _without_descriptors(kernel, arguments)
+        launch, storages = of_triton(flat, grid, flat.arguments)
         contents = [_bytes_of(*storage) for storage in storages]
-        after = _stored(kernels[kernel.hash], launch, [one.tobytes() for one in contents])
+        run = Run(launch, (), descriptors=descriptors)
+        after = _stored(kernels[kernel.hash], run, [one.tobytes() for one in contents])
     except Exception as error:
         if isinstance(error, TritonHookError):
             raise EmulationError(f"{kernel.name} cannot be emulated: {error}") from None
@@ -65,8 +68,50 @@ def execute(kernels: dict[str, Kernel], kernel: Any, grid: Sequence[int], argume
         one[:] = np.frombuffer(data, np.uint8)
 
 
-def _stored(kernel: Kernel, launch: Launch, contents: Sequence[bytes]) -> Sequence[bytes]:
+def _without_descriptors(kernel: Any, arguments: Sequence[Any]) -> tuple[Any, dict[int, TensorMap]]:
+    """A kernel whose signature has a pointer, shape and strides for each descriptor that Triton's launcher makes, as
+    its PTX has, and whose `arguments` fit to it; and the descriptors, by parameter."""
+    signature: dict[Any, Any] = {}
+    given: list[Any] = []
+    found: dict[int, TensorMap] = {}
+    known = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
+    count = 0
+    for (name, kind), argument in zip(kernel.src.signature.items(), arguments, strict=True):
+        about = next(known, None) if str(kind).startswith("tensordesc") else None
+        if about is None:
+            signature[name] = kind
+            given.append(argument)
+            count += kind != "constexpr"
+            continue
+        found[count] = _tensor_map(argument, about)
+        sizes = [*((f"shape{n}", "i32", one) for n, one in enumerate(argument.shape))]
+        sizes += [(f"stride{n}", "i64", one) for n, one in enumerate(argument.strides)]
+        signature |= {name: "*u8"} | {f"{name}.{part}": type_ for part, type_, _ in sizes}
+        given += [argument.base, *(one for _, _, one in sizes)]
+        count += 1 + len(sizes)
+    source = SimpleNamespace(signature=signature, fn=getattr(kernel.src, "fn", None))
+    return SimpleNamespace(name=kernel.name, metadata=kernel.metadata, src=source, arguments=given), found
+
+
+def _tensor_map(argument: Any, about: Any) -> TensorMap:
+    """What Triton asks of the driver for a descriptor; its dimensions begin with the outermost."""
+    if about["fp4_padded"]:
+        raise NotUnderstood("tensormap", why="padded fp4")
+    size = int(about["elem_size"])
+    return TensorMap(
+        0,
+        size,
+        tuple(reversed(argument.shape)),
+        tuple(size * stride for stride in reversed(argument.strides)),
+        tuple(reversed(about["block_size"])),
+        _SWIZZLES[int(about["swizzle"])],
+        argument.padding == "nan",
+    )
+
+
+def _stored(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Sequence[bytes]:
     """The buffers after all CTAs have run, as many of them at a time as memory allows."""
+    launch = run.launch
     names = {name: prefix for function in kernel.functions for name, prefix in registers_in(function.items)}
     of_thread = sum(_BYTES.get(prefix, 16) for prefix in names.values()) or 1
     padded = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32) * 32
@@ -77,7 +122,7 @@ def _stored(kernel: Kernel, launch: Launch, contents: Sequence[bytes]) -> Sequen
     for begin in range(0, total, together):
         ctas = [cta for cta in range(begin, min(begin + together, total)) if cta not in done]
         if ctas:
-            run = Run(launch, ctas)
+            run = replace(run, ctas=ctas)
             done.update(run.executed)
             contents = run_ptx(kernel, run, contents).contents
     return contents
