@@ -14,12 +14,11 @@ from tritonhook.cli._streams import complain, streams, write_err, write_out
 from tritonhook.errors import INTERRUPTED
 
 GROUPS = {
-    "capture": ("run", "show", "startup"),
-    "compare": ("diff", "lock", "check", "verify", "bisect", "rename", "report"),
-    "time": ("ab", "tune", "policy"),
-    "memory": ("mem",),
-    "lab": ("probe", "caps", "table"),
-    "tools": ("demo", "ptxas", "status", "completion", "help"),
+    "daily": ("run", "show", "diff", "lock", "check", "verify", "ab", "tune", "mem"),
+    "more": (
+        *("bisect", "report", "rename", "policy", "ptxas", "probe", "caps", "table", "demo", "startup"),
+        *("status", "completion", "help"),
+    ),
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 

@@ -1,4 +1,4 @@
-"""The parser of the command line: errors of one line that name the verb and the option, and help grouped by task.
+"""The parser of the command line: errors of one line that name the verb and the option, and help in groups.
 
 A verb is a module: its docstring is its help, a dataclass `Options` declares its arguments and options, and `run`
 takes one. Or it has ACTIONS, each a Verb.
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class TopParser(Parser):
-    """Parses the verb. Its help lists the verbs by task: the title of each group, and its verbs."""
+    """Parses the verb. Its help lists the verbs in groups, each with its title."""
 
     def __init__(self, groups: Mapping[str, Sequence[str]], **settings: Any) -> None:
         super().__init__(**settings)

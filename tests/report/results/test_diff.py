@@ -29,7 +29,7 @@ def test_a_diff_has_every_figure_of_the_comparison() -> None:
     code, s = rows(summary, "Code"), found.sass
     assert code["instructions"] == (str(s.a_instructions), str(s.b_instructions))
     assert code["in the same order"] == (str(s.in_place),) * 2
-    assert code["of these, equal in every letter"] == (str(s.identical),) * 2
+    assert code["of these, also with equal registers"] == (str(s.identical),) * 2
     assert code["moved"] == (str(s.moved),) * 2
     assert code["only on this side"] == (str(s.removed), str(s.added))
     assert code["yield bits"] == (str(s.a_yield_bits), str(s.b_yield_bits))
@@ -50,11 +50,11 @@ def test_marks_of_loops_stand_only_where_they_tell_the_scheduler() -> None:
     for name, column in (("sm_100a.tcgen05", None), ("sm_90a.exp", "other scheduler's mark")):
         summary = Diff.of(compare(f"{name}.plain", f"{name}.cutlass")).summary()
         code, loops = rows(summary, "Code"), table(summary, "Innermost loops")
-        assert ("its records in .nv.capmerc" in code) != ("loops with its mark" in code) == (column is not None)
+        assert ("its records in .nv.capmerc" in code) != ("loops that it has scheduled" in code) == (column is not None)
         assert (column in loops.columns) == (column is not None)
         assert code["ptxas's other scheduler"] == ("not taken", "taken")
         if column is not None:
-            assert code["loops with its mark"] == ("0", "1")
+            assert code["loops that it has scheduled"] == ("0", "1")
             assert [row[-1] for row in loops.rows] == ["no → yes"]
 
 

@@ -180,7 +180,7 @@ class Bisect(Result, tag="bisect"):
         if len(self.kernels) == 1:
             yield self._versions(self.kernels[0], "")
         elif changed := self._changed:
-            columns = ("kernel", "first changed by", "as before until", self._on)
+            columns = ("kernel", "first changed by", "last version before", self._on)
             rows = tuple((name(k), str(k.first), str(k.before), k.step) for k in changed)
             yield Table("Changed kernels", columns, rows, left=len(columns))
             for kernel in changed if self.all_versions else ():

@@ -231,7 +231,7 @@ def sweep_summary(cells: Sequence[Shown], counts: Counts) -> Summary:
     elif changed:
         verdict, tone = f"{what} changes {count(changed, 'cell')} of {compared:,}", Tone.CHANGED
     else:
-        verdict, tone = f"{what} changes none of {count(compared, 'cell')}", Tone.GOOD
+        verdict, tone = f"{what} changes the code in no cell; {compared:,} were compared", Tone.GOOD
     facts = []
     if counts.crashes:
         tone = Tone.BAD

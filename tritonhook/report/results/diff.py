@@ -261,7 +261,7 @@ class Flags(Fields):
 
 
 class Scheduler(Fields):
-    """ptxas's other scheduler: whether it was taken, its records in .nv.capmerc, loops with its mark."""
+    """ptxas's other scheduler: whether it was taken, its records in .nv.capmerc, loops that it has scheduled."""
 
     other_scheduler: Flags
     capmerc_records: KnownCounts
@@ -354,7 +354,7 @@ class Diff(Result, tag="diff"):
         """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
         s, other = self.scheduler, self.scheduler.other_scheduler
         pairs: list[tuple[str, CountPair | KnownCounts]] = [
-            ("loops with its mark", s.rescheduled_loops)
+            ("loops that it has scheduled", s.rescheduled_loops)
             if s.judged_by_marks
             else ("its records in .nv.capmerc", s.capmerc_records),
             ("yield bits", self.sass.yield_bits),
@@ -414,7 +414,7 @@ class Diff(Result, tag="diff"):
         rows = (
             ("instructions", number(s.instructions.a), number(s.instructions.b)),
             ("in the same order", number(s.in_place), number(s.in_place)),
-            ("of these, equal in every letter", number(s.identical), number(s.identical)),
+            ("of these, also with equal registers", number(s.identical), number(s.identical)),
             ("moved", number(s.moved), number(s.moved)),
             ("only on this side", number(s.removed), number(s.added)),
         )

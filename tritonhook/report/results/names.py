@@ -180,7 +180,7 @@ class Names(Result, tag="names"):
             (name, build.kernel, number(seen), number(build.file_bytes), build.crash.summary if build.crash else "")
             for name, build, seen in self._builds
         )
-        columns = ("", "kernel", "codes in the runs", "file, bytes", "")
+        columns = ("", "kernel", "codes", "file, bytes", "")
         return Table(f"Three names, ptxas {number(self.ptxas.version)}", columns, rows, 2, words=(4,))
 
     def _notes(self) -> Iterator[str]:
