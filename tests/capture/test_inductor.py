@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from repository import ROOT, SUPPORT
 torch = pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13, e.g. its CPU build")
 pytest.importorskip("triton", minversion="3.6")
 
+from tritonhook.capture.model import Capture  # noqa: E402
+from tritonhook.capture.policy.file import read_pins  # noqa: E402
 from tritonhook.capture.store import CaptureFolder  # noqa: E402
 
 NAMES = ["triton_poi_fused_add_0", "triton_poi_fused_mul_1"]
@@ -196,6 +199,26 @@ def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, optio
     captures = [folder.capture(record) for record in folder.records]
     assert {capture.kernel for capture in captures} == set(seen["loaded"])
     assert all(capture.binary_only and capture.note for capture in captures)
+
+
+@pytest.mark.parametrize("further", [(), ("descent",)])
+def test_a_pinned_winner_is_all_that_is_compiled(run: Run, tmp_path: Path, further: tuple[str, ...]) -> None:
+    """In worker processes, too; a graph that was kept under pins is not taken by a run without them."""
+    words = ("1", "tuned", *further)
+    plain = run("--out", "a", "--pin", "pins.toml", words=words)
+    pins = {pin.function: pin for pin in read_pins(tmp_path / "pins.toml")}
+    assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
+    won = {(t.function, t.key): t.by_record[t.chosen] for t in CaptureFolder.open(tmp_path / "a").configurations}
+    assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}
+    shutil.rmtree(tmp_path / "torch")
+    for threads in ("1", "2"):
+        out = f"pinned {threads}"
+        found = run("--out", out, "--policy", "pins.toml", words=(threads, "tuned"))
+        folder = CaptureFolder.open(tmp_path / out)
+        warps = {c.kernel: c.options["num_warps"] for c in folder.captures().values() if isinstance(c, Capture)}
+        assert len(folder.records) == len(NAMES) and not folder.tunings
+        assert all(f"num_warps: {warps[f'{pin.function}_{n}']}" in pin.config for n, pin in enumerate(pins.values()))
+        assert found["key"] != plain["key"]
 
 
 def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None:

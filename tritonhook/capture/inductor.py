@@ -87,7 +87,9 @@ class Inductor:
     def _settle_key(self) -> None:
         """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
         process that launches their kernels renames in the same way."""
-        keys = "".join(session.settings.key for session in self.sessions)
+        from tritonhook.capture.inductor_pins import key_of_pins  # here: not for processes without a session
+
+        keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
         self._key = _digest(keys) if keys else ""
         if _is_compile_worker():
             return
@@ -129,6 +131,8 @@ class Inductor:
         for name in ("autotune_to_one_config", "coordinate_descent_tuning"):
             if name in tuner.__dict__:
                 patches.append(Patch(tuner, name, functools.partial(self._tune, name)))
+        if hasattr(module, "check_autotune_cache"):
+            patches.append(Patch(module, "check_autotune_cache", self._pinning))
         launcher = getattr(module, "StaticallyLaunchedCudaKernel", None)
         home = next((c for c in getattr(launcher, "__mro__", ()) if "load_kernel" in c.__dict__), None)
         if home is not None and not self._launches_any_name:
@@ -248,11 +252,29 @@ class Inductor:
 
     # --- autotuning
 
+    def _pinning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Answer for Inductor's cache of autotuning where a policy pins a configuration."""
+        from tritonhook.capture.inductor_pins import pinned
+
+        def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
+            try:
+                found = [pinned(session, configs, filename, inductor_meta) for session in self.sessions]
+            except Exception as error:
+                self._contain("the configuration of a kernel of torch.compile is not pinned", error)
+                found = []
+            config = next((one for one in reversed(found) if one is not None), None)
+            if config is None:
+                return original(configs, filename, inductor_meta, *rest, **named)
+            return [config], None, {"autotune_cache_state": "hit"}
+
+        return check
+
     def _tune(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         by = "Inductor" if name == "autotune_to_one_config" else "Inductor, coordinate descent"
 
         def tune(tuner: Any, *arguments: Any, **named: Any) -> Any:
-            before = [launcher.cache_hash for launcher in getattr(tuner, "launchers", ())]
+            launchers = list(getattr(tuner, "launchers", ()))
+            before = [launcher.cache_hash for launcher in launchers]
             with self._noting_trials() as trials:
                 result = original(tuner, *arguments, **named)
             try:
@@ -266,11 +288,23 @@ class Inductor:
                             self._hash_of[winner.cache_hash],
                             tuple(dict.fromkeys(among)),
                         )
+                    self._configured(tuner, winner, [*launchers, winner])
             except Exception as error:
                 self._contain("the winner of an autotuning is not known", error)
             return result
 
         return tune
+
+    def _configured(self, tuner: Any, winner: Any, launchers: list[Any]) -> None:
+        """Report the configurations, for pins."""
+        from tritonhook.capture.inductor_pins import BY, key_of
+
+        found = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
+        texts = {self._hash_of[it.cache_hash]: str(it.config) for it in launchers if it.cache_hash in self._hash_of}
+        if found is None:
+            return
+        for session in self.sessions:
+            session.configured(found[0], found[1], self._hash_of[winner.cache_hash], texts, by=BY)
 
     @contextmanager
     def _noting_trials(self) -> Iterator[list[str]]:

@@ -104,9 +104,10 @@ class Observer(Protocol):
         winner: str,
         configurations: Mapping[str, str],
         source: str | None = None,
+        by: str = "Triton",
     ) -> None:
         """Keep which configurations of an autotuned function were tried for a key, as text by the kernel's hash.
-        source: a hash of the function's."""
+        source: a hash of the function's. by: whose autotuner."""
 
     def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
         """Count a launch, and keep it when it is the first of its kind."""

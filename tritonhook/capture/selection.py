@@ -210,10 +210,11 @@ def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = Fa
 def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
     """The same kernels, those that an autotuner chose with what it tried beside. One that was tried and chosen for no
     key, as where processes choose differently, is among the siblings of another."""
-    chosen = {one.chosen for one in captures.configurations}
-    tried = {record for one in captures.configurations for record in one.by_record}
+    tunings = [one for one in captures.configurations if one.by == "Triton"]  # Inductor's have no launches
+    chosen = {one.chosen for one in tunings}
+    tried = {record for one in tunings for record in one.by_record}
     for kernel in kernels:
-        rounds = [one for one in captures.configurations if one.chosen == kernel.record]
+        rounds = [one for one in tunings if one.chosen == kernel.record]
         if not rounds:
             if kernel.record not in tried - chosen:
                 yield kernel

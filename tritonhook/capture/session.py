@@ -264,14 +264,15 @@ class Session(Notebook):
         winner: str,
         configurations: Mapping[str, str],
         source: str | None = None,
+        by: str = "Triton",
     ) -> None:
         """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash. source: a
-        hash of the function's."""
+        hash of the function's. by: whose autotuner."""
         found = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
         try:
-            self._writer.add_configurations(function, key, self._records[winner], found, source)
+            self._writer.add_configurations(function, key, self._records[winner], found, source, by)
         except OSError as error:
             self.contain("the configurations of an autotuning could not be kept", error)
 

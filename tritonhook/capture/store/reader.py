@@ -88,7 +88,8 @@ class Configurations(Brief):
     """The configurations of an autotuned function that were tried for a key: text by record, as Triton writes it.
 
     key: "name=value" of the arguments that decide, then dtypes. chosen: the record that the autotuner took, in the last
-    process that asked; in a dry run the first one. source: a hash of the function's; None where not known.
+    process that asked; in a dry run the first one. source: a hash of the function's; None where not known. by:
+    whose autotuner.
     """
 
     function: str
@@ -96,6 +97,7 @@ class Configurations(Brief):
     chosen: str
     by_record: Mapping[str, str]
     source: str | None = None
+    by: str = "Triton"
 
 
 def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
@@ -359,9 +361,8 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
                 chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
             tunings[process, item["tuning"]] = chosen
         elif kind == "configurations":
-            found = Configurations(
-                item["function"], tuple(item["key"]), item["chosen"], item["configurations"], item.get("source")
-            )
+            what = item["function"], tuple(item["key"]), item["chosen"], item["configurations"]
+            found = Configurations(*what, item.get("source"), item.get("by", "Triton"))
             if (known := configured.get((found.function, found.key))) is not None:
                 found = replace(found, by_record={**known.by_record, **found.by_record})
             configured[found.function, found.key] = found

@@ -228,6 +228,7 @@ class _Configurations(Fields):
     key: list[str]
     chosen: FileName
     source: str | None = None
+    by: str = "Triton"
 
 
 class _Sighting(Fields):

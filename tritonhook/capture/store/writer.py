@@ -195,11 +195,12 @@ class CaptureWriter:
         chosen: str,
         configurations: Mapping[str, str],
         source: str | None = None,
+        by: str = "Triton",
     ) -> None:
         """Write down which configurations of an autotuned function were tried for a key, as text by record. source: a
-        hash of the function's."""
+        hash of the function's. by: whose autotuner."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
-        line |= {} if source is None else {"source": source}
+        line |= {"by": by, **({} if source is None else {"source": source})}
         with self._lock:
             self._write_lines(line)
 
