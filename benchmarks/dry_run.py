@@ -126,6 +126,9 @@ QUICK = ("--only", "tritonhook", "--few", "2")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, help="keep captures and rows there, for the next run")
     parser.add_argument("--only", nargs="+", metavar="LIBRARY", choices=list(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument(
+        "--stopped", nargs="+", metavar="LIBRARY", choices=list(PROGRAMS), default=[], help="whose kept run was stopped"
+    )
     parser.add_argument("--few", type=int, metavar="N", help="the first N programs of each group only")
 
 
@@ -135,7 +138,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         work.mkdir(parents=True, exist_ok=True)
         rows = []
         for name in arguments.only:
-            rows.append(library(name, work, arguments.few))
+            rows.append(library(name, work, arguments.few) | {"stopped": name in arguments.stopped})
             print(json.dumps({key: value for key, value in rows[-1].items() if key != "notes"}), file=sys.stderr)
         gpu = against_gpu(work)
     return {
@@ -149,12 +152,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, Any]:
     small = [row for row in rows if row["library"] in LIBRARIES]
     kernels, spent = sum(row["kernels"] for row in small), sum(row["compile_seconds"] for row in small)
+    whole = [row for row in rows if row["library"] not in LIBRARIES]
     same = [row for row in gpu if row["same_configuration"]]
     return {
         "libraries": len(small),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),
         "kernels": kernels,
+        "kernels_of_real_shapes": sum(row["kernels"] for row in whole),
         "launches": sum(row["launches"] for row in small),
         "kernels_of_gpu": len(gpu),
         "kernels_of_gpu_same_configuration": len(same),
