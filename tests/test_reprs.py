@@ -83,7 +83,7 @@ def test_reprs_say_what_tells_values_apart(values: dict[str, Any]) -> None:
     assert "add_kernel" in comparison and "verdict=" in comparison
     assert values["diff"].verdict.value in repr(values["diff"])
     assert "arch=90" in repr(values["cubin"]) and "bytes>" in repr(values["cubin"])
-    assert "kernels=(" in repr(values["session"]) and str(values["session"].out)[-20:] in repr(values["session"])
+    assert "records=(" in repr(values["session"]) and str(values["session"].out)[-20:] in repr(values["session"])
     assert "12.8.93" in repr(values["toolchain"])
 
 

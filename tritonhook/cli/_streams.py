@@ -305,7 +305,7 @@ class Results(Group):
     TITLE = "output"
     json: bool = flag(one_of="printed", help="print one JSON document instead of text")
     markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
-    csv: bool = flag(one_of="printed", help="print the first table as CSV, with all its columns")
+    csv: bool = flag(help="print the first table as CSV, with all its columns")
     html: str | None = option(metavar="FILE", help="also write the result to FILE, as one HTML page")
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook report`"
@@ -319,6 +319,8 @@ class Results(Group):
 
     def check(self) -> None:
         """Raises UsageError, before any work, if the page could not be made or written afterwards."""
+        if self.csv and (self.json or self.markdown):
+            raise UsageError("--csv: not with --json or --markdown")
         for path in filter(None, (self.html, self.save)):
             check_new(Path(path), self.force)
         if self.html:
