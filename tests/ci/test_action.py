@@ -12,6 +12,8 @@ import pytest
 from repository import GOLDEN, ROOT, SUPPORT
 from workflows import Runner, read_yaml
 
+from tritonhook.cli import parser
+
 pytest.importorskip("triton", minversion="3.6")
 
 ACTION = read_yaml(ROOT / "action.yml")
@@ -137,6 +139,12 @@ def test_it_installs_itself_where_there_is_no_triton(use: Use, tmp_path: Path) -
     assert not found.failed, found.output
     assert "1 kernel, all with the same code" in found.output
     assert (tmp_path / "runner" / "artifacts" / "tritonhook-report" / "ptxas-12.8.93.html").exists()
+
+
+@pytest.mark.parametrize("verify", ["known", "cpu"])
+def test_what_the_input_verify_names_is_an_option(verify: str) -> None:
+    assert f'"{verify}"' in ACTION["inputs"]["verify"]["description"]
+    assert parser().parse_args(["verify", f"--{verify}", "captures", "--markdown"]).verb == "verify"
 
 
 def test_every_input_is_used_and_none_reaches_a_shell_as_text() -> None:
