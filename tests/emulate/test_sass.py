@@ -66,6 +66,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "SHF.L.W.U32.HI", "R7,R2,0x1,R3")], 14),
         ([("", "SHF.R.S32.HI", "R7,RZ,0x1,-0x8")], -4),
         ([("", "SHF.R.U32.HI", "R7,RZ,0x28,R3")], 0),
+        ([("", "SHF.R.U32.HI", "R7,RZ,0x28,R9")], 0),
+        ([("", "SHF.R.W.U32.HI", "R7,RZ,0x28,R9")], 0x80),
         ([("", "SHF.L.U64.HI", "R7,R9,0x11,R2")], (5 << 17 | 1) & 0xFFFFFFFF),
         ([("", "PRMT", "R7,R9,0x9910,RZ")], -0x8000),
         ([("", "IMAD.WIDE.U32", "R6,R10,R9,RZ")], 0x1FC0),
@@ -154,21 +156,66 @@ def test_lanes_part_and_meet():
     assert found.tolist() == [mine[lane ^ 1] for lane in range(32)]
 
 
+def test_lanes_that_come_late_are_waited_for():
+    """Odd lanes take a way round that lies behind the end; BSYNC brings all together, and the vote has all."""
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", "LOP3.LUT", "P0,RZ,R0,0x1,RZ,0xc0,!PT"),
+        ("", "BSSY", "B0,0x40"),
+        ("@P0", "BRA", "0x90"),
+        ("", "BSYNC", "B0"),  # 0x40
+        ("", "VOTE.ANY", "R9,PT,PT"),
+        ("", "LDC.64", "R4,c[0x0][0x210]"),
+        ("", "STG.E", "desc[UR4][R4.64],R9"),
+        ("", "EXIT", ""),
+        ("", "BRA", "0x40"),  # 0x90
+    ]
+    assert run(lines, threads=32) == b"\xff" * 4
+
+
 def test_barriers_join_warps_of_a_cta():
-    """Each thread writes to shared memory what another warp reads behind the barrier."""
+    """Each thread writes to shared memory what another warp reads behind the barrier. The second warp writes late."""
     lines = [
         ("", "S2R", "R0,SR_TID.X"),
         ("", "SHF.L.U32", "R1,R0,0x2,RZ"),
+        ("", "ISETP.GE.AND", "P0,PT,R0,0x20,PT"),
+        ("@P0", "BRA", "0xd0"),
         ("", "STS", "[R1],R0"),
-        ("", "BAR.SYNC.DEFER_BLOCKING", "0x0"),
+        ("", "BAR.SYNC.DEFER_BLOCKING", "0x0"),  # 0x50
         ("", "LOP3.LUT", "R2,R1,0x80,RZ,0x3c,!PT"),
         ("", "LDS", "R9,[R2]"),
         ("", "LDC.64", "R4,c[0x0][0x210]"),
         ("", "IMAD.WIDE.U32", "R4,R0,0x4,R4"),
         ("", "STG.E", "desc[UR4][R4.64],R9"),
+        ("", "EXIT", ""),
+        ("", "NOP", ""),
+        ("", "STS", "[R0.X4],R0"),  # 0xd0
+        ("", "BRA", "0x50"),
     ]
     found = np.frombuffer(run(lines, threads=64, size=256), np.uint32)
     assert found.tolist() == [thread ^ 32 for thread in range(64)]
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "mask", "inside"),
+    [
+        ("UP", 1, "RZ", [lane >= 1 for lane in range(32)]),
+        ("DOWN", 4, "0x1f", [lane < 28 for lane in range(32)]),
+        ("BFLY", 8, "0x180f", [lane & 8 != 0 for lane in range(32)]),
+    ],
+)
+def test_shuffles_tell_whether_their_source_is_inside(how, by, mask, inside):
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", f"SHFL.{how}", f"P0,R9,R0,{by:#x},{mask}"),
+        ("", "SEL", "R9,R9,-0x1,P0"),
+        ("", "LDC.64", "R4,c[0x0][0x210]"),
+        ("", "IMAD.WIDE.U32", "R4,R0,0x4,R4"),
+        ("", "STG.E", "desc[UR4][R4.64],R9"),
+    ]
+    found = np.frombuffer(run(lines, threads=32, size=128), np.int32)
+    other = {"UP": lambda lane: lane - by, "DOWN": lambda lane: lane + by, "BFLY": lambda lane: lane ^ by}[how]
+    assert found.tolist() == [other(lane) if good else -1 for lane, good in enumerate(inside)]
 
 
 def test_a_subroutine_returns():

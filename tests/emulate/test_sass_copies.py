@@ -30,10 +30,16 @@ mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; mov.u32 %r4, 4; mov.u32 %r5, 6;
 mbarrier.init.shared::cta.b64 [%r2], 1;
 fence.proxy.async.shared::cta;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 512;
-cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd1, {%r4, %r5}], [%r2];
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd1, {%r5, %r4}], [%r2];
 ALL: bar.sync 0;
 WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0;
 @!%p2 bra WAIT;
+bar.sync 0;
+@%p1 bra AGAIN;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 512;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd1, {%r4, %r5}], [%r2];
+AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r2], 1;
+@!%p3 bra AGAIN;
 shl.b32 %r6, %r1, 2; add.u32 %r7, %r3, %r6; ld.shared.u32 %r8, [%r7];
 ld.param.u64 %rd2, [out]; cvt.u64.u32 %rd3, %r6; add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r8;
 ret; }
@@ -41,7 +47,7 @@ ret; }
 
 
 class Loading:
-    """A launch of one CTA that copies a box of 8 by 16 words from a matrix of 20 by 20."""
+    """A launch of one CTA: two boxes of 8 by 16 words of a matrix of 20 by 20, the second over the first."""
 
     def __init__(self) -> None:
         self.matrix = np.arange(400, dtype=np.uint32) + 1

@@ -190,14 +190,15 @@ class Site:
         """Take an address in brackets: of 64 bits, or of 32 for shared and local memory."""
         text = self.text()
         match = _ADDRESS.match(text)
-        if match is None or match[6] or (match[3] or "").startswith("X"):
+        if match is None or match[6] or (bits == 64 and (match[3] or "").startswith("X")):
             raise self.refuse(f"address {text}")
         _, register, how, uniform, offset, _ = match.groups()
         dtype: Any = np.uint64 if bits == 64 else np.uint32
         added = dtype(int(offset or "0", 16) & (1 << bits) - 1)
         readers: list[Reader] = []
         if register and register != "RZ":
-            readers.append(self._address_part(register, bits == 64 and how != "U32", dtype))
+            part = self._address_part(register, bits == 64 and how != "U32", dtype)
+            readers.append(_times(part, int(how[1:])) if (how or "").startswith("X") else part)
         if uniform and uniform != "URZ":
             readers.append(self._address_part(uniform, bits == 64, dtype))
         if not readers:
@@ -255,6 +256,10 @@ class Site:
     def target_flag(self) -> Writer:
         """Take a predicate that is written."""
         return self.flag_writer(self.text())
+
+
+def _times(read: Reader, factor: int) -> Reader:
+    return lambda g: read(g) * np.uint32(factor)
 
 
 def _modified(text: str) -> tuple[str, bool, str]:
