@@ -296,3 +296,18 @@ assert x.grad.shape == x.shape and x.grad.is_cuda
     assert any("gelu" in capture.kernel and "backward" not in capture.kernel for capture in captures)
     assert any("backward" in capture.kernel for capture in captures)
     assert any(folder.launches(record) for record in folder.records)
+
+
+def test_the_gpu_s_generator_has_a_seed_and_an_offset(go) -> None:
+    printed = go(
+        """
+import torch
+generator = torch.cuda.default_generators[0]
+state = generator.get_state()
+seed, offset = state.view(torch.int64)
+offset += 4
+generator.set_state(state)
+print(generator.get_state().view(torch.int64).tolist())
+"""
+    )
+    assert printed == "[0, 4]\n"

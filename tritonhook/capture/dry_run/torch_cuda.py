@@ -86,6 +86,27 @@ class DryEvent:
         return float("nan")
 
 
+class DryGenerator:
+    """The GPU's own generator of random numbers: its state is a seed and an offset. Numbers come from the CPU's."""
+
+    def __init__(self, own: Any) -> None:
+        self._own, self._state = own, (0, 0)
+
+    def get_state(self) -> Any:
+        import torch
+
+        return torch.tensor(self._state, dtype=torch.int64).view(torch.uint8)
+
+    def set_state(self, state: Any) -> None:
+        import torch
+
+        seed, offset = state.view(torch.int64).tolist()
+        self._state = seed, offset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
 class DryGraph:
     """A graph. What would be captured runs at once."""
 
@@ -167,7 +188,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
-        "default_generators": (generator,) * _MOST_GPUS,
+        "default_generators": tuple(DryGenerator(generator) for _ in range(_MOST_GPUS)),
         "current_device": lambda: current.device,
         "_exchange_device": lambda device: current.device,
         "_maybe_exchange_device": lambda device: current.device,
