@@ -22,9 +22,12 @@ def figures() -> str:
         ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
         ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
         ("of those, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
-        ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
-        ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
     ]
+    if found["altered_of_h200"]:
+        rows += [
+            ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
+            ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
+        ]
     return markdown(("emulated", ""), rows)
 
 
