@@ -263,6 +263,9 @@ class Captures(Result, tag="captures"):
     def _further_columns(self) -> dict[str, Cell]:
         """What only some folders need: autotuning, renames, triggers, ranks; and what is shown only if asked for."""
         columns: dict[str, Cell] = {}
+        if any(k.compile_us for k in self.kernels):
+            columns["compile-time"] = lambda k: duration(sum(k.compile_us.values())) if k.compile_us else "-"
+            columns["stages of it"] = lambda k: ", ".join(f"{n} {duration(us)}" for n, us in k.compile_us.items())
         if tuned := self.outcomes():
             columns["autotuned"] = lambda k: tuned.get(k.record, "")
         if any(k.rewritten_from for k in self.kernels):
@@ -271,9 +274,6 @@ class Captures(Result, tag="captures"):
             columns["trigger"] = lambda k: trigger(k.trigger)
         if len({seen.rank for k in self.kernels for seen in k.seen}) > 1:
             columns["ranks"] = lambda k: k.ranks
-        if any(k.compile_us for k in self.kernels):
-            columns["compile-time"] = lambda k: duration(sum(k.compile_us.values())) if k.compile_us else "-"
-            columns["stages of it"] = lambda k: ", ".join(f"{n} {duration(us)}" for n, us in k.compile_us.items())
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
 
     @property
