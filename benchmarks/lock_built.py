@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 NEEDS = ()
-QUICK = ("files",)
+QUICK = ("tests/golden/sm_90a.exp.plain.cubin",)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
