@@ -74,7 +74,7 @@ class ResourceFields(Fields):
             yield "local memory", f"{stores} bytes stored, {loads} loaded: spills, or variables of the kernel"
         yield "shared memory", f"{self.shared_memory} bytes"
         if held := self.occupancy:
-            yield f"occupancy, {self.arch}", held.text
+            yield "occupancy", f"{held.text}, on {self.arch}"
         yield "instructions", f"{number(self.instructions)} ({size(self.code_bytes)})"
 
 
