@@ -263,7 +263,7 @@ def test_an_access_outside_of_the_buffer_is_a_fault():
 
 
 def test_each_opcode_belongs_to_one_module():
-    assert len(MODULES) == 8 and len(OPCODES) > 150
+    assert len(MODULES) == 9 and len(OPCODES) > 150
 
 
 # --- known bugs of ptxas -------------------------------------------------------------------------

@@ -9,13 +9,14 @@ import numpy as np
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction
 from tritonhook.emulate.machine import Code, Group, Machine, Step
 from tritonhook.emulate.machine import Instruction as Decoded
-from tritonhook.emulate.sass import control, conversions, floats, integers, matrices, memory, transactions, warps
+from tritonhook.emulate.sass import control, conversions, flags, floats, integers, matrices, memory, transactions, warps
 from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, any_of_warp, guarded, moving
 from tritonhook.errors import NotUnderstood
 
 Array = Any
-MODULES = (control, conversions, floats, integers, matrices, memory, transactions, warps)  # they register their opcodes
+# They register their opcodes.
+MODULES = (control, conversions, flags, floats, integers, matrices, memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 
