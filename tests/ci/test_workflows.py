@@ -116,9 +116,9 @@ def test_the_notes_are_those_of_the_version() -> None:
 
 
 def test_links_of_the_notes_lead_into_the_repository() -> None:
-    text = "## [0.1.0]\n\n[a](docs/a.md#b), [c](https://example.org)\n"
+    text = "## [0.1.0]\n\n[a](a.md#b), [c](https://example.org)\n"
     found = read_release_notes()("v0.1.0", "0.1.0", text, "https://example.org/hello/blob/v0.1.0/")
-    assert found == "[a](https://example.org/hello/blob/v0.1.0/docs/a.md#b), [c](https://example.org)\n"
+    assert found == "[a](https://example.org/hello/blob/v0.1.0/a.md#b), [c](https://example.org)\n"
 
 
 def read_release_notes():  # type: ignore[no-untyped-def]
