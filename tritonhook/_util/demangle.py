@@ -40,10 +40,10 @@ for name in sys.stdin.buffer:
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
     """The declaration behind a mangled name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
-    found = _library() if name.startswith("_Z") and len(name) <= _MOST and name.isprintable() else None
-    if found is None:
+    demangle = _library() if name.startswith("_Z") and len(name) <= _MOST and name.isprintable() else None
+    if demangle is None:
         return name
-    file, library = found
+    file, library = demangle
     if _may_be_long(name):
         return _CHILDREN.declaration(file, name) or name
     status = ctypes.c_int()

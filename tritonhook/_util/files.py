@@ -93,13 +93,13 @@ def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 def _read(handle: int, path: StrPath, most: int) -> bytes:
     with open(handle, "rb", closefd=True) as file:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE, path)
-        if found.st_size > most:
-            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than the {most:,} that are read", path)
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than the {most:,} that are read", path)
         return file.read()
 
 

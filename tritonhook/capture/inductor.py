@@ -75,7 +75,7 @@ class Inductor:
         with self._lock:
             if session not in self.sessions:
                 return
-            self.sessions = tuple(one for one in self.sessions if one is not session)
+            self.sessions = tuple(other for other in self.sessions if other is not session)
             self._settle_key()
             if not self.sessions:
                 for name in list(self._patches):
@@ -258,11 +258,11 @@ class Inductor:
 
         def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
             try:
-                found = [pinned(session, configs, filename, inductor_meta) for session in self.sessions]
+                configs_pinned = [pinned(session, configs, filename, inductor_meta) for session in self.sessions]
             except Exception as error:
                 self._contain("the configuration of a kernel of torch.compile is not pinned", error)
-                found = []
-            config = next((one for one in reversed(found) if one is not None), None)
+                configs_pinned = []
+            config = next((config for config in reversed(configs_pinned) if config is not None), None)
             if config is None:
                 return original(configs, filename, inductor_meta, *rest, **named)
             return [config], None, {"autotune_cache_state": "hit"}
@@ -299,12 +299,12 @@ class Inductor:
         """Report the configurations, for pins."""
         from tritonhook.capture.inductor_pins import BY, key_of
 
-        found = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
+        key = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
         texts = {self._hash_of[it.cache_hash]: str(it.config) for it in launchers if it.cache_hash in self._hash_of}
-        if found is None:
+        if key is None:
             return
         for session in self.sessions:
-            session.configured(found[0], found[1], self._hash_of[winner.cache_hash], texts, by=BY)
+            session.configured(key[0], key[1], self._hash_of[winner.cache_hash], texts, by=BY)
 
     @contextmanager
     def _noting_trials(self) -> Iterator[list[str]]:

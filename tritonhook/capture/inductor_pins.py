@@ -44,12 +44,12 @@ def key_of_pins(policy: Policy | None) -> str:
 def pinned(session: Observer, configs: Sequence[Any], filename: str | None, inductor_meta: Mapping[str, Any]) -> Any:
     """The configuration that a session's policy pins; None without one."""
     policy = session.settings.policy
-    if policy is None or not key_of_pins(policy) or (found := key_of(filename, inductor_meta)) is None:
+    if policy is None or not key_of_pins(policy) or (key := key_of(filename, inductor_meta)) is None:
         return None
-    pin = next((pin for pin in policy.pins if (pin.function, pin.key) == found), None)
+    pin = next((pin for pin in policy.pins if (pin.function, pin.key) == key), None)
     if pin is None:
         return None
-    config = next((one for one in configs if str(one) == pin.config), None) or _made(pin.config, configs)
+    config = next((config for config in configs if str(config) == pin.config), None) or _made(pin.config, configs)
     if config is None:
         session.note(f"{policy.path}: {pin.function} has no configuration {pin.config!r} any more; pin it again")
     else:

@@ -56,11 +56,11 @@ class KernelSelector:
     @classmethod
     def of(cls, text: str) -> KernelSelector | None:
         """Read `matmul` or `matmul[BM=64,num_warps=4]`; None for another text."""
-        found = _SELECTOR.fullmatch(text)
-        pairs = [part.partition("=") for part in filter(None, (found["settings"] or "").split(","))] if found else []
-        if found is None or not all(name and equals for name, equals, _ in pairs):
+        match = _SELECTOR.fullmatch(text)
+        pairs = [part.partition("=") for part in filter(None, (match["settings"] or "").split(","))] if match else []
+        if match is None or not all(name and equals for name, equals, _ in pairs):
             return None
-        return cls(found["name"], {name.strip(): value.strip() for name, _, value in pairs})
+        return cls(match["name"], {name.strip(): value.strip() for name, _, value in pairs})
 
     def fits(self, kernel: str, options: Mapping[str, Any]) -> bool:
         """Whether a captured kernel is meant. kernel: its name in the PTX."""

@@ -39,10 +39,10 @@ class Launched:
     scalars: tuple[tuple[str, float], ...] = ()
 
     @classmethod
-    def of(cls, one: RecordedLaunch) -> Launched:
-        launch = one.launch
+    def of(cls, recorded: RecordedLaunch) -> Launched:
+        launch = recorded.launch
         scalars = tuple((it.name, it.value) for it in launch.parameters if isinstance(it, Scalar))
-        known = one.record, one.key, one.path, launch.summary, one.count or 1
+        known = recorded.record, recorded.key, recorded.path, launch.summary, recorded.count or 1
         return cls(*known, problem=launch.problem, scalars=scalars)
 
     @property
@@ -103,8 +103,8 @@ class Kernel:
     @property
     def others(self) -> tuple[Launched, ...]:
         """The further launches at which a gain must hold."""
-        whole = sum(one.total for one in self.launches) or 1.0
-        return tuple(one for one in self.launches[1:] if one.total / whole >= _MATTERS)[:_OTHERS]
+        whole = sum(launch.total for launch in self.launches) or 1.0
+        return tuple(launch for launch in self.launches[1:] if launch.total / whole >= _MATTERS)[:_OTHERS]
 
 
 def selected(
@@ -122,7 +122,7 @@ def selected(
             kernel = capture.kernel
             if not fits(entry, kernel, capture.options):
                 continue
-            launches = [one for one in captures.launches(record) if one.key.startswith(key or "")]
+            launches = [launch for launch in captures.launches(record) if launch.key.startswith(key or "")]
         except CaptureError as error:
             yield Skipped(kernel, record, str(error))
             continue
@@ -134,7 +134,7 @@ def selected(
 
 def launches_of(captures: CaptureFolder) -> list[Launched]:
     """All launches of the kernels that run."""
-    return [launch for one in selected(captures) if isinstance(one, Selected) for launch in one.launches]
+    return [launch for kernel in selected(captures) if isinstance(kernel, Selected) for launch in kernel.launches]
 
 
 # --- one launch ----------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bo
     if args is not None and not Path(args).exists():
         raise UsageError(f"--args {args}: no such file or folder")
     for place in (args,) if args is not None else targets:
-        if found := _most_frequent(Path(place), key):
+        if frequent := _most_frequent(Path(place), key):
             if not dry:
                 _refuse_dry(Path(place))
-            return found.path
+            return frequent.path
     code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
     raise UsageError(
         f"{args or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE"
@@ -176,15 +176,15 @@ def _refuse_dry(place: Path) -> None:
 
 def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
     """Find the most frequent launch of one capture, also if its kernel lost an autotuning."""
-    found = list(read_launches(place))
+    launches = list(read_launches(place))
     with suppress(CaptureError):  # a capture outside a capture folder has no counts
         counted = CaptureFolder.open(place.absolute().parent.parent).launches(place.absolute().name)
-        found = list(counted) or found
+        launches = list(counted) or launches
     if key is None:
-        return found[0] if found else None
-    fitting = [one for one in found if one.key.startswith(key)]
+        return launches[0] if launches else None
+    fitting = [launch for launch in launches if launch.key.startswith(key)]
     if len(fitting) != 1:
-        listed = "\n  ".join(f"{one.key}  {one.launch.summary}" for one in found)
+        listed = "\n  ".join(f"{launch.key}  {launch.launch.summary}" for launch in launches)
         raise UsageError(f"--launch {key}: {len(fitting)} launches fit; the recorded ones are:\n  {listed or '(none)'}")
     return fitting[0]
 
@@ -194,34 +194,34 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
 
 def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = False) -> list[Kernel | Skipped]:
     """The kernels that can be tuned, and the others with the reason. entry, dry: as in `selected`."""
-    found: dict[tuple[str, ...], Kernel] = {}
+    kernels: dict[tuple[str, ...], Kernel] = {}
     skipped: list[Skipped] = []
-    for one in selected(captures, entry, dry=dry):
-        kernel = one if isinstance(one, Skipped) else _kernel(one)
+    for choice in selected(captures, entry, dry=dry):
+        kernel = choice if isinstance(choice, Skipped) else _kernel(choice)
         if isinstance(kernel, Skipped):
             skipped.append(kernel)
             continue
         group = (stem(kernel.name), *kernel.identity[1:])
-        earlier = found.get(group)
-        found[group] = kernel if earlier is None else replace(earlier, launches=earlier.launches + kernel.launches)
-    return [*_configured(captures, list(found.values())), *skipped]
+        earlier = kernels.get(group)
+        kernels[group] = kernel if earlier is None else replace(earlier, launches=earlier.launches + kernel.launches)
+    return [*_configured(captures, list(kernels.values())), *skipped]
 
 
 def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
     """The same kernels, those that an autotuner chose with what it tried beside. One that was tried and chosen for no
     key, as where processes choose differently, is among the siblings of another."""
-    tunings = [one for one in captures.configurations if one.by == "Triton"]  # Inductor's have no launches
-    chosen = {one.chosen for one in tunings}
-    tried = {record for one in tunings for record in one.by_record}
+    tunings = [each for each in captures.configurations if each.by == "Triton"]  # Inductor's have no launches
+    chosen = {each.chosen for each in tunings}
+    tried = {record for each in tunings for record in each.by_record}
     for kernel in kernels:
-        rounds = [one for one in tunings if one.chosen == kernel.record]
+        rounds = [each for each in tunings if each.chosen == kernel.record]
         if not rounds:
             if kernel.record not in tried - chosen:
                 yield kernel
             continue
-        own = tuple(one for one in kernel.launches if any(_fits(one, it.key) for it in rounds)) or kernel.launches
-        problems = {one.problem for one in own}
-        texts = {record: text for one in rounds for record, text in one.by_record.items()}
+        own = tuple(each for each in kernel.launches if any(_fits(each, it.key) for it in rounds)) or kernel.launches
+        problems = {each.problem for each in own}
+        texts = {record: text for each in rounds for record, text in each.by_record.items()}
         siblings: dict[str, Kernel] = {}
         for record, text in texts.items():
             sibling = _sibling(captures, record, problems)
@@ -232,7 +232,7 @@ def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[
             launches=own,
             function=rounds[0].function,
             config=texts[kernel.record],
-            keys=tuple(one.key for one in rounds),
+            keys=tuple(each.key for each in rounds),
             siblings=tuple(siblings.values()),
         )
 
@@ -247,15 +247,15 @@ def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) ->
     """Another configuration of a kernel, with its launches of these problems; None if it was not launched with one."""
     try:
         capture = captures.capture(record)
-        launches = tuple(one for one in map(Launched.of, captures.launches(record)) if one.problem in problems)
+        launches = tuple(launch for launch in map(Launched.of, captures.launches(record)) if launch.problem in problems)
         kernel = _kernel(Selected(record, capture, launches))
     except CaptureError:
         return None
     return kernel if isinstance(kernel, Kernel) else None
 
 
-def _kernel(one: Selected) -> Kernel | Skipped:
-    record, capture = one.record, one.capture
+def _kernel(chosen: Selected) -> Kernel | Skipped:
+    record, capture = chosen.record, chosen.capture
     name, text = capture.kernel, capture.text(Stage.PTX)
     if capture.front_end == "cute":
         return Skipped(name, record, "launches of CuTe kernels are not recorded; time a lever with `tritonhook ab`")
@@ -263,18 +263,18 @@ def _kernel(one: Selected) -> Kernel | Skipped:
         return Skipped(name, record, "it was rewritten already; capture the program without that")
     if text is None:
         return Skipped(name, record, f"no PTX in the capture; {capture.note or 'it was not available'}")
-    if not one.launches:
+    if not chosen.launches:
         remedy = "record launches on a GPU with `tritonhook run --launch-values`"
-        return Skipped(name, record, one.unrecorded or f"no launch was recorded; {remedy}")
-    return Kernel(record, name, capture.arch, capture.front_end, normal_sha256(text, name), one.launches)
+        return Skipped(name, record, chosen.unrecorded or f"no launch was recorded; {remedy}")
+    return Kernel(record, name, capture.arch, capture.front_end, normal_sha256(text, name), chosen.launches)
 
 
 def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:
     """The same launches with their times, the one that takes most in all first. measured: as rough_times."""
     by_launch = {(entry["record"], entry["launch"]): entry for entry in measured}
     missing = {"us": None, "why": "it was not timed"}
-    entries = [(one, by_launch.get((one.record, one.key), missing)) for one in launches]
-    return sorted((replace(one, us=it["us"], why=it.get("why")) for one, it in entries), key=lambda one: -one.total)
+    entries = [(each, by_launch.get((each.record, each.key), missing)) for each in launches]
+    return sorted((replace(each, us=it["us"], why=it.get("why")) for each, it in entries), key=lambda each: -each.total)
 
 
 def with_shares(
@@ -284,29 +284,29 @@ def with_shares(
     counting = set(captures.running)
     running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
-    found: list[Kernel | Skipped] = []
+    kept: list[Kernel | Skipped] = []
     for kernel in kernels:
         launches = with_times(kernel.launches, measured)
-        timed = tuple(one for one in launches if one.us is not None)
+        timed = tuple(launch for launch in launches if launch.us is not None)
         if timed:
-            share = sum(one.total for one in timed) / whole
+            share = sum(kernel.total for kernel in timed) / whole
             siblings = _by_time(kernel.siblings, measured, timed[0].problem)
-            found.append(replace(kernel, launches=timed, share=share, siblings=siblings))
+            kept.append(replace(kernel, launches=timed, share=share, siblings=siblings))
         else:
             why = f"it cannot be launched again: {launches[0].why}"
-            found.append(Skipped(kernel.name, kernel.record, why))
-    return sorted(found, key=lambda one: -(one.share or 0.0))
+            kept.append(Skipped(kernel.name, kernel.record, why))
+    return sorted(kept, key=lambda kernel: -(kernel.share or 0.0))
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
     """Configurations with times for the problem, the fastest first; those that cannot be launched again are left
     out."""
-    found = []
-    for one in siblings:
-        launches = tuple(it for it in with_times(one.launches, measured) if it.us is not None)
+    timed = []
+    for kernel in siblings:
+        launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)
         if us := [it.us or 0.0 for it in launches if it.problem == problem]:
-            found.append((min(us), replace(one, launches=launches)))
-    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
+            timed.append((min(us), replace(kernel, launches=launches)))
+    return tuple(kernel for _, kernel in sorted(timed, key=lambda pair: pair[0]))
 
 
 def that_matter(
@@ -315,13 +315,13 @@ def that_matter(
     """The kernels to tune and the others. top: at most so many. min_share: none with a smaller share."""
     wanted: list[Kernel] = []
     left: list[Skipped] = []
-    for one in kernels:
-        if isinstance(one, Skipped):
-            left.append(one)
-        elif one.share is not None and one.share < min_share:
-            left.append(Skipped(one.name, one.record, f"its share is below {min_share:.1%}", one.share))
+    for kernel in kernels:
+        if isinstance(kernel, Skipped):
+            left.append(kernel)
+        elif kernel.share is not None and kernel.share < min_share:
+            left.append(Skipped(kernel.name, kernel.record, f"its share is below {min_share:.1%}", kernel.share))
         elif top is not None and len(wanted) >= top:
-            left.append(Skipped(one.name, one.record, f"not one of the first {top}", one.share))
+            left.append(Skipped(kernel.name, kernel.record, f"not one of the first {top}", kernel.share))
         else:
-            wanted.append(one)
+            wanted.append(kernel)
     return wanted, left

@@ -268,11 +268,11 @@ class Session(Notebook):
     ) -> None:
         """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash. source: a
         hash of the function's. by: whose autotuner."""
-        found = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
+        texts = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
         try:
-            self._writer.add_configurations(function, key, self._records[winner], found, source, by)
+            self._writer.add_configurations(function, key, self._records[winner], texts, source, by)
         except OSError as error:
             self.contain("the configurations of an autotuning could not be kept", error)
 
@@ -387,7 +387,7 @@ class Session(Notebook):
         with self._lock:
             self._matched.add(name)
             reason = _other_ptx(policy)
-            self._note_kernels(reason, tuple(one for one in self._missed.get(reason, ()) if stem(one) != name))
+            self._note_kernels(reason, tuple(kernel for kernel in self._missed.get(reason, ()) if stem(kernel) != name))
 
     def _note_missed(self, kernel: str, reason: str) -> None:
         """Keep one note for each reason, with the kernels that were missed for it."""

@@ -130,8 +130,8 @@ def make_settings(
     assembling = Assembling.of(None if ptxas is None else os.fspath(ptxas), options)
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
-    found = policy if policy is None or isinstance(policy, Policy) else read_policy(_policy_path(policy))
-    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, found, dry_run)
+    chosen = policy if policy is None or isinstance(policy, Policy) else read_policy(_policy_path(policy))
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, chosen, dry_run)
 
 
 def _policy_path(policy: object) -> Path:

@@ -115,7 +115,7 @@ class GitHub:
         from tritonhook.report.render.github import MARK
 
         owner, _, name = self.repository.partition("/")
-        found: list[tuple[int, str]] = []
+        comments: list[tuple[int, str]] = []
         after = None
         while True:
             variables = {"owner": owner, "name": name, "number": self.pull, "after": after}
@@ -123,12 +123,12 @@ class GitHub:
             try:
                 page = answer["data"]["repository"]["pullRequest"]["comments"]
                 mine = (it for it in page["nodes"] if it["viewerDidAuthor"] and it["body"].startswith(MARK))
-                found += ((it["databaseId"], it["body"].replace("\r\n", "\n")) for it in mine)
+                comments += ((it["databaseId"], it["body"].replace("\r\n", "\n")) for it in mine)
                 after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
             except (KeyError, TypeError):
                 raise _GitHubError("GitHub's list of comments cannot be read") from None
             if after is None:
-                return sorted(found)
+                return sorted(comments)
 
 
 def _pull_request(event: Path) -> Mapping[str, Any]:
@@ -186,8 +186,8 @@ def lines_of(
         for n, facts in enumerate(change.new for change in changes)
         if facts is not None and any(map(facts.figures.get, _SPILLS)) and _key(facts) in captures
     }
-    found = dict(zip(spilling, spill_lines(list(spilling.values()), wanted), strict=True))
-    return [found.get(n) for n in range(len(changes))]
+    lines = dict(zip(spilling, spill_lines(list(spilling.values()), wanted), strict=True))
+    return [lines.get(n) for n in range(len(changes))]
 
 
 def _key(facts: KernelFacts) -> tuple[Identity, str | None]:

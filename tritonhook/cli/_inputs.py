@@ -79,16 +79,16 @@ def _selected(text: str, name: str, folder: Path) -> str:
     if (folder / "kernels" / name).is_dir():
         return str(folder / "kernels" / name)
     opened = captures_at(folder)
-    captures = {record: one for record, one in opened.captures().items() if isinstance(one, Capture)}
-    found = [record for record, one in captures.items() if selector.fits(one.kernel, one.options)]
-    if len(found) == 1:
-        return str(opened.path / "kernels" / found[0])
-    if not found and not selector.settings:
+    captures = {record: c for record, c in opened.captures().items() if isinstance(c, Capture)}
+    fitting = [record for record, c in captures.items() if selector.fits(c.kernel, c.options)]
+    if len(fitting) == 1:
+        return str(opened.path / "kernels" / fitting[0])
+    if not fitting and not selector.settings:
         return text
-    called = titles({r: (function_name(one.kernel), one.arch, settings_of(one.options)) for r, one in captures.items()})
-    alike = found or [record for record, one in captures.items() if selector.name == function_name(one.kernel)]
+    called = titles({r: (function_name(c.kernel), c.arch, settings_of(c.options)) for r, c in captures.items()})
+    alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
     known = listed([f"{opened.ids[record]}  {called[record]}" for record in alike], "\n  ")
-    what = f"{len(found)} kernels fit; give more of one, or its id" if found else "no such kernel; there are"
+    what = f"{len(fitting)} kernels fit; give more of one, or its id" if fitting else "no such kernel; there are"
     raise UsageError(f"{text}: {what}:\n  {known}")
 
 
@@ -221,9 +221,9 @@ def find_capture(place: Path, entry: str | None) -> Capture:
         return read_capture(place)
     folder = CaptureFolder.open(place)
     everything = folder.captures()
-    captures = {record: one for record, one in everything.items() if isinstance(one, Capture)}
+    captures = {record: outcome for record, outcome in everything.items() if isinstance(outcome, Capture)}
     if not captures:
-        damage = (one for one in everything.values() if isinstance(one, CaptureError))
+        damage = (outcome for outcome in everything.values() if isinstance(outcome, CaptureError))
         raise next(damage, no_kernels(place))
     fitting = {record: capture for record, capture in captures.items() if fits(entry, capture.kernel, capture.options)}
     if len(fitting) == 1:

@@ -41,21 +41,21 @@ def lockable_at(
     captures = [place for place in places if place not in built]
     if len(captures) > 1:
         raise UsageError(f"{' '.join(captures)}: give one capture folder; built files may be several")
-    found: list[tuple[KernelFacts, str | None]] = []
+    pairs: list[tuple[KernelFacts, str | None]] = []
     kernels: Kernels = []
     notes: list[str] = []
     for place in captures:
         folder = captures_at(place)
         if check_archs is not None:
-            check_archs(place, {one.arch for one in folder.captures().values() if isinstance(one, Capture)})
+            check_archs(place, {capture.arch for capture in folder.captures().values() if isinstance(capture, Capture)})
         (kernels,), notes = kernels_at(folder, names=(place,))
-        found = lockable(kernels, known)
+        pairs = lockable(kernels, known)
     if built:
         with working(f"reading the kernels of {' and '.join(built)}"):
             read = built_kernels(built)
-        found += [(facts, None) for facts in read.kernels]
+        pairs += [(facts, None) for facts in read.kernels]
         notes += read.notes
-    return Found(found, kernels, notes)
+    return Found(pairs, kernels, notes)
 
 
 def budget_notes(kernels: Iterable[KernelFacts]) -> list[str]:

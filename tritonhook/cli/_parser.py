@@ -65,13 +65,13 @@ class Parser(argparse.ArgumentParser):
         """Raise an error for words that are left over, here and not in the parser above: this one knows the verb."""
         words, rest = self._without_rest(list(args or ()))
         self._words = self._joined(words)
-        found, extra = super().parse_known_args(self._words, namespace)
+        parsed, extra = super().parse_known_args(self._words, namespace)
         if self.rest:
-            setattr(found, self.rest, rest)
+            setattr(parsed, self.rest, rest)
         if extra:
             option = next((word for word in extra if word.startswith("-") and len(word) > 1), None)
             self.error(f"{' '.join(extra)}: not expected here" if option is None else self._unknown(option))
-        return found, extra
+        return parsed, extra
 
     def _without_rest(self, words: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
         """The words before --, and those behind it, which are for the script that the verb runs."""
@@ -220,15 +220,15 @@ def add_options(parser: argparse._ActionsContainer, kind: type[Group]) -> None:
             sets[declared.one_of].add_argument(*names, dest=each.name, **declared.settings)
 
 
-def from_namespace(kind: type[_Group], found: argparse.Namespace) -> _Group:
+def from_namespace(kind: type[_Group], namespace: argparse.Namespace) -> _Group:
     """Make the options from what was parsed. Raises UsageError for values that cannot be."""
     values: dict[str, Any] = {}
     for each in fields(cast(Any, kind)):
         declared = each.metadata[_DECLARED]
         if isinstance(declared, type):
-            values[each.name] = from_namespace(declared, found)
+            values[each.name] = from_namespace(declared, namespace)
             continue
-        value = getattr(found, each.name)
+        value = getattr(namespace, each.name)
         value = tuple(value) if isinstance(value, list) else value
         values[each.name] = value if declared.convert is None else declared.convert(value)
     made = kind(**values)

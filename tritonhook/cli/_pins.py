@@ -15,14 +15,14 @@ from tritonhook.report.format import count
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
     """A pin for each autotuned function and key. gpu: the name of the GPU that measured; "" where not known."""
-    found = []
+    pins = []
     for tuned in folder.configurations:
         winner = folder.try_capture(tuned.chosen)
         if isinstance(winner, Capture) and tuned.chosen in tuned.by_record:
             config = tuned.by_record[tuned.chosen]
             where = gpu, date.today().isoformat(), tuned.source
-            found.append(Pin(tuned.function, winner.arch, tuned.key, config, None, *where))
-    return found
+            pins.append(Pin(tuned.function, winner.arch, tuned.key, config, None, *where))
+    return pins
 
 
 def keep_pins(path: Path, folder: CaptureFolder) -> str:
@@ -33,7 +33,7 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
     if not won:
         return f"{path} stays as it is: no autotuner measured; a winner from a cache of autotuning is not seen"
     kept = {pin.identity: pin for pin in (*pins, *won)}
-    changed = sum(one.identity in {pin.identity for pin in pins} and one not in pins for one in won)
+    changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
     write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
     again = f", of which {changed:,} had another one" if changed else ""
     return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"

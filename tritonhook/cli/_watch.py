@@ -12,13 +12,13 @@ Times = Mapping[Path, int]  # when each file was written; files that are not the
 
 
 def times_of(paths: Iterable[Path]) -> Times:
-    found = {}
+    times = {}
     for path in paths:
         try:
-            found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (many, several times a second)
+            times[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (many, several times a second)
         except OSError:
             continue  # an editor replaces it
-    return found
+    return times
 
 
 def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], None] = time.sleep) -> list[Path]:

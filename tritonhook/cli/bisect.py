@@ -116,13 +116,13 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
             ) is not None:
                 yield facts, text
     elif path.is_dir():
-        one = load_input(place, entry)
-        if one.ptx is None:
+        loaded = load_input(place, entry)
+        if loaded.ptx is None:
             raise UsageError(f"{place}: no PTX in it, so that no ptxas can assemble it; capture it again")
-        options = None if one.assembler is None else one.assembler.options
-        yield _unknown(one.entry, one.ptx, options), one.ptx.text
+        options = None if loaded.assembler is None else loaded.assembler.options
+        yield _unknown(loaded.entry, loaded.ptx, options), loaded.ptx.text
     elif is_lock(path):
-        locked = [one for one in read_lock(path) if entry in (None, one.identity.kernel, one.entry)]
+        locked = [kernel for kernel in read_lock(path) if entry in (None, kernel.identity.kernel, kernel.entry)]
         yield from zip(locked, all_kept_ptx(path, locked), strict=True)
     else:
         yield from _of_file(load_file(place), entry)

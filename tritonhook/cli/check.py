@@ -158,9 +158,9 @@ def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], 
         return [Change(task.locked, facts) for task, facts in zip(tasks, now, strict=True)]
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
         times = timed(tasks)
-    if unknown := [task.locked.identity.kernel for task, found in zip(tasks, times, strict=True) if found is None]:
+    if unknown := [task.locked.identity.kernel for task, seconds in zip(tasks, times, strict=True) if seconds is None]:
         notes.append(f"compile time not known, as the ptxas of the lock is not at hand: {listed(unknown)}")
-    pairs = [found or (None, None) for found in times]
+    pairs = [seconds or (None, None) for seconds in times]
     return [
         Change(replace(task.locked, compile_us=old), replace(facts, compile_us=new))
         for task, facts, (old, new) in zip(tasks, now, pairs, strict=True)
@@ -173,8 +173,8 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
         raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
     named = dict(zip(places, options.places, strict=True))
     known = () if options.update else lock.kernels
-    found = lockable_at(places, known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
-    now, given, notes = found.lockable, " ".join(options.places), found.notes
+    kernels = lockable_at(places, known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
+    now, given, notes = kernels.lockable, " ".join(options.places), kernels.notes
     for place, own in named.items():
         notes = [note.replace(f"{place}: ", f"{own}: ", 1) for note in notes]
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
@@ -183,7 +183,7 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
     if not options.update:
-        lines = [] if workflow is None else lines_of(found.captured, changes, workflow.is_own)
+        lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
         shown = options.shown
         return give_changes(options.results, options.fail_on, str(path), given, changes, notes, tell=told, shown=shown)

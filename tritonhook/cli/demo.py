@@ -74,7 +74,7 @@ def run(options: Options) -> int:
     ptxas_options = captures["scalar row sum"].assembler.arguments or ()
 
     def demo(full: bool) -> Demo:
-        names = {title: Names.of(one, ptxas, ptxas_options, full) for title, one in comparisons.items()}
+        names = {title: Names.of(comparison, ptxas, ptxas_options, full) for title, comparison in comparisons.items()}
         return Demo(kernels, names, table)
 
     def show(summary: Summary) -> None:

@@ -122,10 +122,10 @@ def _with_previous(options: Options) -> Options:
     if not runs:
         raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
     older = folder.of_run(folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)[0])
-    found = [record for record in older.running if identity_of(older.capture(record)) == identity]
-    if len(found) != 1:
-        raise UsageError(f"{identity.text}: the run before met {len(found) or 'none'} of it; give two kernels")
-    return replace(options, a=str(folder.path / "kernels" / found[0]), b=str(path))
+    records = [record for record in older.running if identity_of(older.capture(record)) == identity]
+    if len(records) != 1:
+        raise UsageError(f"{identity.text}: the run before met {len(records) or 'none'} of it; give two kernels")
+    return replace(options, a=str(folder.path / "kernels" / records[0]), b=str(path))
 
 
 def _are_folders(*sides: str) -> bool:
@@ -203,8 +203,8 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
 
 def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
     """The names of both kernels; of two with one name with the configuration that differs."""
-    found = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
-    return found[0], found[1]
+    by_side = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
+    return by_side[0], by_side[1]
 
 
 def _compare_folders(options: Options, b: str) -> int:

@@ -56,7 +56,7 @@ def _check(options: Check) -> int:
     pins = pins_against(Path(options.policy), folder)
     result = PolicyResult.of(options.policy, options.captures, entries, outdated_note(folder), pins)
     give(options.results, result, options.policy)
-    return int(any(state.is_trouble for state in (*(one.state for one in entries), *(one.state for one in pins))))
+    return int(any(state.is_trouble for state in (*(entry.state for entry in entries), *(pin.state for pin in pins))))
 
 
 ACTIONS = (

@@ -111,14 +111,14 @@ def run(options: Options) -> int:
         if options.minimise is not None:
             if options.minimise == PRAGMA:
                 raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
-            found, silent = {}, list[NameCell]()
+            parts, silent = {}, list[NameCell]()
             for setup in chosen:
                 (cell,) = probe([setup], [options.minimise], go, expect=expect)
                 if cell.verdict is NameVerdict.NO_ANSWER:
                     silent.append(cell)
                 else:
-                    found[setup.key] = minimal_trigger(setup, options.minimise, go, expect)
-            return _show_triggers(found, silent, options.minimise, options.results)
+                    parts[setup.key] = minimal_trigger(setup, options.minimise, go, expect)
+            return _show_triggers(parts, silent, options.minimise, options.results)
         templates = options.names or (*DEFAULT_NAMES, PRAGMA)
         names = [template for template in templates if template != PRAGMA]
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
@@ -165,7 +165,7 @@ def _codes(cells: Sequence[NameCell], chosen: Sequence[Setup], go: Run, expect: 
         wanted[key] = cell
     expect(2 * len(wanted))
     diffs = code_diffs(wanted.values(), chosen, go, find_nvdisasm())
-    return {str(code_key(cell)): CellCode.of(found) for cell, found in diffs}
+    return {str(code_key(cell)): CellCode.of(diff) for cell, diff in diffs}
 
 
 def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> NamePart | None:
@@ -179,13 +179,13 @@ def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambd
 
 
 def _show_triggers(
-    found: dict[SetupKey, NamePart | None], silent: Sequence[NameCell], template: str, results: Results
+    parts: dict[SetupKey, NamePart | None], silent: Sequence[NameCell], template: str, results: Results
 ) -> int:
     """silent: cells of setups in which ptxas assembles nothing."""
     from tritonhook.report.results.probe import Triggers
 
-    give(results, Triggers.of(found, silent, template))
-    return 1 if any(found.values()) else 0 if found else 2
+    give(results, Triggers.of(parts, silent, template))
+    return 1 if any(parts.values()) else 0 if parts else 2
 
 
 def _sides(options: Options) -> list[Input]:

@@ -171,8 +171,8 @@ def _run_once(options: Options) -> int:
             notes.append(keep_pins(Path(options.pin), folder))
         if not (code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
-        found = Captures.of(folder).with_notes(notes)
-        give(options.results, found, show=lambda summary: _report(summary, folder, dry_run))
+        captures = Captures.of(folder).with_notes(notes)
+        give(options.results, captures, show=lambda summary: _report(summary, folder, dry_run))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return code

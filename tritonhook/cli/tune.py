@@ -138,7 +138,7 @@ def run(options: Options) -> int:
             captures = captures_at(path)
         kernels, skipped = _kernels(options, captures)
         with working("timing the recorded launches"):
-            configured = [launch for one in kernels for sibling in one.siblings for launch in sibling.launches]
+            configured = [launch for kernel in kernels for sibling in kernel.siblings for launch in sibling.launches]
             shares = with_shares(captures, kernels, rough_times(captures.path, others=configured))
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
@@ -155,10 +155,10 @@ def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
     PolicyError if it cannot be written."""
     judged = {
-        (tried.kernel.name, *tried.kernel.identity[1:3], one.subject.ptx_sha256): one.levers
+        (tried.kernel.name, *tried.kernel.identity[1:3], configuration.subject.ptx_sha256): configuration.levers
         for row in ran.rows
         if (tried := row.tried).is_judged
-        for one in tried.choice.configurations
+        for configuration in tried.choice.configurations
     }
     if judged or not ran.stopped:
         earlier: Sequence[Pin] = ()
@@ -240,33 +240,33 @@ def _assembled(
     before: entries of the policy, whose levers have to win again.
     """
     named = options.levers is not None or options.controls or options.assemble_only
-    kept = {} if named else {one: kept_choices(captures, one) for one in kernels}
-    made = {one: choice for one, choice in kept.items() if choice is not None}
-    new = [one for one in kernels if one not in made]
-    wanted = [one for kernel in new for one in (kernel, *kernel.siblings[: options.configs - 1])]
-    opened = {one: subject_of(captures, one, options.trust) for one in wanted}
-    failed = [one for one in opened.values() if isinstance(one, Skipped)]
-    subjects = {one: subject for one, subject in opened.items() if isinstance(subject, Subject)}
-    asked = [(subject, _levers(options, subject, _earlier(one, before))) for one, subject in subjects.items()]
+    kept = {} if named else {own: kept_choices(captures, own) for own in kernels}
+    made = {own: choice for own, choice in kept.items() if choice is not None}
+    new = [own for own in kernels if own not in made]
+    wanted = [own for kernel in new for own in (kernel, *kernel.siblings[: options.configs - 1])]
+    opened = {own: subject_of(captures, own, options.trust) for own in wanted}
+    failed = [own for own in opened.values() if isinstance(own, Skipped)]
+    subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
+    asked = [(subject, _levers(options, subject, _earlier(own, before))) for own, subject in subjects.items()]
     if asked:
         folder = options.policy.absolute().parent
         with running(options.sweep, options.sweep.cache()) as (go, expect):
             expect(sum(1 + len(tried) for _, tried in asked))
-            for one, choice in zip(subjects, choices(asked, go, folder), strict=True):
+            for own, choice in zip(subjects, choices(asked, go, folder), strict=True):
                 if isinstance(choice, Choice):
-                    made[one] = choice
+                    made[own] = choice
                 else:
-                    failed.append(Skipped(one.name, one.record, str(choice), one.share))
+                    failed.append(Skipped(own.name, own.record, str(choice), own.share))
     for kernel in new:
         if kernel in made:
             made[kernel] = _with_siblings(options, captures, kernel, made)
-    return [(one, made[one]) for one in kernels if one in made], failed
+    return [(own, made[own]) for own in kernels if own in made], failed
 
 
 def _with_siblings(options: Options, captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice]) -> Choice:
     """A kernel's choice with its other configurations: with the levers that were tried for them, else as captured."""
-    siblings = ((one, made.get(one) or plain_choice(captures, one, options.trust)) for one in kernel.siblings)
-    configured = (choice.as_config(str(one.config), one.launches) for one, choice in siblings if choice is not None)
+    siblings = ((s, made.get(s) or plain_choice(captures, s, options.trust)) for s in kernel.siblings)
+    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
     return replace(made[kernel], siblings=tuple(configured))
 
 
@@ -328,9 +328,9 @@ def _say_finished(step: TuneProgress) -> None:
         say(f"tritonhook: {finished_line(step.finished)}")
 
 
-def finished_line(one: TriedKernel) -> str:
+def finished_line(kernel: TriedKernel) -> str:
     """A kernel that has just come to its end. All are judged together later."""
-    effect = None if one.comparison is None else one.comparison.effect()
-    if one.reason or one.winner is None or effect is None:
-        return f"{one.kernel.name}: {one.reason}"
-    return f"{one.kernel.name}: {one.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"
+    effect = None if kernel.comparison is None else kernel.comparison.effect()
+    if kernel.reason or kernel.winner is None or effect is None:
+        return f"{kernel.kernel.name}: {kernel.reason}"
+    return f"{kernel.kernel.name}: {kernel.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"

@@ -84,15 +84,15 @@ class Image:
 def loaded_of(cubin: bytes, kernel: str) -> Mapping[str, str]:
     """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
     elf = read_elf(cubin)
-    found = loaded_parts(Image(elf, elf.symbols(), frozenset(kernel_names(elf))), kernel)
-    return {part: code for part, code in found.items() if code}
+    parts = loaded_parts(Image(elf, elf.symbols(), frozenset(kernel_names(elf))), kernel)
+    return {part: code for part, code in parts.items() if code}
 
 
 def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
     """The hash of each part of PARTS; "" for one that is empty. Raises CubinError where the image is damaged."""
     read = (_parameters, _attributes, _data, _relocations)
     lines = {part: sorted(lines_of(image, kernel)) for part, lines_of in zip(PARTS, read, strict=True)}
-    return {part: _hash("\n".join(found).encode()) if found else "" for part, found in lines.items()}
+    return {part: _hash("\n".join(texts).encode()) if texts else "" for part, texts in lines.items()}
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
@@ -143,9 +143,9 @@ def _data(image: Image, kernel: str) -> Iterator[str]:
 def _relocations(image: Image, kernel: str) -> Iterator[str]:
     """Which symbol's address goes where."""
     for header in image.headers_of(kernel):
-        for found in image.elf.relocations(header.name):
-            target = _name_at(image, kernel, found.symbol)
-            yield f"{_role(header.name, kernel)} {found.offset} {found.kind} {target} {found.addend}"
+        for relocation in image.elf.relocations(header.name):
+            target = _name_at(image, kernel, relocation.symbol)
+            yield f"{_role(header.name, kernel)} {relocation.offset} {relocation.kind} {target} {relocation.addend}"
 
 
 def _is_code(header: Header, kernel: str) -> bool:
@@ -156,9 +156,9 @@ def _is_code(header: Header, kernel: str) -> bool:
 def _unlinked(image: Image, header: Header) -> bytes:
     """The bytes of a section, with 0 where a relocation writes."""
     content = bytearray(image.elf.bytes_of(header))
-    for found in image.elf.relocations(header.name):
-        end = min(found.offset + 8, len(content))
-        content[found.offset : end] = bytes(max(end - found.offset, 0))
+    for relocation in image.elf.relocations(header.name):
+        end = min(relocation.offset + 8, len(content))
+        content[relocation.offset : end] = bytes(max(end - relocation.offset, 0))
     return bytes(content)
 
 

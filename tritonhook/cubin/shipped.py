@@ -112,14 +112,14 @@ def _in_bytes(data: bytes, name: str) -> Iterator[ShippedFile]:
     if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
         yield ShippedFile(name, ((data, ""),))
         return
-    found = embedded_cubins(data)
+    embedded = embedded_cubins(data)
     lost = {
-        f"{found.damaged:,} damaged or cut off": found.damaged,
-        f"{found.packed:,} compressed and not read (`pip install lz4 zstandard`, or damaged)": found.packed,
-        f"{found.linked:,} for the linker only (LTO)": found.linked,
+        f"{embedded.damaged:,} damaged or cut off": embedded.damaged,
+        f"{embedded.packed:,} compressed and not read (`pip install lz4 zstandard`, or damaged)": embedded.packed,
+        f"{embedded.linked:,} for the linker only (LTO)": embedded.linked,
     }
     notes = [f"fat binaries: {what}" for what, number in lost.items() if number]
-    if found.ptx and not found.cubins:
-        notes.append(f"only PTX, no machine code: {found.ptx:,}")
-    if found.cubins or notes:
-        yield ShippedFile(name, tuple(zip(found.cubins, found.suffixes, strict=True)), tuple(notes))
+    if embedded.ptx and not embedded.cubins:
+        notes.append(f"only PTX, no machine code: {embedded.ptx:,}")
+    if embedded.cubins or notes:
+        yield ShippedFile(name, tuple(zip(embedded.cubins, embedded.suffixes, strict=True)), tuple(notes))

@@ -71,10 +71,10 @@ def count(amount: int, what: str, several: str | None = None) -> str:
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Texts with the names that each is said of: {"too old": "a, b and 3 more"}. entries: name and text."""
-    found: dict[str, dict[str, None]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for name, text in entries:
-        found.setdefault(text, {})[name] = None
-    return {text: listed(names) for text, names in found.items()}
+        groups.setdefault(text, {})[name] = None
+    return {text: listed(names) for text, names in groups.items()}
 
 
 def both(a: Any, b: Any) -> str:
@@ -98,11 +98,11 @@ def sentence(text: str) -> str:
     return text if is_name else text[:1].upper() + text[1:]
 
 
-def trigger(found: Trigger) -> str:
+def trigger(what: Trigger) -> str:
     """What makes ptxas take its other scheduler for a kernel: "none", "name", "pragma", or "name and pragma"."""
-    if found.pragma is None:
-        return f"name; pragma {UNKNOWN}" if found.name else UNKNOWN
-    return " and ".join(word for word, there in (("name", found.name), ("pragma", found.pragma)) if there) or "none"
+    if what.pragma is None:
+        return f"name; pragma {UNKNOWN}" if what.name else UNKNOWN
+    return " and ".join(word for word, there in (("name", what.name), ("pragma", what.pragma)) if there) or "none"
 
 
 def kernel_names(kernels: Iterable[str]) -> dict[str, str]:

@@ -77,13 +77,13 @@ def kind_of(document: Mapping[str, Any]) -> type[Result]:
             "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
             "--save or --json"
         )
-    found = next((kind for kind in _loaded(name) if _tag(kind) == name), None)
-    if found is None:
+    matching = next((kind for kind in _loaded(name) if _tag(kind) == name), None)
+    if matching is None:
         raise UsageError(
             f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
             "newer version wrote it"
         )
-    return found
+    return matching
 
 
 def read_result(document: Mapping[str, Any]) -> Result:

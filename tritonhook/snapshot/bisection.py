@@ -128,8 +128,8 @@ Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # of kernel
 
 def bisect(searches: Sequence[Search], tried: Try, at_hand: Collection[str], all_versions: bool) -> list[Search]:
     """Run the searches to their end, all kernels in each round."""
-    found = list(searches)
-    while wanted := [(n, v) for n, search in enumerate(found) for v in search.wanted(at_hand, all_versions)]:
-        for (number, _), one in zip(wanted, tried(wanted), strict=True):
-            found[number] = found[number].with_tried(one)
-    return found
+    searched = list(searches)
+    while wanted := [(n, v) for n, search in enumerate(searched) for v in search.wanted(at_hand, all_versions)]:
+        for (number, _), version in zip(wanted, tried(wanted), strict=True):
+            searched[number] = searched[number].with_tried(version)
+    return searched

@@ -36,9 +36,9 @@ class Budgets:
     def values(self) -> dict[str, Any]:
         """As TOML has them; what is not set is not there."""
         registers = self.max_registers.get(_ALL) if list(self.max_registers) == [_ALL] else dict(self.max_registers)
-        found: dict[str, Any] = {"max_registers": registers or None}
-        found["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
-        return {name: value for name, value in found.items() if value is not None}
+        values: dict[str, Any] = {"max_registers": registers or None}
+        values["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
+        return {name: value for name, value in values.items() if value is not None}
 
     def registers_of(self, kernel: KernelFacts) -> int | None:
         """The most registers that a kernel may have; None without a budget."""
@@ -58,4 +58,4 @@ class Budgets:
 
 def _fits(glob: str, kernel: KernelFacts) -> bool:
     name = kernel.identity.kernel
-    return any(fnmatchcase(one, glob) for one in (name, function_name(name)))
+    return any(fnmatchcase(candidate, glob) for candidate in (name, function_name(name)))

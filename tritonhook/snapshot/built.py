@@ -32,20 +32,20 @@ class BuiltKernels:
 def built_kernels(paths: Sequence[str]) -> BuiltKernels:
     """Read files, wheels and folders. A kernel that several images of a file have with the same code counts once.
     Raises UsageError if a path cannot be read, or there is no kernel at all."""
-    found: list[KernelFacts] = []
+    built: list[KernelFacts] = []
     notes: list[str] = []
     for path in paths:
         try:
             for file in shipped_files(Path(path)):
                 notes += (f"{file.name}: {note}" for note in file.notes)
-                found += _in_file(file, notes)
+                built += _in_file(file, notes)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if not found:
+    if not built:
         why = f": {listed(notes, '; ')}" if notes else ""
         raise UsageError(f"{' '.join(paths)}: no machine code for GPUs in it{why}")
-    found.sort(key=lambda facts: sorted(facts.loaded.items()))  # of equal codes the first one stays
-    kernels = [facts for _, facts in numbered([(None, facts) for facts in found])]
+    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # of equal codes the first one stays
+    kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
         notes.append(f"several kernels of one name, told apart by a number: {listed(twice)}")

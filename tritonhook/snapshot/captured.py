@@ -54,8 +54,8 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     """Read capture folders at the same time. Raises CaptureError, CubinError or ToolError."""
     captures = list(map(_counting, folders))
     together = list(chain.from_iterable(own.items() for own in captures))
-    found = facts_of([capture for _, capture in together], [place for place, _ in together])
-    facts = map(_timed, found, (times for folder in folders for times in map(folder.compile_us, folder.running)))
+    read = facts_of([capture for _, capture in together], [place for place, _ in together])
+    facts = map(_timed, read, (times for folder in folders for times in map(folder.compile_us, folder.running)))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
     notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
     return [ReadFolder(own, noted) for own, noted in zip(kernels, notes, strict=True)]
@@ -74,22 +74,22 @@ def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -
     """Read the facts of captures. places: where each is, for messages. Raises CaptureError or CubinError where one is
     damaged; ToolError without nvdisasm."""
     disassemble = disassembler()
-    found: list[KernelFacts] = []
+    kernels: list[KernelFacts] = []
     disassembled = []
     with ThreadPoolExecutor(usable_processors()) as background:
         for start in range(0, len(captures), BATCH):
             images: dict[int, tuple[Cubin, str]] = {}
             for n, capture in enumerate(captures[start : start + BATCH], start):
                 image, facts = _read(capture, capture.kernel if places is None else places[n])
-                found.append(facts)
+                kernels.append(facts)
                 if image is not None:
                     images[n] = image, capture.kernel
             disassembled.append((images, background.submit(disassemble, list(images.values()))))
-        found = _with_spills(captures, found)
+        kernels = _with_spills(captures, kernels)
         for images, future in disassembled:
             for (n, (cubin, kernel)), sass in zip(images.items(), future.result(), strict=True):
-                found[n] = with_code([found[n]], cubin, kernel, sass)[0]
-    return found
+                kernels[n] = with_code([kernels[n]], cubin, kernel, sass)[0]
+    return kernels
 
 
 def _read(capture: Capture, place: str) -> tuple[Cubin | None, KernelFacts]:
@@ -112,12 +112,12 @@ def _image(capture: Capture, place: str) -> Cubin:
     return image
 
 
-def _with_spills(captures: Sequence[Capture], found: Sequence[KernelFacts]) -> list[KernelFacts]:
+def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) -> list[KernelFacts]:
     """The facts with the spills that neither cubin nor PTX tell: from one more run of the ptxas that made the kernel,
     where it is at hand and gives the same code."""
-    unknown = [n for n, facts in enumerate(found) if facts.codes and None in map(facts.figures.get, _SPILLS)]
-    tasks = {n: task for n in unknown if (task := task_of(captures[n], found[n])) is not None}
-    kernels = list(found)
+    unknown = [n for n, facts in enumerate(unsettled) if facts.codes and None in map(facts.figures.get, _SPILLS)]
+    tasks = {n: task for n in unknown if (task := task_of(captures[n], unsettled[n])) is not None}
+    kernels = list(unsettled)
     for number, (made,) in zip(tasks, all_drawn(list(tasks.values()), sweep, runs=1), strict=True):
         facts = kernels[number]
         if made.codes == facts.codes:

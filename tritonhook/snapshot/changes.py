@@ -146,8 +146,8 @@ class Change:
     @property
     def blocks(self) -> tuple[int, int] | None:
         """How many blocks an SM holds at a time, old and new; None where not known."""
-        found = [None if facts is None else blocks_of(facts) for facts in (self.old, self.new)]
-        return None if found[0] is None or found[1] is None else (found[0], found[1])
+        resident = [None if facts is None else blocks_of(facts) for facts in (self.old, self.new)]
+        return None if resident[0] is None or resident[1] is None else (resident[0], resident[1])
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _tools_changed(old: KernelFacts, new: KernelFacts) -> list[str]:
     if old.options != new.options:
         sides = old.options or (), new.options or ()
         lists = zip(("added", "removed"), sides, reversed(sides), strict=True)
-        parts = [f"{' '.join(left)} {what}" for what, a, b in lists if (left := [one for one in b if one not in a])]
+        parts = [f"{' '.join(left)} {what}" for what, a, b in lists if (left := [o for o in b if o not in a])]
         reasons.append(f"ptxas options {', '.join(parts) or 'in another order'}")
     return reasons
 
@@ -262,15 +262,15 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
 def blocks_of(facts: KernelFacts) -> int | None:
     """How many blocks an SM holds at a time; None where that is not known."""
     figures = facts.figures
-    found = occupancy(facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"))
-    return None if found is None else found.blocks
+    resident = occupancy(facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"))
+    return None if resident is None else resident.blocks
 
 
 def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:
     """Match kernels by identity; the worst change first."""
     before, after = ({facts.identity: facts for facts in side} for side in (old, renumbered(old, new)))
-    found = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
-    return sorted(found, key=lambda change: change.rank)
+    changes = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
+    return sorted(changes, key=lambda change: change.rank)
 
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
@@ -402,7 +402,7 @@ class Rule:
 
 def rules(text: str) -> tuple[Rule, ...]:
     """Read "spills,stack,registers+10%,code,compile-time:2x". Raises UsageError."""
-    found = []
+    wanted = []
     for part in text.split(","):
         match = _RULE.fullmatch(part.strip())
         what = None if match is None else match["what"]
@@ -410,11 +410,11 @@ def rules(text: str) -> tuple[Rule, ...]:
             raise UsageError(f"--fail-on {part.strip()!r}: give {', '.join(RULES)}; figures also as in registers+10%")
         if (match["times"] is not None) != (what == COMPILE_TIME) or float(match["times"] or 1) < 1:
             raise UsageError(f"--fail-on {part.strip()!r}: write compile-time:2x, and other rules without a factor")
-        found.append(Rule(what, float(match["times"]) - 1 if match["times"] else float(match["share"] or 0) / 100))
-    return tuple(found)
+        wanted.append(Rule(what, float(match["times"]) - 1 if match["times"] else float(match["share"] or 0) / 100))
+    return tuple(wanted)
 
 
 def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:
     """The rules that each kernel breaks; kernels that break none are not in it."""
-    found = {change.identity: tuple(rule.told(change) for rule in wanted if rule.fits(change)) for change in changes}
-    return {identity: broken for identity, broken in found.items() if broken}
+    told = {change.identity: tuple(rule.told(change) for rule in wanted if rule.fits(change)) for change in changes}
+    return {identity: broken for identity, broken in told.items() if broken}

@@ -34,14 +34,14 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
                 why.setdefault(str(error), []).append(change.identity.kernel)
     both = [task for pair in tasks.values() for task in pair]
     made = iter(all_drawn(both, run or partial(sweep, cache=ResultCache()), disassembler(), runs=1))
-    found = list(changes)
+    told = list(changes)
     for number in tasks:
         (new_ptx,), (new_ptxas,) = next(made), next(made)
-        found[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
+        told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
     notes = [f"PTX and ptxas not told apart for {listed(names)}: {reason}" for reason, names in why.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
         notes.append(f"PTX and ptxas told apart for the worst {MOST} kernels only, not for {left:,} more")
-    return found, notes
+    return told, notes
 
 
 def _tasks(change: Change, text: Text) -> tuple[Task, Task]:

@@ -91,14 +91,14 @@ class KernelFacts:
 
 def identity_of(capture: Capture) -> Identity:
     constants = capture.options.get("constants") or {}
-    found = [f"{name}={_shown(value)}" for name, value in constants.items()]
-    found += [f"{name}={value}" for name in _SPECIALISES if (value := capture.options.get(name)) is not None]
+    texts = [f"{name}={_shown(value)}" for name, value in constants.items()]
+    texts += [f"{name}={value}" for name in _SPECIALISES if (value := capture.options.get(name)) is not None]
     if types := _argument_types(capture):
-        found.append(f"({', '.join(types)})")
+        texts.append(f"({', '.join(types)})")
     name = capture.rewritten_from or capture.kernel
     if (file := source_file(name)) is not None:
-        found.append(f"file={file}")
-    return Identity(lasting_name(name), capture.arch, capture.front_end, tuple(sorted(map(str, found))))
+        texts.append(f"file={file}")
+    return Identity(lasting_name(name), capture.arch, capture.front_end, tuple(sorted(map(str, texts))))
 
 
 def _shown(value: Any) -> str:
@@ -149,10 +149,10 @@ def with_image(
 ) -> KernelFacts:
     """The facts with the code and the figures of an image; instructions are not counted. cubin: the image's bytes, if
     they were kept. ptx: the text it was made of."""
-    found = image.kernel(kernel)
-    stores, loads = proven_spills(kernel, found, stackless_in(ptx))
-    shared = launch_shared(found.shared, facts.dynamic_shared)
-    known = {"registers": found.registers, "stack": found.stack, "shared": shared}
+    resources = image.kernel(kernel)
+    stores, loads = proven_spills(kernel, resources, stackless_in(ptx))
+    shared = launch_shared(resources.shared, facts.dynamic_shared)
+    known = {"registers": resources.registers, "stack": resources.stack, "shared": shared}
     known |= {"spill_stores": stores, "spill_loads": loads}
     return replace(
         facts,
@@ -170,13 +170,13 @@ def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sas
     classes, resources = class_counts(sass.opcode_counts()), cubin.resources[kernel]
     return [
         replace(
-            one,
-            figures={**one.figures, **counted},
+            fact,
+            figures={**fact.figures, **counted},
             classes=classes,
             threads=resources.threads,
             launch_bounds=resources.launch_bounds,
         )
-        for one in facts
+        for fact in facts
     ]
 
 

@@ -158,12 +158,12 @@ class Kernels(Sequence[CapturedKernel]):
         is."""
         if not isinstance(wanted, str):
             return self._kernels[wanted]
-        found = [one for one in self._kernels if one.id and one.id == wanted]
-        found = found or [one for one in self._kernels if fits(wanted, one.capture.kernel, one.capture.options)]
-        if len(found) != 1:
-            known = listed([f"{one.id}  {self.titles[one.id]}" for one in found or self._kernels], "\n  ")
-            raise KeyError(f"{wanted}: {len(found) or 'no'} kernels; there are:\n  {known}")
-        return found[0]
+        fitting = [k for k in self._kernels if k.id and k.id == wanted]
+        fitting = fitting or [k for k in self._kernels if fits(wanted, k.capture.kernel, k.capture.options)]
+        if len(fitting) != 1:
+            known = listed([f"{k.id}  {self.titles[k.id]}" for k in fitting or self._kernels], "\n  ")
+            raise KeyError(f"{wanted}: {len(fitting) or 'no'} kernels; there are:\n  {known}")
+        return fitting[0]
 
     def __len__(self) -> int:
         return len(self._kernels)
@@ -174,22 +174,22 @@ class Kernels(Sequence[CapturedKernel]):
     @property
     def titles(self) -> dict[str, str]:
         """By id, the name with the configuration that tells it from others of its name."""
-        return titles({one.id: (one.name, one.arch, one.configuration) for one in self._kernels})
+        return titles({kernel.id: (kernel.name, kernel.arch, kernel.configuration) for kernel in self._kernels})
 
     @cached_property
     def facts(self) -> list[KernelFacts]:
         """Of all kernels, read together."""
-        found = facts_of([one.capture for one in self._kernels])
-        for one, facts in zip(self._kernels, found, strict=True):
-            one.facts = facts
-        return found
+        all_facts = facts_of([kernel.capture for kernel in self._kernels])
+        for kernel, facts in zip(self._kernels, all_facts, strict=True):
+            kernel.facts = facts
+        return all_facts
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each kernel: what it is, its figures, and its configuration with a dot before each name."""
         called, _ = self.titles, self.facts
-        for one in self._kernels:
-            own = {name: called[one.id] if name == "title" else getattr(one, name) for name in _COLUMNS}
-            yield own | {f".{name}": value for name, value in one.configuration.items()}
+        for kernel in self._kernels:
+            own = {name: called[kernel.id] if name == "title" else getattr(kernel, name) for name in _COLUMNS}
+            yield own | {f".{name}": value for name, value in kernel.configuration.items()}
 
     def to_dataframe(self) -> Any:
         """The rows as a table of pandas, else of polars. Raises UsageError where neither is installed."""
@@ -214,7 +214,7 @@ def diff(a: Kernels, b: Kernels) -> list[Change]: ...
 def diff(a: CapturedKernel | Kernels, b: CapturedKernel | Kernels) -> CubinDiff | list[Change]:
     """Compare the machine code of two captured kernels, or all kernels of two folders, the worst change first."""
     if isinstance(a, CapturedKernel) and isinstance(b, CapturedKernel):
-        images = [Cubin.from_bytes(one.capture.cubin, one.text) for one in (a, b)]
+        images = [Cubin.from_bytes(kernel.capture.cubin, kernel.text) for kernel in (a, b)]
         return diff_cubins(images[0], images[1], reading_toolchain(), a.capture.kernel, b.capture.kernel)
     if isinstance(a, Kernels) and isinstance(b, Kernels):
         return compare(a.facts, b.facts)

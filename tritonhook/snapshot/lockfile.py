@@ -56,21 +56,21 @@ def write_lock(
     """
     from tritonhook._util import schema
 
-    found = sorted(kernels, key=lambda pair: pair[0].identity)
+    ordered = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     if path.exists() and not path.is_file():
         raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
     if path.exists() and _is_hugging_faces(path.read_bytes()):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
-    for locked, _ in found:
+    for locked, _ in ordered:
         _check_options(path, locked)
-    text = lock_text(path.name, [locked for locked, _ in found], tests, budgets)
+    text = lock_text(path.name, [locked for locked, _ in ordered], tests, budgets)
     try:
         schema.check_toml(text.encode())
     except schema.DocumentError as error:
         raise SnapshotError(f"{path}: {error}; lock fewer kernels, in several locks") from None
     try:
-        kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
+        kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in ordered if ptx is not None}
         if kept or folder.is_dir():
             folder.mkdir(exist_ok=True)
         for name, ptx in kept.items():
@@ -158,12 +158,12 @@ class WholeLock(NamedTuple):
 def read_whole_lock(path: Path) -> WholeLock:
     """Raises as read_lock."""
     document = _document(path)
-    found: dict[Identity, KernelFacts] = {}
+    kernels: dict[Identity, KernelFacts] = {}
     for facts in (_facts(kernel, path) for kernel in document.kernel):
-        if found.setdefault(facts.identity, facts) is not facts:
+        if kernels.setdefault(facts.identity, facts) is not facts:
             raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
     tests = None if document.tests is None else tuple(document.tests)
-    return WholeLock(list(found.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
+    return WholeLock(list(kernels.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
 
 
 def _document(path: Path) -> Lock:

@@ -56,9 +56,9 @@ class Task:
 
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
     """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
-    found = _assembled(tasks, run, draw=0)
+    results = _assembled(tasks, run, draw=0)
     for draw in range(1, STEADY_RUNS + 1):
-        moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, found[n])]
+        moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, results[n])]
         outcomes = _outcomes([tasks[n] for n in moved], run, draw)
         codes: dict[tuple[_Input, str], tuple[str, ...]] = {}
         for task, n in ((tasks[n], n) for n in moved):
@@ -66,8 +66,8 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
             if key not in codes:
                 codes[key] = _facts(task, outcomes[task.input])[0].codes
             if set(codes[key]) & set(task.locked.codes):
-                found[n] = _facts(task, outcomes[task.input])
-    return _counted(tasks, found, disassemble)
+                results[n] = _facts(task, outcomes[task.input])
+    return _counted(tasks, results, disassemble)
 
 
 def all_drawn(
@@ -90,7 +90,7 @@ def all_drawn(
 def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> list[tuple[str, ...]]:
     """All codes that ptxas gives each task's kernel in several runs."""
     drawn = all_drawn(tasks, run, runs=runs)
-    return [tuple(sorted({code for facts in one for code in facts.codes})) for one in drawn]
+    return [tuple(sorted({code for facts in draws for code in facts.codes})) for draws in drawn]
 
 
 def timed(tasks: Sequence[Task]) -> list[tuple[int, int] | None]:
@@ -105,18 +105,18 @@ def _timed(task: Task) -> tuple[int, int] | None:
     except ToolError:
         return None
     options = task.locked.options or task.options, task.options
-    found: tuple[list[int], list[int]] = [], []
+    seconds: tuple[list[int], list[int]] = [], []
     for _ in range(_TIMED_RUNS):
-        for tool, arguments, times in zip(tools, options, found, strict=True):
+        for tool, arguments, times in zip(tools, options, seconds, strict=True):
             ptx = lowered_for(Ptx(task.ptx), tool.version)
             began = time.perf_counter_ns()
             assemble(tool, ptx, arguments)
             times.append((time.perf_counter_ns() - began) // 1000)
-    return min(found[0]), min(found[1])
+    return min(seconds[0]), min(seconds[1])
 
 
-def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:
-    facts, locked = found[0], task.locked
+def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool:
+    facts, locked = result[0], task.locked
     same_tool = (facts.ptxas, facts.options) == (locked.ptxas, locked.options)
     return same_tool and not facts.failure and not set(facts.codes) & set(locked.codes)
 
@@ -142,12 +142,12 @@ def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
 
 
 def _counted(
-    tasks: Sequence[Task], found: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
+    tasks: Sequence[Task], results: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
 ) -> list[KernelFacts]:
     """The facts with the instructions counted: of the lock where the code is the same, else of the cubin."""
-    counted = [facts for facts, _ in found]
+    counted = [facts for facts, _ in results]
     moved: dict[tuple[bytes, str], list[int]] = {}  # equal cubins are read once
-    for n, (task, (facts, cubin)) in enumerate(zip(tasks, found, strict=True)):
+    for n, (task, (facts, cubin)) in enumerate(zip(tasks, results, strict=True)):
         locked = task.locked
         if set(facts.codes) & set(locked.codes):
             known = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
@@ -156,8 +156,8 @@ def _counted(
             moved.setdefault((cubin, locked.entry), []).append(n)
     images = [(Cubin.from_bytes(cubin, kernel), kernel) for cubin, kernel in moved]
     for numbers, (image, kernel), sass in zip(moved.values(), images, disassemble(images), strict=True):
-        for n, one in zip(numbers, with_code([counted[n] for n in numbers], image, kernel, sass), strict=True):
-            counted[n] = one
+        for n, each in zip(numbers, with_code([counted[n] for n in numbers], image, kernel, sass), strict=True):
+            counted[n] = each
     return counted
 
 
@@ -176,35 +176,35 @@ def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
 
 
 def lockable(
-    found: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
+    captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
 ) -> list[tuple[KernelFacts, str | None]]:
     """Captured kernels with their PTX, ready for a lock.
 
     known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
     and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is no draw.
     """
-    facts = _with_all_codes(found, {one.identity: frozenset(one.codes) for one in known})
-    texts = [capture.text(Stage.PTX) for capture, _ in found]
-    return [(one, None if text is None else without_positions(text)) for one, text in zip(facts, texts, strict=True)]
+    facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
+    texts = [capture.text(Stage.PTX) for capture, _ in captured]
+    return [(k, None if text is None else without_positions(text)) for k, text in zip(facts, texts, strict=True)]
 
 
 def _with_all_codes(
-    found: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
+    captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
     """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
     tasks: dict[int, Task] = {}
-    for number, (capture, facts) in enumerate(found):
+    for number, (capture, facts) in enumerate(captured):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
         if drawing and (task := task_of(capture, facts)) is not None:
             tasks[number] = task
-    new = {n: task for n, task in tasks.items() if found[n][1].identity not in known}
+    new = {n: task for n, task in tasks.items() if captured[n][1].identity not in known}
     drawn = _drawn(new, STEADY_RUNS + 1)
     for number, codes in _drawn({n: task for n, task in tasks.items() if n not in new}, MAX_RUNS).items():
-        if codes & set(found[number][1].codes):
+        if codes & set(captured[number][1].codes):
             drawn[number] = codes
     return [
         replace(facts, codes=tuple(sorted({*facts.codes, *drawn.get(number, ())})))
-        for number, (_, facts) in enumerate(found)
+        for number, (_, facts) in enumerate(captured)
     ]
 
 
@@ -220,15 +220,15 @@ def settled(
     where the text of its PTX is another one, as where the build of a compiler is named in it."""
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
-    found: list[tuple[KernelFacts, str | None]] = []
-    for one, (_, ptx) in zip(facts, now, strict=True):
-        new = one, ptx
-        earlier = before.get(one.identity)
-        if earlier is not None and _is_settled(earlier, one):
+    results: list[tuple[KernelFacts, str | None]] = []
+    for kernel, (_, ptx) in zip(facts, now, strict=True):
+        new = kernel, ptx
+        earlier = before.get(kernel.identity)
+        if earlier is not None and _is_settled(earlier, kernel):
             with contextlib.suppress(SnapshotError):  # kept PTX that is damaged: the new one mends it
                 new = earlier, kept_ptx(path, earlier)
-        found.append(new)
-    return found
+        results.append(new)
+    return results
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:

@@ -29,12 +29,12 @@ _DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
 
 def stage_hashes(capture: Capture) -> dict[str, str]:
     """The hash of each text that the capture has, in the order of the pipeline."""
-    found = {}
+    hashes = {}
     for stage in ORDER:
         if (text := capture.text(stage)) is not None:
             normal = without_hashes(normalised(stage, text).replace(capture.kernel, "{kernel}"))
-            found[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
-    return found
+            hashes[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
+    return hashes
 
 
 def normalised(stage: Stage, text: str) -> str:

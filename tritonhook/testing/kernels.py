@@ -31,39 +31,41 @@ class CapturedKernels:
         """
         __tracebackhide__ = True  # pytest shows the test, not this
         name, *words = (wanted,) if isinstance(wanted, str) else wanted
-        found = self.all(name, *words)
-        if len(found) == 1:
-            return found[0]
+        fitting = self.all(name, *words)
+        if len(fitting) == 1:
+            return fitting[0]
         shown = ", ".join(map(repr, (name, *words)))
-        if found:
-            telling = _telling(found)
+        if fitting:
+            telling = _telling(fitting)
             remedy = f"choose one, as in captured_kernels[{name!r}, {telling!r}], or " if telling else ""
-            raise KernelLookupError(f"{len(found)} kernels are {shown}; {remedy}take all with .all({shown}):", found)
+            raise KernelLookupError(
+                f"{len(fitting)} kernels are {shown}; {remedy}take all with .all({shown}):", fitting
+            )
         if same := self.all(name):
             raise KernelLookupError(f"no kernel is {shown}; of that name there are:", same)
         raise KernelLookupError(f"no kernel is {shown}; captured until now:", self._all())
 
     def all(self, name: str, *words: str) -> list[CapturedKernel]:
         """All kernels of this name; with words, those that have each of them, as in "BLOCK=128" or "sm_90a"."""
-        return [one for one in self._named(name) if set(words) <= {one.arch, *one.specialisation}]
+        return [kernel for kernel in self._named(name) if set(words) <= {kernel.arch, *kernel.specialisation}]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and bool(self._named(name))
 
     def __iter__(self) -> Iterator[str]:
         """The names of the kernels of this test."""
-        return iter(dict.fromkeys(one.name for one in self._since_the_test_began()))
+        return iter(dict.fromkeys(kernel.name for kernel in self._since_the_test_began()))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return f"CapturedKernels({', '.join(one.text for one in self._since_the_test_began()) or 'none'})"
+        return f"CapturedKernels({', '.join(kernel.text for kernel in self._since_the_test_began()) or 'none'})"
 
     def _named(self, name: str) -> list[CapturedKernel]:
         for kernels in (self._since_the_test_began(), self._all()):
-            if found := [one for one in kernels if one.name == name]:
-                return found
+            if named := [kernel for kernel in kernels if kernel.name == name]:
+                return named
         return []
 
     def _since_the_test_began(self) -> list[CapturedKernel]:
@@ -75,8 +77,8 @@ class CapturedKernels:
     def _kernels(self, begun: dict[Session, int]) -> list[CapturedKernel]:
         """What each session met since then, each kernel once, without those that lost an autotuning."""
         met = {s: dict.fromkeys(s.met[begun.get(s, 0) :]) for s in self._sessions()}
-        found = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
-        return list({(one.identity, one.ptx): one for one in found}.values())
+        made = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
+        return list({(kernel.identity, kernel.ptx): kernel for kernel in made}.values())
 
     def _kernel(self, session: Session, record: str) -> CapturedKernel:
         key = session, record
@@ -88,15 +90,15 @@ class CapturedKernels:
 class KernelLookupError(KeyError):
     """There is no such kernel, or there are several. Its text is shown without the quotes of a KeyError."""
 
-    def __init__(self, what: str, found: Sequence[CapturedKernel]) -> None:
-        super().__init__(f"{what}\n  {listed([one.text for one in found], chr(10) + '  ')}")
+    def __init__(self, what: str, several: Sequence[CapturedKernel]) -> None:
+        super().__init__(f"{what}\n  {listed([kernel.text for kernel in several], chr(10) + '  ')}")
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-def _telling(found: Sequence[CapturedKernel]) -> str | None:
+def _telling(kernels: Sequence[CapturedKernel]) -> str | None:
     """A word that the first kernel has, and not all others have; None if there is none."""
-    of_each = [{one.arch, *one.specialisation} for one in found]
+    of_each = [{kernel.arch, *kernel.specialisation} for kernel in kernels]
     own = [word for word in sorted(of_each[0]) if not all(word in words for words in of_each)]
     return min(own, key=len, default=None)

@@ -157,7 +157,7 @@ class LockRun:
         """What this run compiled, with the numbers that the lock has."""
         now = lockable(read_folders(folder)[0].kernels, () if self.update else old)
         facts = renumbered(old, [locked for locked, _ in now])
-        return [(one, ptx) for (_, ptx), one in zip(now, facts, strict=True)]
+        return [(kernel, ptx) for (_, ptx), kernel in zip(now, facts, strict=True)]
 
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
         """The kernels of the lock of which this run says nothing, as it did not compile them, and notes on them."""

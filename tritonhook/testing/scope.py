@@ -61,8 +61,8 @@ class RunScope:
         if self._chosen is not None:
             return f"tests were chosen with {self._chosen}"
         counts = {"deselected": self._deselected, "skipped": self._skipped, "failed": self._failed}
-        found = [f"{count(times, 'test')} {how}" for how, times in counts.items() if times]
-        return ", ".join(found) or None
+        parts = [f"{count(times, 'test')} {how}" for how, times in counts.items() if times]
+        return ", ".join(parts) or None
 
     def covers(self, tests: Sequence[str]) -> bool:
         """Whether these files and folders are among those that were given."""

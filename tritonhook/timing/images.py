@@ -79,9 +79,9 @@ def sides_of_ptx(
 ) -> Sides:
     """Assemble all three sides. Raises UsageError if nothing changes, AssembleError where ptxas fails."""
     if change.is_rename and change.rename is not None:
-        found = compare_names(ptx, change.rename, toolchain, arguments, entry)
+        named = compare_names(ptx, change.rename, toolchain, arguments, entry)
         tools = (toolchain, toolchain, toolchain)
-        builds = [(build.kernel, build.result) for build in (found.original, found.renamed, found.control)]
+        builds = [(build.kernel, build.result) for build in (named.original, named.renamed, named.control)]
     else:
         other = ptx if change.rename is None else ptx.rename_entries({entry: change.rename.new_name(entry)})
         new = entry if change.rename is None else change.rename.new_name(entry)
@@ -114,15 +114,15 @@ def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain:
     a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
     cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
     dynamic = None if launch is None else read_launch(launch).shared
-    found = diff_cubins(cubins[0], cubins[1], toolchain, a.entry, b.entry)
-    return {a.kernel: found.with_launches(dynamic, dynamic).summary}
+    difference = diff_cubins(cubins[0], cubins[1], toolchain, a.entry, b.entry)
+    return {a.kernel: difference.with_launches(dynamic, dynamic).summary}
 
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
     """Say what differs between the captures of reference and candidate below `out`: kernel -> sentence. Kernels that
     were compiled more than once on a side are left out."""
     sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
-    found: dict[str, str] = {}
+    told: dict[str, str] = {}
     for name in changed[:_DESCRIBED]:
         pairs = [side.get(name, []) for side in sides]
         if [len(pair) for pair in pairs] == [1, 1]:
@@ -131,15 +131,15 @@ def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -
                 a_cubin, b_cubin = (Cubin.from_bytes(side.cubin, side.kernel) for side in (a, b))
                 diff = diff_cubins(a_cubin, b_cubin, toolchain, a.kernel, b.kernel)
                 shared = (dynamic_shared_of(side, side.text(Stage.PTX)) for side in (a, b))
-                found[name] = diff.with_launches(*shared).summary
+                told[name] = diff.with_launches(*shared).summary
             except TritonHookError as error:
-                found[name] = f"not known: {error}"
-    return found
+                told[name] = f"not known: {error}"
+    return told
 
 
 def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
-    found: dict[str, list[Capture]] = {}
+    by_name: dict[str, list[Capture]] = {}
     captures = CaptureFolder.open(folder)
     for capture in map(captures.capture, captures.running):
-        found.setdefault(capture.rewritten_from or capture.kernel, []).append(capture)
-    return found
+        by_name.setdefault(capture.rewritten_from or capture.kernel, []).append(capture)
+    return by_name

@@ -111,7 +111,7 @@ class OtherLaunch:
     UsageError where it has other buffers."""
 
     def __init__(self, memory: LaunchMemory, launch: Launch) -> None:
-        if [one.size for one in launch.buffers] != [one.size for one in memory.launch.buffers]:
+        if [buffer.size for buffer in launch.buffers] != [buffer.size for buffer in memory.launch.buffers]:
             raise UsageError("its launch has other buffers")
         self.launch, self._memory = launch, memory
         self.addresses, self.scratch, self.stream = memory.addresses, memory.scratch, memory.stream

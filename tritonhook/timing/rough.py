@@ -33,17 +33,17 @@ def rough_times(
     A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
     """
     waiting = [*launches_of(CaptureFolder.open(captures)), *others]
-    found: list[dict[str, Any]] = []
-    while len(found) < len(waiting):
+    times: list[dict[str, Any]] = []
+    while len(times) < len(waiting):
         child = Child(command, limit_s)
         try:
-            for measured in _measured(child, captures, waiting[len(found) :], limit_s):
-                one = waiting[len(found)]
+            for measured in _measured(child, captures, waiting[len(times) :], limit_s):
+                launch = waiting[len(times)]
                 told = {"us": None, "why": measured.why} if measured.us is None else {"us": measured.us}
-                found.append({"record": one.record, "launch": one.key, "count": one.count, **told})
+                times.append({"record": launch.record, "launch": launch.key, "count": launch.count, **told})
         finally:
             child.end()
-    return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
+    return sorted(times, key=lambda entry: -(entry["us"] or 0) * entry["count"])
 
 
 def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_s: float) -> Iterator[Measured]:
@@ -51,8 +51,8 @@ def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_
     try:
         child.begin()
         _ = child.device  # there is a context
-        for one in launches:
-            yield child.ask(Measure(captures, one.record, one.path), Measured, rest_s=limit_s)
+        for launch in launches:
+            yield child.ask(Measure(captures, launch.record, launch.path), Measured, rest_s=limit_s)
     except Lost as lost:
         if lost.at is None:
             raise DeviceError(f"measuring the launches: {lost}; its output is above") from None

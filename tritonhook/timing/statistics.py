@@ -192,18 +192,18 @@ class Comparison(Brief):
         return self._judge()[1]
 
     def _judge(self) -> tuple[TimingVerdict, str]:
-        found, control = self.effect(), self.control
-        if found is None:
+        changed, control = self.effect(), self.control
+        if changed is None:
             return TimingVerdict.INCONCLUSIVE, "no block could be used"
-        if found.blocks < MIN_BLOCKS:
-            return TimingVerdict.INCONCLUSIVE, f"{found.blocks} blocks are too few ({MIN_BLOCKS} needed)"
+        if changed.blocks < MIN_BLOCKS:
+            return TimingVerdict.INCONCLUSIVE, f"{changed.blocks} blocks are too few ({MIN_BLOCKS} needed)"
         if control is not None and control.verdict(self.band) is not TimingVerdict.SAME:
             return TimingVerdict.INCONCLUSIVE, (
                 f"the control, which has the {self.control_of}'s code, is not the same ({percent(control.low)} to "
                 f"{percent(control.high)}): the machine is too noisy for a band of {self.band:.1%}"
             )
-        verdict = found.verdict(self.band)
-        span = f"{percent(found.low)} to {percent(found.high)}"
+        verdict = changed.verdict(self.band)
+        span = f"{percent(changed.low)} to {percent(changed.high)}"
         if verdict is TimingVerdict.INCONCLUSIVE:
             return verdict, f"the interval ({span}) reaches across the band of {self.band:.1%}; take more blocks"
         cycles = self.cycles()
@@ -213,13 +213,13 @@ class Comparison(Brief):
                 f"{percent(cycles.high)}): the clock was not the same for both"
             )
         left = self.carry_over()
-        if left is not None and left.excludes_same and found.times(left.ratio).verdict(self.band) is not verdict:
+        if left is not None and left.excludes_same and changed.times(left.ratio).verdict(self.band) is not verdict:
             return TimingVerdict.INCONCLUSIVE, (
                 f"{verdict.value} in turns ({span}), but samples after the candidate differ by {percent(left.ratio)} "
                 f"({percent(left.low)} to {percent(left.high)}) from samples after the reference: with the candidate "
                 "alone, the verdict may be another"
             )
-        single = "" if found.processes >= MIN_PROCESSES else f"; {found.processes} process(es) only"
+        single = "" if changed.processes >= MIN_PROCESSES else f"; {changed.processes} process(es) only"
         if verdict is TimingVerdict.SAME:
             return verdict, f"the interval ({span}) lies within the band of {self.band:.1%}{single}"
         return verdict, f"the interval ({span}) lies outside the band of {self.band:.1%}{single}"

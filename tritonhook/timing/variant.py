@@ -139,14 +139,14 @@ class Variant:
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
-        found: dict[str, list[KernelCode]] = {}
+        codes: dict[str, list[KernelCode]] = {}
         for record in self.session.records:
             if record in folder.lost:
                 continue
             capture = folder.capture(record)
             entry = described(capture.cubin, capture.kernel)
-            found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
-        return {name: tuple(sorted(entries, key=lambda entry: entry.code)) for name, entries in found.items()}
+            codes.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
+        return {name: tuple(sorted(entries, key=lambda entry: entry.code)) for name, entries in codes.items()}
 
 
 def described(image: bytes, kernel: str) -> KernelCode:

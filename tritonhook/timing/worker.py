@@ -59,18 +59,18 @@ class TimingWorker:
         self.plan = plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
         with device_errors():
-            sides, found = self._images() if plan.images else self._launches()
+            sides, prepared = self._images() if plan.images else self._launches()
             versions = {"torch": str(torch.__version__), "cuda": torch.version.cuda, **_triton()}
-            found = replace(found, device=torch.cuda.get_device_name(), versions=versions)
-            if found.wrong or (found.kernels[REFERENCE] == found.kernels[CANDIDATE] and not plan.even_same):
-                return found
-            baselines = [self._baseline(name, found.baselines) for name in plan.baselines]
+            prepared = replace(prepared, device=torch.cuda.get_device_name(), versions=versions)
+            if prepared.wrong or (prepared.kernels[REFERENCE] == prepared.kernels[CANDIDATE] and not plan.even_same):
+                return prepared
+            baselines = [self._baseline(name, prepared.baselines) for name in plan.baselines]
             self._outputs = []
             timed = [TimedSide(name, launch, within) for name, launch, within in (*sides, *baselines)]
             self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
         how = {side.name: HowLaunched(side.copies, side.graph is not None, side.why_eager) for side in timed}
-        return replace(found, flushes=self.timer.flushes, sides=how)
+        return replace(prepared, flushes=self.timer.flushes, sides=how)
 
     def _launches(self) -> tuple[list[_ToTime], Prepared]:
         """Prepare the sides of a target that launches by itself; they, and the report."""
@@ -95,7 +95,7 @@ class TimingWorker:
             variant.load_again()
         candidate.check_names(plan.rename)
         control.check_names(plan.control)
-        found = Prepared(
+        prepared = Prepared(
             {variant.name: variant.kernels() for variant in variants},
             {variant.name: variant.compiled() for variant in variants},
             len(outputs[REFERENCE]) if plan.check else 0,
@@ -107,9 +107,9 @@ class TimingWorker:
             tuple(sorted({note for variant in variants for note in variant.session.notes})),
             tuning={variant.name: variant.choices for variant in variants if variant.choices},
         )
-        _check_kernels(plan, found.kernels)
+        _check_kernels(plan, prepared.kernels)
         self._outputs = outputs[REFERENCE]
-        return [(variant.name, variant.launch, variant.active) for variant in variants], found
+        return [(variant.name, variant.launch, variant.active) for variant in variants], prepared
 
     def _images(self) -> tuple[list[_ToTime], Prepared]:
         """Prepare the sides that are cubins with a recorded launch, all on the same buffers; they, and the report."""
@@ -125,7 +125,7 @@ class TimingWorker:
         load = {image.side: partial(LoadedKernel, images[image.side], image.entry, buffers) for image in plan.images}
         placed = list(Places(plan.seed).load(load, PLACES))
         kernels = [(name, kernel) for name in load for side, kernel in placed if side == name]  # the reference first
-        found = Prepared(
+        prepared = Prepared(
             {image.side: {image.kernel: (described(images[image.side], image.entry),)} for image in plan.images},
             {image.side: Compiled((image.entry,), (image.ptxas,) if image.ptxas else ()) for image in plan.images},
             len(buffers.tensors) if plan.check else 0,
@@ -134,13 +134,13 @@ class TimingWorker:
         outputs = OutputCheck(buffers, plan.rtol)
         for name, kernel in kernels:
             if plan.check and (text := outputs.difference(kernel)) is not None:
-                found.wrong[name] = text
+                prepared.wrong[name] = text
             for _ in range(0 if plan.check else CALLS_BEFORE):
                 kernel.launch()
         del outputs
         torch.cuda.synchronize()
         buffers.restore()
-        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], found
+        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], prepared
 
     def take(self, wanted: Take) -> Taken:
         from tritonhook.timing.timer import device_errors

@@ -105,8 +105,8 @@ class Candidate:
     @property
     def form(self) -> tuple[object, ...]:
         """What a launch meets. Candidates of equal forms take equal times."""
-        found = self.resources
-        return self.code_hash, found.registers, found.stack, found.shared
+        resources = self.resources
+        return self.code_hash, resources.registers, resources.stack, resources.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +144,22 @@ class Choice:
     @property
     def levered(self) -> tuple[Candidate, ...]:
         """The codes that could win: those of levers, of all configurations."""
-        return tuple(one for choice in self.configurations for one in choice.others)
+        return tuple(other for choice in self.configurations for other in choice.others)
 
     def of(self, candidate: Candidate) -> Choice:
         """The configuration that a code belongs to."""
-        return next(one for one in self.configurations if candidate in (one.plain, *one.others))
+        return next(config for config in self.configurations if candidate in (config.plain, *config.others))
 
     def as_config(self, config: str, launches: tuple[Launched, ...]) -> Choice:
         """The same as another configuration of an autotuned kernel."""
-        plain, others = replace(self.plain, config=config), (replace(one, config=config) for one in self.others)
+        plain, others = replace(self.plain, config=config), (replace(other, config=config) for other in self.others)
         return replace(self, plain=plain, others=tuple(others), launches=launches)
 
     @property
     def levers(self) -> frozenset[str]:
         """Those whose code is one of these."""
-        equal = (one.lever.text for one in self.dropped if one.equal_to is not None)
-        return frozenset((*(one.text for one in self.others), *equal))
+        equal = (drop.lever.text for drop in self.dropped if drop.equal_to is not None)
+        return frozenset((*(other.text for other in self.others), *equal))
 
 
 def entry_of(
@@ -215,8 +215,8 @@ def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever
     ordered = sorted(others, key=version_key, reverse=True)
     texts = ["name", "strip", "pragma", "tma-cta", *(f"ptxas={version}" for version in ordered)]
     texts += [f"name+ptxas={version}" for version in ordered[:1]]
-    found = map(lever, (*texts, *_OPTIONS, *_LIMITS))
-    return tuple(one for one in found if one.why_not(own.version, arch, front_end) is None)
+    usual = map(lever, (*texts, *_OPTIONS, *_LIMITS))
+    return tuple(candidate for candidate in usual if candidate.why_not(own.version, arch, front_end) is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,28 +248,28 @@ def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Su
     """What to run for a kernel: first its own code, then each lever's."""
     builds = [_build(subject, None, folder)]
     dropped = []
-    for one in tried:
-        if reason := one.why_not(subject.ptxas.version, subject.arch, subject.front_end):
-            dropped.append(Dropped(one, reason))
+    for candidate in tried:
+        if reason := candidate.why_not(subject.ptxas.version, subject.arch, subject.front_end):
+            dropped.append(Dropped(candidate, reason))
             continue
         try:
-            builds.append(_build(subject, one, folder))
+            builds.append(_build(subject, candidate, folder))
         except TritonHookError as error:
-            dropped.append(Dropped(one, str(error)))
+            dropped.append(Dropped(candidate, str(error)))
     return subject, builds, dropped
 
 
-def _build(subject: Subject, one: Lever | None, folder: Path) -> _Build:
+def _build(subject: Subject, wanted: Lever | None, folder: Path) -> _Build:
     """Raises TritonHookError if the lever's ptxas is not here, or a rewrite does not fit the module."""
     ptx, tool, options = subject.ptx, subject.ptxas, subject.options
-    if one is not None:
-        ptx = one.rewrites.apply(ptx)
-        if (assembling := one.assembling(folder)) is not None:
+    if wanted is not None:
+        ptx = wanted.rewrites.apply(ptx)
+        if (assembling := wanted.assembling(folder)) is not None:
             ptx = assembling.readable(ptx)
             own = assembling.instead_of(Assembler(str(tool.path), tool.version, options))
             tool, options = Tool(Path(str(own.path)), str(own.version), tool.source), tuple(own.arguments or ())
     position = subject.ptx.entries.index(subject.kernel)
-    return _Build(subject, one, ptx.entries[position], Job(ptx.text, tool, options, keep_cubin=True))
+    return _Build(subject, wanted, ptx.entries[position], Job(ptx.text, tool, options, keep_cubin=True))
 
 
 def _choice(

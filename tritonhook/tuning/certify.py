@@ -53,7 +53,7 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
     """
     tests = [p_value(comparison) for comparison in comparisons]
     passed = holm(tests, max(planned, len(tests)), LEVEL)
-    found = []
+    certificates = []
     for comparison, p, holds in zip(comparisons, tests, passed, strict=True):
         reason = ""
         if comparison.verdict is not TimingVerdict.FASTER:
@@ -62,16 +62,16 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
             reason = f"{comparison.processes} processes are too few ({MIN_PROCESSES} needed)"
         elif not holds:
             reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
-        found.append(Certificate(comparison.effect(), p, not reason, reason))
-    return tuple(found)
+        certificates.append(Certificate(comparison.effect(), p, not reason, reason))
+    return tuple(certificates)
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
     """The same samples with the fastest of the reference and its rivals as the reference. rivals: sides that are other
     configurations without a lever. The choice looks at the samples, which makes gains smaller, never larger."""
-    found = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
-    fastest = min(found, key=lambda name: found[name], default=None)
-    if fastest is None or found[fastest] >= 1:
+    ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
+    fastest = min(ratios, key=lambda name: ratios[name], default=None)
+    if fastest is None or ratios[fastest] >= 1:
         return comparison
     names = {REFERENCE: fastest, fastest: REFERENCE}
     blocks = tuple(

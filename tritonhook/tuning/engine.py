@@ -97,8 +97,8 @@ def tune(
                 def say(text: str, number: int = number, name: str = kernel.name) -> None:
                     progress(TuneProgress(number, f"{name}: {text}"))
 
-                one = _OneKernel(kernel, choice, settings, gpu, Path(folder) / str(number), say)
-                tried.append(one.tune())
+                tuning = _OneKernel(kernel, choice, settings, gpu, Path(folder) / str(number), say)
+                tried.append(tuning.tune())
                 progress(TuneProgress(len(tried), "", tried[-1]))
         except KeyboardInterrupt:
             stopped = "interrupted"
@@ -177,7 +177,7 @@ class _OneKernel:
         self.say = say
         self.found = TriedKernel(kernel, choice, "")
         self.special = settings.rtol is None
-        self.codes = [code for one in choice.configurations for code in (one.plain, *one.others)]
+        self.codes = [code for config in choice.configurations for code in (config.plain, *config.others)]
 
     def tune(self) -> TriedKernel:
         started = time.monotonic()
@@ -207,7 +207,7 @@ class _OneKernel:
             raise _Left(f"{winner.name} led the race, but in fresh processes {_gain(comparison)}")
         if comparison.verdict is TimingVerdict.FASTER:
             for other in self.kernel.others:
-                if all(self._launch_of(one, other) is not None for one in (winner, *rivals)):
+                if all(self._launch_of(candidate, other) is not None for candidate in (winner, *rivals)):
                     self.say(f"confirming {winner.name} at another launch")
                     self._check_other(winner, other, rivals)
 
@@ -229,23 +229,23 @@ class _OneKernel:
                         "the recorded ones only"
                     )
                     continue
-                guilty = next((one for one in waiting if one.name == lost.at), None)
+                guilty = next((code for code in waiting if code.name == lost.at), None)
                 if guilty is None:
                     what = "the compiler's own code, launched as recorded" if lost.at else "timing"
                     raise _Left(f"{what}: {lost}", is_judged=False) from None
-                waiting = [one for one in waiting if one is not guilty and self._plain_of(one) is not guilty]
+                waiting = [code for code in waiting if code is not guilty and self._plain_of(code) is not guilty]
                 self._drop(guilty, str(lost))
 
     def _raced(self, racer: GpuProcess, waiting: Sequence[Candidate]) -> tuple[Candidate, list[Candidate]]:
         self.say(f"checking the outputs of {len(waiting)} codes")
         launched = self.kernel.launches[0]
-        codes = [self._code(self.choice.plain, launched, REFERENCE), *(self._code(one, launched) for one in waiting)]
+        codes = [self._code(self.choice.plain, launched, REFERENCE), *(self._code(code, launched) for code in waiting)]
         ready = self._ready(racer, codes, launched, 0, racing=True)
-        for one in waiting:
-            if one.name in ready.failed:
-                self._drop(one, ready.failed[one.name])
-        left = {one.name: one for one in waiting if one.name not in ready.failed}
-        plain = [name for name, one in left.items() if one.lever is None]
+        for code in waiting:
+            if code.name in ready.failed:
+                self._drop(code, ready.failed[code.name])
+        left = {code.name: code for code in waiting if code.name not in ready.failed}
+        plain = [name for name, code in left.items() if code.lever is None]
         levered = tuple(name for name in left if name not in plain)
         if not levered:
             raise _Left("none of its other codes runs and stores the same")
@@ -271,8 +271,8 @@ class _OneKernel:
         """What the winner has to beat: the best plain code first, then the next ones and that of its configuration."""
         own = self.choice.plain
         best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
-        found = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
-        return list(found)
+        names = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
+        return list(names)
 
     # --- the confirmation
 
@@ -281,12 +281,12 @@ class _OneKernel:
         fixed, unless it is no gain anyway."""
         first, *others = rivals
         codes = [self._code(first, launched, REFERENCE), self._code(first, launched, CONTROL, like=REFERENCE)]
-        codes += [self._code(one, launched) for one in others]
+        codes += [self._code(code, launched) for code in others]
         plain = self._plain_of(winner)
         like = REFERENCE if plain is first else plain.name
-        behind = next(number for number, one in enumerate(codes) if one.name == like)
+        behind = next(number for number, code in enumerate(codes) if code.name == like)
         codes.insert(behind + 1, self._code(winner, launched, CANDIDATE, like))
-        names = [one.name for one in others]
+        names = [code.name for code in others]
         blocks: list[SampleBlock] = []
         for number in range(1, 1 + CONFIRM_PROCESSES):
             try:
@@ -341,46 +341,46 @@ class _OneKernel:
             return None
         if launch.bytes > _MOST_SPECIAL:
             return None
-        subjects = [one.subject for one in self.choice.configurations]
+        subjects = [configuration.subject for configuration in self.choice.configurations]
         return tuple({number for it in subjects for number in steering_buffers(it.kernel, launch, it.ptx)})
 
     def _write(self) -> None:
         """Write the cubins as files, for the processes."""
         self.folder.mkdir()
-        for number, one in enumerate(self.codes):
-            (self.folder / f"{number}.cubin").write_bytes(one.cubin)
+        for number, candidate in enumerate(self.codes):
+            (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
-    def _code(self, one: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
+    def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
         """A code to time. name: None for its own. like: None for the plain code of its configuration."""
-        path = self.folder / f"{self.codes.index(one)}.cubin"
-        launch = self._launch_of(one, launched)
-        assert launch is not None, one.name
-        plain = self._plain_of(one)
-        if one is not plain and like is None:
+        path = self.folder / f"{self.codes.index(code)}.cubin"
+        launch = self._launch_of(code, launched)
+        assert launch is not None, code.name
+        plain = self._plain_of(code)
+        if code is not plain and like is None:
             like = REFERENCE if plain is self.choice.plain else plain.name
-        return LeverCode(name or one.name, path, one.kernel, None if launch is launched else launch.path, like)
+        return LeverCode(name or code.name, path, code.kernel, None if launch is launched else launch.path, like)
 
-    def _launch_of(self, one: Candidate, launched: Launched) -> Launched | None:
+    def _launch_of(self, candidate: Candidate, launched: Launched) -> Launched | None:
         """The launch of a code's configuration with the same arguments; None where it was not recorded."""
-        choice = self.choice.of(one)
+        choice = self.choice.of(candidate)
         if choice is self.choice:
             return launched
         return next((it for it in choice.launches if it.problem == launched.problem), None)
 
-    def _plain_of(self, one: Candidate) -> Candidate:
-        return self.choice.of(one).plain
+    def _plain_of(self, candidate: Candidate) -> Candidate:
+        return self.choice.of(candidate).plain
 
     def _named(self, name: str) -> Candidate:
-        return next(one for one in self.codes if one.name == name)
+        return next(code for code in self.codes if code.name == name)
 
     def _note(self, text: str) -> None:
         self.found = replace(self.found, notes=tuple(dict.fromkeys((*self.found.notes, text))))
 
-    def _drop(self, one: Candidate, why: str) -> None:
-        if one.lever is None:
-            self._note(f"configuration {one.name}: {why}")
+    def _drop(self, code: Candidate, why: str) -> None:
+        if code.lever is None:
+            self._note(f"configuration {code.name}: {why}")
         else:
-            self.found = replace(self.found, failed=(*self.found.failed, Dropped(one.lever, why, config=one.config)))
+            self.found = replace(self.found, failed=(*self.found.failed, Dropped(code.lever, why, config=code.config)))
 
 
 def _gain(comparison: Comparison) -> str:

@@ -51,8 +51,8 @@ class Checked:
 
 def entries_here(path: Path) -> list[Checked]:
     """The entries of a policy, and whether what they need is here. Raises PolicyError if there is no policy."""
-    found = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
-    return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in found]
+    pairs = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
+    return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[
     """The entries of a policy beside captured kernels. Those that apply are assembled under their lever, and must give
     the code that was certified. Raises PolicyError if there is no policy."""
     seen = [_Seen.of(capture) for capture in captures]
-    found = entries_here(path)
-    entries = [one.entry for one in found]
-    found = [_beside(one, seen, entries) if one.state is State.USABLE else one for one in found]
-    return _assembled(found, seen, path.absolute().parent, run)
+    entries_checked = entries_here(path)
+    entries = [each.entry for each in entries_checked]
+    entries_checked = [_beside(each, seen, entries) if each.state is State.USABLE else each for each in entries_checked]
+    return _assembled(entries_checked, seen, path.absolute().parent, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class _Seen:
         return cls(capture, ptx, summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None)
 
     def is_named(self, entry: Entry) -> bool:
-        found = self.capture
-        name = stem(found.rewritten_from or found.kernel)
-        return (name, found.arch, found.front_end) == (stem(entry.kernel), entry.arch, entry.front_end)
+        capture = self.capture
+        name = stem(capture.rewritten_from or capture.kernel)
+        return (name, capture.arch, capture.front_end) == (stem(entry.kernel), entry.arch, entry.front_end)
 
     def has_lever(self, entry: Entry) -> bool:
         return self.capture.lever == entry.lever.text and self.code == entry.code
@@ -130,8 +130,8 @@ class _Seen:
         return self.has_lever(entry) or self.ptx == entry.ptx
 
 
-def _beside(one: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -> Checked:
-    entry = one.entry
+def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -> Checked:
+    entry = checked.entry
     named = [kernel for kernel in seen if kernel.is_named(entry)]
     if not named:
         return Checked(entry, State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}")
@@ -158,26 +158,26 @@ def _plain_of(entry: Entry, seen: Sequence[_Seen]) -> Capture | None:
     return next((kernel.capture for kernel in seen if kernel.is_named(entry) and kernel.ptx == entry.ptx), None)
 
 
-def _assembled(found: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
+def _assembled(entries: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
     """The same, with those that apply assembled under their lever. What cannot be assembled here, as of the CuTe DSL,
     stays as it is."""
     subjects: dict[int, Subject] = {}
-    for number, one in enumerate(found):
-        if one.state is State.APPLIES and (capture := _plain_of(one.entry, seen)) is not None:
+    for number, each in enumerate(entries):
+        if each.state is State.APPLIES and (capture := _plain_of(each.entry, seen)) is not None:
             try:
                 subjects[number] = Subject.of(capture)
             except TritonHookError:
                 continue
-    wanted = [(subject, (found[number].entry.lever,)) for number, subject in subjects.items()]
+    wanted = [(subject, (entries[number].entry.lever,)) for number, subject in subjects.items()]
     made = dict(zip(subjects, choices(wanted, run, folder), strict=True))
-    return [_judged(one, made[number]) if number in made else one for number, one in enumerate(found)]
+    return [_judged(each, made[number]) if number in made else each for number, each in enumerate(entries)]
 
 
-def _judged(one: Checked, choice: Choice | TritonHookError) -> Checked:
+def _judged(checked: Checked, choice: Choice | TritonHookError) -> Checked:
     if isinstance(choice, TritonHookError):
-        return Checked(one.entry, State.STALE, str(choice))
+        return Checked(checked.entry, State.STALE, str(choice))
     codes = [candidate.code_hash for candidate in choice.others]
-    if codes == [one.entry.code]:
-        return one
+    if codes == [checked.entry.code]:
+        return checked
     reason = choice.dropped[0].reason if choice.dropped else f"its lever gives the code {codes[0]} now"
-    return Checked(one.entry, State.STALE, f"{reason}; tune again")
+    return Checked(checked.entry, State.STALE, f"{reason}; tune again")

@@ -62,9 +62,9 @@ def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
         "ptxas": subject.ptxas.version,
         "options": list(subject.options),
         "plain": _kept(folder, choice.plain),
-        "others": [_kept(folder, one) for one in choice.others],
+        "others": [_kept(folder, candidate) for candidate in choice.others],
         "dropped": [
-            {"lever": one.lever.text, "reason": one.reason, "equal_to": one.equal_to} for one in choice.dropped
+            {"lever": drop.lever.text, "reason": drop.reason, "equal_to": drop.equal_to} for drop in choice.dropped
         ],
     }
     _write(folder / f"{kernel.record}.json", json.dumps(document, indent=1).encode())
@@ -74,21 +74,21 @@ def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
     """Keep a kernel's choice and those of its other configurations that have levers. Raises CaptureError as
     keep_choice does."""
     keep_choice(captures, kernel, choice)
-    records = {one.ptx: one for one in kernel.siblings}
+    records = {sibling.ptx: sibling for sibling in kernel.siblings}
     for sibling in choice.siblings:
-        if sibling.others and (found := records.get(sibling.subject.ptx_sha256)) is not None:
-            keep_choice(captures, found, sibling)
+        if sibling.others and (record := records.get(sibling.subject.ptx_sha256)) is not None:
+            keep_choice(captures, record, sibling)
 
 
 def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
     """What was kept for a kernel, with its other configurations: those for which nothing was kept have their plain code
     only. Raises CaptureError as kept_choice does."""
-    found = kept_choice(captures, kernel)
-    if found is None:
+    kept = kept_choice(captures, kernel)
+    if kept is None:
         return None
-    siblings = ((one, kept_choice(captures, one) or plain_choice(captures, one)) for one in kernel.siblings)
-    configured = (choice.as_config(str(one.config), one.launches) for one, choice in siblings if choice is not None)
-    return replace(found, siblings=tuple(configured))
+    siblings = ((s, kept_choice(captures, s) or plain_choice(captures, s)) for s in kernel.siblings)
+    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
+    return replace(kept, siblings=tuple(configured))
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
@@ -98,15 +98,15 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
     if not path.exists():
         return None
     try:
-        found = read_json(read_regular(path, MOST_JSON), KeptChoice)
-        if found.ptx != kernel.ptx or found.format != _FORMAT:
+        kept = read_json(read_regular(path, MOST_JSON), KeptChoice)
+        if kept.ptx != kernel.ptx or kept.format != _FORMAT:
             return None
         capture = captures.capture(kernel.record)
-        own = Tool(Path("ptxas"), found.ptxas, "kept")
-        subject = Subject(kernel.name, capture.ptx, own, tuple(found.options), kernel.arch, kernel.front_end)
-        dropped = tuple(Dropped(lever(one.lever), one.reason, one.equal_to) for one in found.dropped)
-        others = tuple(_read(folder, one) for one in found.others)
-        return Choice(subject, _read(folder, found.plain), others, dropped)
+        own = Tool(Path("ptxas"), kept.ptxas, "kept")
+        subject = Subject(kernel.name, capture.ptx, own, tuple(kept.options), kernel.arch, kernel.front_end)
+        dropped = tuple(Dropped(lever(drop.lever), drop.reason, drop.equal_to) for drop in kept.dropped)
+        others = tuple(_read(folder, other) for other in kept.others)
+        return Choice(subject, _read(folder, kept.plain), others, dropped)
     except OSError as error:
         raise CaptureError(f"{error.filename or path}: cannot be read: {error.strerror}; {_REMEDY}") from None
     except (DocumentError, UsageError) as error:
@@ -116,25 +116,25 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
 _REMEDY = "make it again with `tritonhook tune CAPTURES --assemble-only`"
 
 
-def _kept(folder: Path, one: Candidate) -> dict[str, Any]:
-    name = f"{hashlib.sha256(one.cubin).hexdigest()[:32]}.cubin"
-    _write(folder / "cubins" / name, one.cubin)
+def _kept(folder: Path, candidate: Candidate) -> dict[str, Any]:
+    name = f"{hashlib.sha256(candidate.cubin).hexdigest()[:32]}.cubin"
+    _write(folder / "cubins" / name, candidate.cubin)
     return {
-        "lever": None if one.lever is None else one.lever.text,
-        "kernel": one.kernel,
+        "lever": None if candidate.lever is None else candidate.lever.text,
+        "kernel": candidate.kernel,
         "cubin": name,
-        "code": one.code_hash,
-        "ptxas": one.ptxas,
-        "resources": asdict(one.resources),
+        "code": candidate.code_hash,
+        "ptxas": candidate.ptxas,
+        "resources": asdict(candidate.resources),
     }
 
 
-def _read(folder: Path, one: KeptCode) -> Candidate:
-    data = read_regular(folder / "cubins" / one.cubin)
-    if hashlib.sha256(data).hexdigest()[:32] != one.cubin.removesuffix(".cubin"):
-        raise UsageError(f"{one.cubin} is damaged")
-    found = None if one.lever is None else lever(one.lever)
-    return Candidate(found, one.kernel, data, one.code, one.resources, one.ptxas)
+def _read(folder: Path, code: KeptCode) -> Candidate:
+    data = read_regular(folder / "cubins" / code.cubin)
+    if hashlib.sha256(data).hexdigest()[:32] != code.cubin.removesuffix(".cubin"):
+        raise UsageError(f"{code.cubin} is damaged")
+    parsed = None if code.lever is None else lever(code.lever)
+    return Candidate(parsed, code.kernel, data, code.code, code.resources, code.ptxas)
 
 
 def _write(path: Path, data: bytes) -> None:

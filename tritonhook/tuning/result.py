@@ -73,19 +73,19 @@ class TuneRun:
 
 def judged(tried: Sequence[TriedKernel], still: int) -> tuple[Tuned, ...]:
     """Judge kernels together. still: how many are not done yet, and may still be confirmed."""
-    confirmed = [one for one in tried if one.comparison is not None]
-    comparisons = [one.comparison for one in confirmed if one.comparison is not None]
+    confirmed = [kernel for kernel in tried if kernel.comparison is not None]
+    comparisons = [kernel.comparison for kernel in confirmed if kernel.comparison is not None]
     certificates = certify(comparisons, len(confirmed) + still)
-    by_kernel = {id(one): found for one, found in zip(confirmed, certificates, strict=True)}
-    return tuple(_judged(one, by_kernel.get(id(one))) for one in tried)
+    by_kernel = {id(kernel): certificate for kernel, certificate in zip(confirmed, certificates, strict=True)}
+    return tuple(_judged(kernel, by_kernel.get(id(kernel))) for kernel in tried)
 
 
-def _judged(one: TriedKernel, certificate: Certificate | None) -> Tuned:
+def _judged(kernel: TriedKernel, certificate: Certificate | None) -> Tuned:
     if certificate is None:
-        return Tuned(one, TuneVerdict.LEAVE, one.reason, None)
-    if one.reason or not certificate.wins:
-        return Tuned(one, TuneVerdict.LEAVE, one.reason or certificate.reason, certificate)
-    return Tuned(one, TuneVerdict.WIN, "", certificate)
+        return Tuned(kernel, TuneVerdict.LEAVE, kernel.reason, None)
+    if kernel.reason or not certificate.wins:
+        return Tuned(kernel, TuneVerdict.LEAVE, kernel.reason or certificate.reason, certificate)
+    return Tuned(kernel, TuneVerdict.WIN, "", certificate)
 
 
 def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
@@ -99,25 +99,25 @@ def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
 
 def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
     """A policy's entries for the wins. date, folder: as in entry_of."""
-    found = []
+    won = []
     for row in run.wins:
         tried = row.tried
         assert tried.winner is not None and row.certificate is not None
         gain, interval = row.certificate.gain_percent, row.certificate.interval_percent
         assert gain is not None and interval is not None
         subject = tried.choice.of(tried.winner).subject
-        found.append(entry_of(subject, tried.winner, gain, interval, run.device, date, folder))
-    return found
+        won.append(entry_of(subject, tried.winner, gain, interval, run.device, date, folder))
+    return won
 
 
 def pins(run: TuneRun, date: str) -> list[Pin]:
     """The configurations that go with the wins, for the keys for which they were chosen from. A lever that won in one
     configuration says nothing of the others."""
-    found = []
+    pinned = []
     for row in run.wins:
         kernel, winner = row.tried.kernel, row.tried.winner
         if kernel.function is not None and kernel.config is not None and winner is not None:
             subject = row.tried.choice.of(winner).subject
             how = winner.config or kernel.config, subject.ptx_sha256, run.device, date
-            found += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
-    return found
+            pinned += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
+    return pinned

@@ -71,7 +71,7 @@ class GpuCodes:
             self._kernels = {name: kernels for name, kernels in placed.items() if name not in failed}
             unsteady = failed.get(wanted.codes[0].name) == UNSTEADY
             if wanted.codes[0].name not in failed and len(self._kernels) > 1:
-                sides = [TimedSide(name, one.launch) for name, kernels in self._kernels.items() for one in kernels]
+                sides = [TimedSide(name, k.launch) for name, kernels in self._kernels.items() for k in kernels]
                 self._timer = Timer(sides, seed=wanted.seed, racing=wanted.racing)
                 self._timer.prepare()
         yield Ready({} if unsteady else failed, unsteady, buffers.notes)

@@ -63,11 +63,11 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     with the options as they are comes last."""
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
-    found = [Recipe(own, strict)]
+    wanted = [Recipe(own, strict)]
     flat = tuple(option for option in strict if not option.startswith(LEVELS))
     low = [Recipe(own, (*flat, name)) for name in ("-O0", "-O1") if name != level_of(options)]
     if low:
-        found.append(replace(low[0], others=tuple(low[1:])))
+        wanted.append(replace(low[0], others=tuple(low[1:])))
     key = version_key(own.version)
     by_version = sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version))
     older = [tool for tool in by_version if version_key(tool.version) < key]
@@ -75,10 +75,10 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     for several in (older, newer):
         chain = [Recipe(tool, strict) for tool in several]
         if chain:
-            found.append(replace(chain[0], others=tuple(chain[1:])))
+            wanted.append(replace(chain[0], others=tuple(chain[1:])))
     if strict != tuple(options):
-        found.append(Recipe(own, tuple(options), as_used=True))
-    return tuple(found)
+        wanted.append(Recipe(own, tuple(options), as_used=True))
+    return tuple(wanted)
 
 
 def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool: Executor) -> Built:
@@ -109,20 +109,20 @@ def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool
 
 def _code(cubin: Cubin, entry: str) -> bytes:
     """A kernel's instructions and constants."""
-    return b"".join(one.data for one in cubin.sections_of(entry) if one.role.startswith((".text", ".nv.const")))
+    return b"".join(part.data for part in cubin.sections_of(entry) if part.role.startswith((".text", ".nv.const")))
 
 
 def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
     """The first of a recipe and its others that makes a cubin, and those that failed before it."""
     failed: list[NotBuilt] = []
-    for one in (recipe, *recipe.others):
-        version = version_for(ptx.version, ptx.target, newest_version(one.ptxas.version))
+    for variant in (recipe, *recipe.others):
+        version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
         try:
-            result = assemble(one.ptxas, retarget(ptx, ptx.target, version), one.options, _ASSEMBLING_S)
+            result = assemble(variant.ptxas, retarget(ptx, ptx.target, version), variant.options, _ASSEMBLING_S)
         except TritonHookError as error:
-            failed.append(NotBuilt(one.label, str(error).splitlines()[0]))
+            failed.append(NotBuilt(variant.label, str(error).splitlines()[0]))
             continue
         if not isinstance(result, Crash):
-            return failed, (one, result)
-        failed.append(NotBuilt(one.label, result.summary))
+            return failed, (variant, result)
+        failed.append(NotBuilt(variant.label, result.summary))
     return failed, None

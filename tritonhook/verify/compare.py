@@ -70,5 +70,5 @@ def _largest(data: bytes, form: FloatFormat) -> float:
     elements = array(_CODES[form.bits // 8], data)
     mask, limit = form.magnitude, form.first_not_finite
     step = -(-len(elements) // _SAMPLED)
-    found = (bits & mask for bits in elements[::step])
-    return form.value(max((bits for bits in found if bits < limit), default=0))
+    magnitudes = (bits & mask for bits in elements[::step])
+    return form.value(max((bits for bits in magnitudes if bits < limit), default=0))

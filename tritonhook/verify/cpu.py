@@ -56,13 +56,13 @@ class CpuExecutor:
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order, as Executor.run does."""
-        found = []
+        results = []
         for name in order.inputs:
             for ran in _on_input(order, name, self.ctas, self.limit_s):
-                found.append(ran)
+                results.append(ran)
                 if stop(ran):
-                    return tuple(found)
-        return tuple(found)
+                    return tuple(results)
+        return tuple(results)
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
@@ -81,7 +81,7 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
             for buffer, data in enumerate(stored[0]):
                 (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
         reference = reference or stored[0]
-        unsteady = [found for other in stored[1:] for found in _differences(launch, stored[0], other)]
+        unsteady = [differing for other in stored[1:] for differing in _differences(launch, stored[0], other)]
         changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
         differences = tuple(_differences(launch, reference, stored[0]))
         us = 1e6 * (time.perf_counter() - started) / len(stored)
@@ -125,6 +125,6 @@ def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) 
 
 def _differences(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> Iterator[Difference]:
     for number, (a, b) in enumerate(zip(reference, other, strict=True)):
-        found = difference(number, launch.buffers[number].dtype, a, b)
-        if found is not None:
-            yield found
+        differing = difference(number, launch.buffers[number].dtype, a, b)
+        if differing is not None:
+            yield differing

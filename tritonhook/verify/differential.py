@@ -139,10 +139,10 @@ def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tupl
         return judgement, ran
     pair = tuple(b for b in order.builds if b.label in (order.builds[0].label, worst.build))
     again = executor.run(replace(order, builds=pair, inputs=(worst.input,), runs=_AGAIN))
-    unsteady = {one.build: one.unsteady for one in again if one.unsteady}
+    unsteady = {each.build: each.unsteady for each in again if each.unsteady}
     merged = tuple(
-        replace(one, unsteady=unsteady[one.build]) if one.input == worst.input and one.build in unsteady else one
-        for one in ran
+        replace(each, unsteady=unsteady[each.build]) if each.input == worst.input and each.build in unsteady else each
+        for each in ran
     )
     return judge(merged, case.launch, case.latitude, as_used), merged
 
@@ -154,17 +154,17 @@ def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
         yield f"{build} was not run: {text}"
     for name in judgement.unfit:
         yield f"no build came to its end on the input {name!r}, which is left out"
-    if ran and not any(one.stored for one in ran):
+    if ran and not any(build.stored for build in ran):
         yield "no build changed any buffer: that they are the same says nothing"
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
     """Builds that stored the same on an input, the largest group first."""
     groups: dict[tuple[tuple[int, str], ...] | Failure, list[str]] = {}
-    for one in ran:
-        if one.input == name:
-            stored = tuple((found.buffer, found.digest) for found in one.differences)
-            groups.setdefault(one.failure or stored, []).append(one.build)
+    for build in ran:
+        if build.input == name:
+            stored = tuple((difference.buffer, difference.digest) for difference in build.differences)
+            groups.setdefault(build.failure or stored, []).append(build.build)
     return tuple(tuple(labels) for labels in sorted(groups.values(), key=len, reverse=True))
 
 

@@ -59,14 +59,14 @@ class Executor:
         If the reference fails on an input, the other builds run without a comparison there. stop: ends the order after
         this Ran; what is left is not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
         """
-        found: dict[tuple[str, str], Ran] = {}
+        results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:
             for ran in self._on_input(order, name):
-                found.setdefault((name, ran.build), ran)
+                results.setdefault((name, ran.build), ran)
                 if stop(ran):
                     self._drop()  # the child is still at it
-                    return tuple(found.values())
-        return tuple(found[name, build.label] for name in order.inputs for build in order.builds)
+                    return tuple(results.values())
+        return tuple(results[name, build.label] for name in order.inputs for build in order.builds)
 
     def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
         """What each build gives on one input, by as many children as it takes."""

@@ -48,13 +48,13 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
     """Judge all inputs together; the worst finding is the verdict. as_used: the builds, by their labels, that were made
     with the options as they are, where the others were made without contraction."""
     by_input: dict[str, list[Ran]] = {}
-    for one in ran:
-        by_input.setdefault(one.input, []).append(one)
+    for run in ran:
+        by_input.setdefault(run.input, []).append(run)
     findings, unfit = list[Finding](), list[str]()
     usable = False
     for name, several in by_input.items():
-        ended = [one for one in several if one.failure is None]
-        failed = [one for one in several if one.failure and one.failure.kind in (FailureKind.CRASH, FailureKind.HANG)]
+        ended = [run for run in several if run.failure is None]
+        failed = [run for run in several if run.failure and run.failure.kind in (FailureKind.CRASH, FailureKind.HANG)]
         findings += _not_understood(name, several)
         if not ended and failed and name not in (RECORDED, NORMAL):
             unfit.append(name)  # the contents are to blame, not a build
@@ -70,28 +70,28 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
 
 
 def _not_understood(name: str, several: Sequence[Ran]) -> Iterable[Finding]:
-    for one in several:
-        if one.failure is not None and one.failure.kind is FailureKind.NOT_UNDERSTOOD:
-            yield Finding(Verdict.NOT_UNDERSTOOD, f"{one.build}: {one.failure.text}", name, one.build)
+    for ran in several:
+        if ran.failure is not None and ran.failure.kind is FailureKind.NOT_UNDERSTOOD:
+            yield Finding(Verdict.NOT_UNDERSTOOD, f"{ran.build}: {ran.failure.text}", name, ran.build)
 
 
 def _failures(name: str, failed: Sequence[Ran], everywhere: bool) -> Iterable[Finding]:
-    for one in failed[:1] if everywhere else failed:
-        assert one.failure is not None
-        verdict = Verdict.HANG if one.failure.kind is FailureKind.HANG else Verdict.CRASH
-        whose = "every build" if everywhere else one.build
-        yield Finding(verdict, f"{whose}: {one.failure.text}", name, None if everywhere else one.build)
+    for ran in failed[:1] if everywhere else failed:
+        assert ran.failure is not None
+        verdict = Verdict.HANG if ran.failure.kind is FailureKind.HANG else Verdict.CRASH
+        whose = "every build" if everywhere else ran.build
+        yield Finding(verdict, f"{whose}: {ran.failure.text}", name, None if everywhere else ran.build)
 
 
 def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable[Finding]:
-    wrote = [one for one in ended if one.outside]
+    wrote = [ran for ran in ended if ran.outside]
     everywhere = len(wrote) == len(ended)
-    for one in wrote[:1] if everywhere else wrote:
-        first = one.outside[0]
+    for ran in wrote[:1] if everywhere else wrote:
+        first = ran.outside[0]
         which = buffer_name(launch, first.buffer)
         where = f"{first.offset - first.size} bytes behind its end" if first.offset >= 0 else "before its begin"
-        text = f"{'every build' if everywhere else one.build} writes outside of {which} ({first.size:,} bytes), {where}"
-        yield Finding(Verdict.CRASH, text, name, None if everywhere else one.build)
+        text = f"{'every build' if everywhere else ran.build} writes outside of {which} ({first.size:,} bytes), {where}"
+        yield Finding(Verdict.CRASH, text, name, None if everywhere else ran.build)
 
 
 def _differences(
@@ -99,32 +99,32 @@ def _differences(
 ) -> Iterable[Finding]:
     """Differences between runs of a build, then those between builds."""
     unsteady: dict[int, list[Difference]] = {}
-    for one in ended:
-        for found in one.unsteady:
-            unsteady.setdefault(found.buffer, []).append(found)
+    for ran in ended:
+        for change in ran.unsteady:
+            unsteady.setdefault(change.buffer, []).append(change)
     for number, several in unsteady.items():
-        builds = [one.build for one in ended if any(found.buffer == number for found in one.unsteady)]
+        builds = [ran.build for ran in ended if any(change.buffer == number for change in ran.unsteady)]
         text = f"{buffer_name(launch, number)} differs between runs of {' and of '.join(builds)}: {apart(several)}"
         yield Finding(Verdict.NONDETERMINISTIC, text, name, builds[0])
-    for one in ended:
-        for found in one.differences:
-            contracted = latitude.contracted or one.build in as_used
-            verdict, why = _of_difference(found, unsteady, replace(latitude, contracted=contracted))
-            text = f"{one.build}: {buffer_name(launch, found.buffer)}: {apart([found])}{f' ({why})' if why else ''}"
-            yield Finding(verdict, text, name, one.build, found)
+    for ran in ended:
+        for change in ran.differences:
+            contracted = latitude.contracted or ran.build in as_used
+            verdict, why = _of_difference(change, unsteady, replace(latitude, contracted=contracted))
+            text = f"{ran.build}: {buffer_name(launch, change.buffer)}: {apart([change])}{f' ({why})' if why else ''}"
+            yield Finding(verdict, text, name, ran.build, change)
 
 
 def _of_difference(
-    found: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
+    change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
 ) -> tuple[Verdict, str]:
     """The verdict on one buffer of one build, and its reason."""
-    is_float = found.dtype in FLOATS
-    share = found.share
-    if is_float and found.only_nans:
+    is_float = change.dtype in FLOATS
+    share = change.share
+    if is_float and change.only_nans:
         return Verdict.ROUNDING, "the NaNs have other payloads, which PTX leaves open"
-    if found.buffer in unsteady:
-        spreads = [one.share for one in unsteady[found.buffer]]
-        spread = max((one for one in spreads if one is not None), default=0.0)
+    if change.buffer in unsteady:
+        spreads = [difference.share for difference in unsteady[change.buffer]]
+        spread = max((spread for spread in spreads if spread is not None), default=0.0)
         if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
             return Verdict.NONDETERMINISTIC, "as its runs do"
         return Verdict.DIFFERENT, f"its runs lie only {spread:.2g} apart"
@@ -148,7 +148,7 @@ def buffer_name(launch: Launch, number: int) -> str:
 
 def apart(several: Sequence[Difference]) -> str:
     """How far contents differ, in words; of several differences, the largest."""
-    worst = max(several, key=lambda one: (one.share or 0.0, one.differing))
+    worst = max(several, key=lambda difference: (difference.share or 0.0, difference.differing))
     text = f"{worst.differing:,} of {worst.elements:,} elements"
     if worst.ulps is not None and worst.share is not None:
         text += f", by up to {worst.ulps:,} ulp and {worst.share:.2g} of the largest value"

@@ -77,8 +77,8 @@ class LaunchedJudge:
             for number, side in enumerate(self.sides)
         ]
         made = {job.key: outcome.cubin for job, outcome in sweep(job for _, _, job in jobs)}
-        found = ((text, number, made.get(job.key)) for text, number, job in jobs)
-        return {(text, number): data for text, number, data in found if data is not None}
+        outcomes = ((text, number, made.get(job.key)) for text, number, job in jobs)
+        return {(text, number): data for text, number, data in outcomes if data is not None}
 
     def _differ(self, trial: Trial, first: bytes | None, second: bytes | None) -> bool:
         if first is None or second is None or trial.launch is None:

@@ -76,20 +76,20 @@ class GuardedMemory:
 
     def outside(self) -> tuple[Outside, ...]:
         """The writes outside of each buffer since the last call; their traces are removed."""
-        found = []
+        written = []
         for number, buffer in enumerate(self.launch.buffers):
             begin, behind = self._begins[number], self._behind(number)
             ahead = self._driver.read(begin, GUARD_BYTES)
             after = self._driver.read(begin + GUARD_BYTES + buffer.size, behind)
             offset = _changed(ahead)
             if offset is not None:
-                found.append(Outside(number, offset - GUARD_BYTES, buffer.size))
+                written.append(Outside(number, offset - GUARD_BYTES, buffer.size))
             elif (offset := _changed(after)) is not None:
-                found.append(Outside(number, buffer.size + offset, buffer.size))
+                written.append(Outside(number, buffer.size + offset, buffer.size))
             else:
                 continue
             self._set_guard(number)
-        return tuple(found)
+        return tuple(written)
 
     def _behind(self, number: int) -> int:
         """The bytes between a buffer's end and the end of the guard zone behind it."""

@@ -159,11 +159,11 @@ class _Reduction:
         trials = [_trial(parts) for parts in candidates]
         defined = [self.is_defined(parts) for parts in candidates]
         answers = iter(self.differs([trial for trial, is_defined in zip(trials, defined, strict=True) if is_defined]))
-        found = [is_defined and next(answers) for is_defined in defined]
-        for parts, trial, differs in zip(candidates, trials, found, strict=True):
+        verdicts = [is_defined and next(answers) for is_defined in defined]
+        for parts, trial, differs in zip(candidates, trials, verdicts, strict=True):
             if differs and parts.weight < self.best.parts.weight:
                 self.best = _Found(parts, trial)
-        return found
+        return verdicts
 
     def is_defined(self, parts: Parts) -> bool:
         """Whether the kernel reads nothing that is not written, and orders what it did at the start."""

@@ -114,16 +114,16 @@ def _pragmas(parts: Parts) -> list[int]:
 
 def _pointers(items: Sequence[Item]) -> frozenset[str]:
     """The 64-bit registers that may hold an address that came as a parameter."""
-    found: set[str] = set()
+    pointers: set[str] = set()
     while True:
-        count = len(found)
+        count = len(pointers)
         for item in items:
             base = item.opcode.partition(".")[0]
             of_parameter = item.opcode.startswith("ld.param") and item.opcode.endswith("64")
-            if of_parameter or (base in _POINTS_ON and found & flow_of(item).reads):
-                found.update(name for name in flow_of(item).writes if register_type(name) == "b64")
-        if len(found) == count:
-            return frozenset(found)
+            if of_parameter or (base in _POINTS_ON and pointers & flow_of(item).reads):
+                pointers.update(name for name in flow_of(item).writes if register_type(name) == "b64")
+        if len(pointers) == count:
+            return frozenset(pointers)
 
 
 def _constant(number: int) -> Reduction:
@@ -162,7 +162,7 @@ def _set_to(item: Item, number: int) -> Iterator[Item]:
 
 def _sources(parts: Parts) -> list[tuple[int, str]]:
     """Results with a source of the same type that can stand for them."""
-    found, pointers = [], _pointers(parts.items)
+    sources, pointers = [], _pointers(parts.items)
     for number, item in enumerate(parts.items):
         flow = flow_of(item)
         if len(flow.writes) != 1 or (item.opcode.startswith("mov.") and len(item.operands) == 2):
@@ -171,8 +171,8 @@ def _sources(parts: Parts) -> list[tuple[int, str]]:
         for match in REGISTER.finditer(" ".join(item.operands[1:])):
             same = register_type(match[0]) == register_type(name) and match[0] != name
             if same and (match[0] in pointers or name not in pointers):
-                found.append((number, match[0]))
-    return list(dict.fromkeys(found))
+                sources.append((number, match[0]))
+    return list(dict.fromkeys(sources))
 
 
 def _by_source(parts: Parts, units: frozenset[tuple[int, str]]) -> Parts:
@@ -225,12 +225,12 @@ def _propagated(parts: Parts, units: frozenset[int]) -> Parts:
 
 def _lanes(parts: Parts) -> list[tuple[int, int]]:
     """Elements of loaded and stored vectors: one alone can be loaded or stored."""
-    found = []
+    lanes = []
     for number, item in enumerate(parts.items):
         match = _VECTOR.search(item.opcode)
         if match and item.opcode.startswith(("ld.", "st.")) and len(item.operands) == 2:
-            found += [(number, lane) for lane in range(int(match[1]))]
-    return found
+            lanes += [(number, lane) for lane in range(int(match[1]))]
+    return lanes
 
 
 def _one_lane(parts: Parts, units: frozenset[tuple[int, int]]) -> Parts:
@@ -345,12 +345,11 @@ def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
     parts = parts.with_function(replace(parts.function, parameters=kept))
     if parts.launch is None:
         return parts
-    arguments = [one for number, one in enumerate(parts.launch.parameters) if number not in units]
-    needed = sorted({one.buffer for one in arguments if isinstance(one, Pointer) and one.buffer is not None})
+    arguments = [p for number, p in enumerate(parts.launch.parameters) if number not in units]
+    needed = sorted({p.buffer for p in arguments if isinstance(p, Pointer) and p.buffer is not None})
     places = {old: new for new, old in enumerate(needed)}
     moved = tuple(
-        replace(one, buffer=places[one.buffer]) if isinstance(one, Pointer) and one.buffer is not None else one
-        for one in arguments
+        replace(p, buffer=places[p.buffer]) if isinstance(p, Pointer) and p.buffer is not None else p for p in arguments
     )
     buffers = tuple(parts.launch.buffers[number] for number in needed)
     contents = tuple(parts.contents[number] for number in needed) if parts.contents else ()
@@ -385,12 +384,12 @@ def _with_extents(parts: Parts, units: frozenset[tuple[str, int, int]]) -> Parts
 
 def _pieces(parts: Parts) -> list[tuple[int, int, int]]:
     """Pieces of the buffers' contents that are not zeros yet."""
-    found = []
+    pieces = []
     for number, data in enumerate(parts.contents):
         size = max(16, -(-len(data) // _ZERO_PIECES) + 15 & ~15)
         starts = range(0, len(data), size)
-        found += [(number, start, size) for start in starts if any(data[start : start + size])]
-    return found
+        pieces += [(number, start, size) for start in starts if any(data[start : start + size])]
+    return pieces
 
 
 def _with_zeros(parts: Parts, units: frozenset[tuple[int, int, int]]) -> Parts:

@@ -52,8 +52,8 @@ def parting(toolchain: Toolchain, a: Build, b: Build) -> Region:
 
 
 def _listed(code: Sass, places: Sequence[int | None]) -> tuple[tuple[int, str], ...]:
-    found = [code.instructions[place] for place in places if place is not None]
-    return tuple((one.offset, _text(one)) for one in found[:_SHOWN])
+    instructions = [code.instructions[place] for place in places if place is not None]
+    return tuple((instruction.offset, _text(instruction)) for instruction in instructions[:_SHOWN])
 
 
 def _sass(toolchain: Toolchain, build: Build) -> Sass:
@@ -61,5 +61,5 @@ def _sass(toolchain: Toolchain, build: Build) -> Sass:
     return toolchain.disassemble(cubin, [build.entry])[build.entry]
 
 
-def _text(one: Instruction) -> str:
-    return " ".join(part for part in (one.predicate, one.opcode, one.operands) if part)
+def _text(instruction: Instruction) -> str:
+    return " ".join(part for part in (instruction.predicate, instruction.opcode, instruction.operands) if part)

@@ -46,7 +46,7 @@ class Reproduced:
 def reproduce(
     case: Case,
     ptx: Ptx,
-    found: Verified,
+    result: Verified,
     recipes: Sequence[Recipe],
     run: Run,
     folder: Path,
@@ -61,30 +61,32 @@ def reproduce(
     recipes: that made the builds. run: carries out an order, as Executor.run_until_lost does. tools: further ptxas, for
     the report. Raises UsageError if the difference does not come again.
     """
-    sides = _sides(found, recipes)
+    sides = _sides(result, recipes)
     with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place:
         judge_ = LaunchedJudge(sides, run, Path(place), partial(_is_different, sides))
-        smallest = minimise(_start(case, ptx, found, sides), judge_, seconds, on_step)
+        smallest = minimise(_start(case, ptx, result, sides), judge_, seconds, on_step)
         written = write_reproducer(folder, _gathered(smallest.trial, judge_, gpu, tools))
     return Reproduced(smallest, written)
 
 
-def _sides(found: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recipe]:
+def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recipe]:
     """The recipes of the reference and of the build that differs most."""
-    worst = found.judgement.worst
-    if found.verdict is not Verdict.DIFFERENT or worst is None or worst.build is None:
-        raise UsageError(f"{found.kernel}: {found.verdict.value}; only a kernel that is DIFFERENT can be minimised")
-    by_label = {one.label: one for recipe in recipes for one in (recipe, *recipe.others)}
+    worst = verified.judgement.worst
+    if verified.verdict is not Verdict.DIFFERENT or worst is None or worst.build is None:
+        raise UsageError(
+            f"{verified.kernel}: {verified.verdict.value}; only a kernel that is DIFFERENT can be minimised"
+        )
+    by_label = {variant.label: variant for recipe in recipes for variant in (recipe, *recipe.others)}
     first, second = (
-        replace(one, options=tuple(option for option in one.options if option not in _WITHOUT_EFFECT))
-        for one in (by_label[found.builds[0].label], by_label[worst.build])
+        replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
+        for variant in (by_label[verified.builds[0].label], by_label[worst.build])
     )
     return first, second
 
 
-def _start(case: Case, ptx: Ptx, found: Verified, sides: Sequence[Recipe]) -> Trial:
+def _start(case: Case, ptx: Ptx, verified: Verified, sides: Sequence[Recipe]) -> Trial:
     """The kernel as both sides read it, with the contents on which it differs."""
-    worst = found.judgement.worst
+    worst = verified.judgement.worst
     assert worst is not None
     versions = [version_for(ptx.version, ptx.target, newest_version(side.ptxas.version)) for side in sides]
     text = retarget(ptx, ptx.target, min(versions, key=version_key)).text

@@ -54,13 +54,13 @@ class Reproducer:
     tried: tuple[Tried, ...] = ()
 
 
-def write_reproducer(folder: Path, found: Reproducer) -> tuple[Path, ...]:
+def write_reproducer(folder: Path, case: Reproducer) -> tuple[Path, ...]:
     """Write kernel.ptx, reproduce.py and report.md into a folder; returns their paths. Raises UsageError without a
     launch."""
-    if found.trial.launch is None:
-        raise UsageError(f"{found.trial.entry}: no launch, so that nothing can be reproduced; give one with --args")
+    if case.trial.launch is None:
+        raise UsageError(f"{case.trial.entry}: no launch, so that nothing can be reproduced; give one with --args")
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"kernel.ptx": found.trial.ptx, "reproduce.py": program(found), "report.md": report(found)}
+    texts = {"kernel.ptx": case.trial.ptx, "reproduce.py": program(case), "report.md": report(case)}
     for name, text in texts.items():
         (folder / name).write_text(text)
     return tuple(folder / name for name in texts)
@@ -69,17 +69,17 @@ def write_reproducer(folder: Path, found: Reproducer) -> tuple[Path, ...]:
 # --- the program ---------------------------------------------------------------------------------
 
 
-def program(found: Reproducer) -> str:
+def program(reproducer: Reproducer) -> str:
     """The text of reproduce.py."""
     template = Path(__file__).with_name("reproduce.py.in").read_text()
-    text = json.dumps(_case(found), indent=1)
+    text = json.dumps(_case(reproducer), indent=1)
     if template.count(_PLACE) != 1:
         raise UsageError(f"{_PLACE!r} does not stand once in reproduce.py.in; please report it")
     return template.replace(_PLACE, f'CASE = json.loads(r"""\n{text}\n""")')
 
 
-def _case(found: Reproducer) -> dict[str, Any]:
-    trial, launch = found.trial, found.trial.launch
+def _case(reproducer: Reproducer) -> dict[str, Any]:
+    trial, launch = reproducer.trial, reproducer.trial.launch
     assert launch is not None
     if len(trial.contents) != len(launch.buffers):
         raise UsageError(f"{trial.entry}: {len(launch.buffers)} buffers, with contents of {len(trial.contents)}")
@@ -90,7 +90,7 @@ def _case(found: Reproducer) -> dict[str, Any]:
     return {
         "kernel": trial.entry,
         "target": Ptx(trial.ptx).target,
-        "options": [list(side.options) for side in found.sides],
+        "options": [list(side.options) for side in reproducer.sides],
         "grid": launch.grid,
         "block": launch.block,
         "cluster": launch.cluster,
@@ -106,45 +106,45 @@ def _packed(data: bytes) -> str:
 
 
 def _arguments(launch: Launch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for one in launch.parameters:
-        if isinstance(one, Scalar):
-            found.append({"bytes": one.bytes.hex()})
-        elif isinstance(one, Pointer):
-            found.append({"buffer": one.buffer, "offset": one.offset})
+    arguments: list[dict[str, Any]] = []
+    for parameter in launch.parameters:
+        if isinstance(parameter, Scalar):
+            arguments.append({"bytes": parameter.bytes.hex()})
+        elif isinstance(parameter, Pointer):
+            arguments.append({"buffer": parameter.buffer, "offset": parameter.offset})
         else:
-            found.append({"scratch": one.size})
-    return found
+            arguments.append({"scratch": parameter.size})
+    return arguments
 
 
 # --- the report ----------------------------------------------------------------------------------
 
 
-def report(found: Reproducer) -> str:
+def report(reproducer: Reproducer) -> str:
     """The text of report.md: what a maintainer of the assembler needs, and nothing of this project's own."""
-    ptx = Ptx(found.trial.ptx)
-    first, second = found.sides
+    ptx = Ptx(reproducer.trial.ptx)
+    first, second = reproducer.sides
     lines = [
-        f"# {found.title}",
+        f"# {reproducer.title}",
         "",
-        f"The kernel `{found.trial.entry}` below, for {ptx.target}, stores other values when it is assembled by "
+        f"The kernel `{reproducer.trial.entry}` below, for {ptx.target}, stores other values when it is assembled by "
         f"{second.label} than by {first.label}. The PTX has no undefined value and no race that would allow both.",
         "",
-        *_section("Assemblers", _table(("assembler", "result"), _listed(found))),
-        *_section("To reproduce", _fenced("console", _commands(found, ptx.target))),
-        *_section("PTX", _fenced("text", found.trial.ptx.rstrip().splitlines())),
-        *_values(found),
+        *_section("Assemblers", _table(("assembler", "result"), _listed(reproducer))),
+        *_section("To reproduce", _fenced("console", _commands(reproducer, ptx.target))),
+        *_section("PTX", _fenced("text", reproducer.trial.ptx.rstrip().splitlines())),
+        *_values(reproducer),
     ]
-    for side in found.sides:
+    for side in reproducer.sides:
         if side.code:
             lines += _section(f"Machine code of {side.label}", _fenced("text", side.code))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _commands(found: Reproducer, target: str) -> list[str]:
+def _commands(reproducer: Reproducer, target: str) -> list[str]:
     commands = [
         f"$ ptxas -arch={target} {' '.join([*side.options, 'kernel.ptx'])} -o {name}.cubin    # {side.label}"
-        for name, side in zip(("first", "second"), found.sides, strict=True)
+        for name, side in zip(("first", "second"), reproducer.sides, strict=True)
     ]
     return [
         *commands,
@@ -153,26 +153,26 @@ def _commands(found: Reproducer, target: str) -> list[str]:
     ]
 
 
-def _listed(found: Reproducer) -> list[tuple[str, str]]:
-    first, second = found.sides
+def _listed(reproducer: Reproducer) -> list[tuple[str, str]]:
+    first, second = reproducer.sides
     rows = [(first.label, "first"), (second.label, "second")]
-    return [*rows, *((one.label, one.finding) for one in found.tried)]
+    return [*rows, *((tried.label, tried.finding) for tried in reproducer.tried)]
 
 
-def _values(found: Reproducer) -> list[str]:
+def _values(reproducer: Reproducer) -> list[str]:
     """The first elements that differ."""
-    assert found.trial.launch is not None
+    assert reproducer.trial.launch is not None
     lines: list[str] = []
-    for number, buffer in enumerate(found.trial.launch.buffers):
+    for number, buffer in enumerate(reproducer.trial.launch.buffers):
         width = DTYPE_BYTES[buffer.dtype]
-        first, second = (side.stored[number] for side in found.sides)
+        first, second = (side.stored[number] for side in reproducer.sides)
         pairs = [(at, first[at : at + width], second[at : at + width]) for at in range(0, buffer.size, width)]
         rows = [(str(at // width), _bits(a), _bits(b)) for at, a, b in pairs if a != b]
         if rows:
             count = f"{len(rows):,} of {len(pairs):,} elements differ"
-            table = _table(("element", *(side.label for side in found.sides)), rows[:_SHOWN])
+            table = _table(("element", *(side.label for side in reproducer.sides)), rows[:_SHOWN])
             lines += _section(f"Buffer {number} ({buffer.dtype}): {count}", table)
-    return [*lines, f"Executed on {found.gpu}.", ""]
+    return [*lines, f"Executed on {reproducer.gpu}.", ""]
 
 
 def _bits(data: bytes) -> str:

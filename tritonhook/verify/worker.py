@@ -37,14 +37,14 @@ class Worker:
             memory = GuardedMemory(driver, launch, request.folder)
         except CudaError as error:
             raise UsageError(f"no memory for {launch.bytes:,} bytes of buffers, twice: {error}") from None
-        one = _OneInput(request, driver, memory)
+        started = _OneInput(request, driver, memory)
         try:
             memory.set_input(request.input, request.keep)
             for number, build in enumerate(request.builds):
-                yield from one.runs(number, build)
+                yield from started.runs(number, build)
         finally:
             with suppress(CudaError):  # nothing can be freed after a launch that lost the GPU
-                one.unload()
+                started.unload()
                 memory.free()
         yield Done()
 
@@ -103,9 +103,9 @@ class _OneInput:
                 first, stored = contents, self.memory.changed(contents)
                 self._save(number, contents)
                 continue
-            for found in self._differences(first, contents):
-                if found.buffer not in unsteady or found.differing > unsteady[found.buffer].differing:
-                    unsteady[found.buffer] = found
+            for differing in self._differences(first, contents):
+                if differing.buffer not in unsteady or differing.differing > unsteady[differing.buffer].differing:
+                    unsteady[differing.buffer] = differing
         differences: tuple[Difference, ...] = ()
         if self.reference is None:
             self.reference = first
@@ -128,9 +128,9 @@ class _OneInput:
 
     def _differences(self, reference: list[bytes], other: list[bytes]) -> Iterator[Difference]:
         for number, (a, b) in enumerate(zip(reference, other, strict=True)):
-            found = difference(number, self.memory.launch.buffers[number].dtype, a, b)
-            if found is not None:
-                yield found
+            differing = difference(number, self.memory.launch.buffers[number].dtype, a, b)
+            if differing is not None:
+                yield differing
 
     def _save(self, number: int, contents: list[bytes]) -> None:
         if self.asked.save is not None:

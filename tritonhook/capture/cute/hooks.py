@@ -69,16 +69,16 @@ def detach(session: Observer) -> None:
     """End what `attach` began; with the last session the DSL gets its methods back."""
     global _waiting
     with _lock:
-        leaving = [one for one in state.attached if one.session is session]
-        state.attached = tuple(one for one in state.attached if one.session is not session)
+        leaving = [attachment for attachment in state.attached if attachment.session is session]
+        state.attached = tuple(attachment for attachment in state.attached if attachment.session is not session)
         if not state.attached:
             if _waiting is not None:
                 _waiting.end()
             _waiting = None
             _uninstall()
-    for one in leaving:
-        if one.without_ptx:
-            count = len(one.without_ptx)
+    for attachment in leaving:
+        if attachment.without_ptx:
+            count = len(attachment.without_ptx)
             kernels = "1 CuTe kernel" if count == 1 else f"{count} CuTe kernels"
             session.note(
                 f"{kernels} ran from a cache or an exported object that kept no PTX: the cubin is all there is"
@@ -127,7 +127,7 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
     """Add the renaming to the key: a renamed kernel must not be found under the plain kernel's key, nor the other way
     round."""
     plain = original(dsl, module, *arguments, **options)
-    settings = [one.session.settings for one in state.attached]
+    settings = [attachment.session.settings for attachment in state.attached]
     keys = [each.key for each in settings if changes_cute(each)]
     if not keys:
         return plain
@@ -180,18 +180,18 @@ def _folder() -> contextlib.AbstractContextManager[str]:
 
 def _around_cache_get(original: Any, cache: Any, key: Any, *arguments: Any, **options: Any) -> Any:
     value = original(cache, key, *arguments, **options)
-    if value is not None and any(key not in one.met for one in state.attached):
+    if value is not None and any(key not in attachment.met for attachment in state.attached):
         contained("not all CuTe kernels from the DSL's cache are captured", lambda: _met_in_cache(key, value))
     return value
 
 
 def _met_in_cache(key: Any, function: Any) -> None:
-    for one in state.attached:
-        one.met.add(key)
+    for attachment in state.attached:
+        attachment.met.add(key)
     module = getattr(function, "ir_module", None)
     if module is None:
         return
-    rewriting = any(one.session.settings.key for one in state.attached)
+    rewriting = any(attachment.session.settings.key for attachment in state.attached)
     own_names = getattr(state.thread, "own_names", {}) if rewriting else {}
     _keep_from(modules.cubins(modules.strings(module)), own_names, "from the CuTe DSL's cache, which keeps no PTX")
 
@@ -208,7 +208,7 @@ def _met_in_object(path: Path) -> None:
     cubins = modules.cubins([path.read_bytes()])
     _keep_from(cubins, {}, f"from the exported object {path}, which holds no PTX")
     for kernel in (kernel for cubin in cubins for kernel in cubin.kernels):
-        if any(new_name(kernel, kernel, one.session) != kernel for one in state.attached):
+        if any(new_name(kernel, kernel, attachment.session) != kernel for attachment in state.attached):
             note(f"{kernel} came from the exported object {path} and keeps its name")
 
 

@@ -40,8 +40,8 @@ def name_of(operation: Any) -> str:
 
 def places(module: Any) -> dict[str, str]:
     """File and line of each kernel's Python function, where the DSL knows them."""
-    found = ((name_of(operation), _PLACE.search(str(operation.location))) for operation in kernel_ops(module))
-    return {name: f"{place[1]}:{place[2]}" for name, place in found if place is not None}
+    located = ((name_of(operation), _PLACE.search(str(operation.location))) for operation in kernel_ops(module))
+    return {name: f"{place[1]}:{place[2]}" for name, place in located if place is not None}
 
 
 def attribute_names(attributes: Any) -> list[str]:
@@ -53,14 +53,14 @@ def operations(module: Any) -> list[Any]:
     """All operations of a module. Collected first: MLIR turns an exception within its walk into a page of text."""
     from cutlass._mlir import ir
 
-    found: list[Any] = []
+    operations_met: list[Any] = []
 
     def visit(operation: Any) -> Any:
-        found.append(operation)
+        operations_met.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return operations_met
 
 
 def is_a(attribute: Any, kind: Any) -> bool:
@@ -109,13 +109,13 @@ def strings(module: Any, kind: str = "llvm.mlir.global") -> list[bytes]:
     from cutlass._mlir import ir
 
     outermost = (operation.operation for operation in module.body.operations)
-    found: list[bytes] = []
+    texts: list[bytes] = []
     for operation in outermost if kind == "llvm.mlir.global" else operations(module):
         if operation.name == kind and "value" in operation.attributes:
             value = operation.attributes["value"]
             if is_a(value, ir.StringAttr):
-                found.append(ir.StringAttr(value).value_bytes)
-    return found
+                texts.append(ir.StringAttr(value).value_bytes)
+    return texts
 
 
 def cubins(strings: Sequence[bytes]) -> list[Cubin]:
@@ -151,8 +151,8 @@ class Keeping:
         texts = [] if self.dump is None else self.dump.texts()
         sources = [Ptx(text) for text in texts]
         if self.function is not None and self.function.module_hash is not None:
-            for one in state.attached:
-                one.met.add(self.function.module_hash)
+            for attachment in state.attached:
+                attachment.met.add(self.function.module_hash)
         for number, cubin in enumerate(cubins(strings(module))):
             fitting = next((ptx for ptx in sources if set(cubin.kernels) <= set(ptx.entries)), None)
             why = None if fitting is not None else "the DSL wrote no PTX that fits, for instance because of a full disk"
@@ -167,11 +167,11 @@ class Keeping:
             Path(files[Stage.PTX]).write_text(ptx.text, "utf-8")
         for kernel in cubin.kernels:
             capture = self.capture(kernel, cubin, ptx, files, cache_hit, note)
-            for one in state.attached:
-                if one.session.settings.wants(capture.rewritten_from or kernel):
-                    record = one.session.keep(capture, files)
-                    if ptx is None and not one.session.has_ptx(record):
-                        one.without_ptx.add(record)
+            for attachment in state.attached:
+                if attachment.session.settings.wants(capture.rewritten_from or kernel):
+                    record = attachment.session.keep(capture, files)
+                    if ptx is None and not attachment.session.has_ptx(record):
+                        attachment.without_ptx.add(record)
 
     def capture(
         self, kernel: str, cubin: Cubin, ptx: Ptx | None, files: Mapping[Stage, str], cache_hit: bool, note: str | None
@@ -204,8 +204,8 @@ class Keeping:
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
         """The lever of a policy that gave the kernel its code."""
-        for one in state.attached:
-            policy = one.session.settings.policy
+        for attachment in state.attached:
+            policy = attachment.session.settings.policy
             if policy is not None and (entry := policies.entry_of_code(policy, own, kernel, cubin)) is not None:
                 return {META_LEVER: entry.lever.text}
         return {}

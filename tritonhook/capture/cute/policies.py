@@ -31,11 +31,11 @@ def entries_of(policy: Policy, own: str) -> tuple[Entry, ...]:
 
 def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry | None:
     """The entry whose code a kernel has; None if there is none. own: its own name; kernel: its name in the image."""
-    found = entries_of(policy, own)
-    if not found:
+    entries = entries_of(policy, own)
+    if not entries:
         return None
     code = summarise_image(cubin.data, {}).code_hash(kernel)
-    return next((entry for entry in found if entry.code == code), None)
+    return next((entry for entry in entries if entry.code == code), None)
 
 
 def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
@@ -43,15 +43,15 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
 
     texts, cubins: what the DSL made.
     """
-    found = entries_of(policy, own)
-    if not found:
+    entries = entries_of(policy, own)
+    if not entries:
         return None
     text = next((text for text in texts if kernel in Ptx(text).entries), None)
     cubin = next((cubin for cubin in cubins if kernel in cubin.kernels), None)
     if text is None or cubin is None:
         return f"whether it is the kernel that {policy.path} knows is not known: the DSL wrote no PTX of it"
     ptx = normal_sha256(text.replace(DIRECTIVE, ""), kernel)
-    same = [entry for entry in found if entry.ptx == ptx]
+    same = [entry for entry in entries if entry.ptx == ptx]
     if not same:
         return f"its PTX is not the one that {policy.path} knows"
     version = assembler_of(cubin, Ptx(text)).version

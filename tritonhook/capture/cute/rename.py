@@ -28,9 +28,9 @@ def wanted_names(module: Any) -> dict[str, str]:
     wanted: dict[str, str] = {}
     for own in own_names:
         new = own
-        for one in state.attached:
-            if one.session.settings.wants(own):
-                new = new_name(own, new, one.session)
+        for attachment in state.attached:
+            if attachment.session.settings.wants(own):
+                new = new_name(own, new, attachment.session)
         if new == own:
             continue
         if new in wanted or new in own_names or not IDENTIFIER.fullmatch(new):
@@ -59,9 +59,9 @@ def wanted_pragmas(module: Any) -> dict[str, str]:
     return {
         own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
-        for one in reversed(state.attached)
-        if one.session.settings.wants(own)
-        for step in steps_for(own, one.session)
+        for attachment in reversed(state.attached)
+        if attachment.session.settings.wants(own)
+        for step in steps_for(own, attachment.session)
         if isinstance(step, ThroughputPragma) and (step.entries is None or own in step.entries)
     }
 
@@ -99,7 +99,7 @@ class Renaming:
     @classmethod
     def begin(cls, module: Any) -> Renaming | None:
         """Rename or rewrite the kernels of a module; None if no session changes any of them."""
-        if not any(one.session.settings.key for one in state.attached):
+        if not any(attachment.session.settings.key for attachment in state.attached):
             return None
         own_names, pragmas = wanted_names(module), wanted_pragmas(module)
         if not own_names and not pragmas:
@@ -142,8 +142,8 @@ class Renaming:
         new_names = {own: new for new, own in self.own_names.items()}
         changed = {own: new_names.get(own, own) for own in (*new_names, *self.pragmas)}
         cubins = modules.cubins(modules.strings(self.module))
-        for one in state.attached:
-            settings = one.session.settings
+        for attachment in state.attached:
+            settings = attachment.session.settings
             if settings.policy is None:
                 continue
             for own, new in changed.items():

@@ -36,8 +36,8 @@ attached: tuple[Attached, ...] = ()  # outermost first; replaced as a whole, bec
 
 def note(text: str) -> None:
     """Give all sessions a remark."""
-    for one in attached:
-        one.session.note(text)
+    for attachment in attached:
+        attachment.session.note(text)
 
 
 def contained(doing: str, function: Callable[[], _T]) -> _T | None:
@@ -45,8 +45,8 @@ def contained(doing: str, function: Callable[[], _T]) -> _T | None:
     try:
         return function()
     except Exception as error:
-        for one in attached:
-            one.session.contain(doing, error)
+        for attachment in attached:
+            attachment.session.contain(doing, error)
         return None
 
 

@@ -17,7 +17,7 @@ def nothing_launched() -> ExitStack:
     """Let nothing that the DSL compiled be launched, until the stack is closed. It is imported."""
     with ExitStack() as stack:
         for module in filter(None, map(sys.modules.get, _MODULES)):
-            for owner in [one for one in vars(module).values() if isinstance(one, type)]:
+            for owner in [var for var in vars(module).values() if isinstance(var, type)]:
                 if owner.__module__ == module.__name__:
                     _change(owner, stack)
         return stack.pop_all()

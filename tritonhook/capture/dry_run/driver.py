@@ -130,8 +130,8 @@ class DryUtils:
         cubin = Cubin.from_bytes(binary)
         if name not in cubin.kernels:
             raise RuntimeError(f"CUDA would not find {name!r}: the cubin's entries are {cubin.kernels}")
-        found = cubin.resources[name]
-        return 1, name, found.registers or 0, (found.stack or 0) // 4, _most_threads(found)
+        resources = cubin.resources[name]
+        return 1, name, resources.registers or 0, (resources.stack or 0) // 4, _most_threads(resources)
 
     def unload_module(self, module: int) -> None:
         pass
@@ -146,9 +146,9 @@ class DryUtils:
         return False
 
 
-def _most_threads(found: Resources) -> int:
+def _most_threads(resources: Resources) -> int:
     """The most threads of a block whose registers a multiprocessor has; a warp takes registers in steps of 256."""
-    of_warp = -(-(found.registers or 1) * _WARP // 256) * 256
+    of_warp = -(-(resources.registers or 1) * _WARP // 256) * 256
     return min(_MOST_THREADS, _REGISTERS // of_warp * _WARP)
 
 
@@ -203,8 +203,8 @@ def without_cublas(note: Callable[[str], None]) -> Iterator[None]:
         note("cuBLAS needs a GPU: what the program calls of it did nothing")
         return Cublas()
 
-    found = getattr(nvidia, "cublas", None)
-    patches = [Patch(found, "CublasLt", lambda _: begin)] if hasattr(found, "CublasLt") else []
+    binding = getattr(nvidia, "cublas", None)
+    patches = [Patch(binding, "CublasLt", lambda _: begin)] if hasattr(binding, "CublasLt") else []
     try:
         yield
     finally:
@@ -236,8 +236,8 @@ def room_for_all(note: Callable[[str], None], trying: Callable[[], bool]) -> Ite
                     raise
                 note(f"{kernel.name}: needs {error.required} of {error.name}, the GPU has {error.limit}")
                 kernel._run = config.active.launcher_cls(kernel.src, kernel.metadata)
-                found = config.active.utils.load_binary(kernel.name, kernel.kernel, kernel.metadata.shared, 0)
-                kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = found
+                loaded = config.active.utils.load_binary(kernel.name, kernel.kernel, kernel.metadata.shared, 0)
+                kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = loaded
 
         return init_handles
 

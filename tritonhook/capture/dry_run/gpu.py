@@ -83,8 +83,8 @@ class DryRun:
         named, capability = (None, None) if gpu is None else _named(gpu)
         if arch is None:
             arch = f"sm_{capability}"
-        found = re.fullmatch(r"sm_(\d{2,3})a?", arch, re.ASCII)
-        dry = cls(int(found[1]), autotune, memory, named, ptxas_seconds) if found else None
+        match = re.fullmatch(r"sm_(\d{2,3})a?", arch, re.ASCII)
+        dry = cls(int(match[1]), autotune, memory, named, ptxas_seconds) if match else None
         if dry is None or dry.capability not in GPUS or arch not in (dry.arch, f"sm_{dry.capability}"):
             known = ", ".join(cls(capability).arch for capability in GPUS)
             raise UsageError(f"--arch {arch}: not known to dry runs; known: {known}")
@@ -113,7 +113,7 @@ def _named(name: str) -> tuple[Gpu, int]:
     try:
         spec = find_gpu(name)
     except UsageError:
-        raise UsageError(f"--gpu {name}: not known; known: {', '.join(one.name for one in SPECS)}") from None
+        raise UsageError(f"--gpu {name}: not known; known: {', '.join(spec.name for spec in SPECS)}") from None
     usual = GPUS[spec.arch or 0]
     memory = (spec.memory_gib or 0) << 30 or usual.memory_bytes
     shown = f"NVIDIA {'GeForce ' if spec.name.startswith('RTX') and 'PRO' not in spec.name else ''}{spec.name}"

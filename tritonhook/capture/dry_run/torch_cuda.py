@@ -252,8 +252,8 @@ def _generator(original: Any) -> Any:
     import torch
 
     class Meta(type(original)):  # type: ignore[misc]
-        def __instancecheck__(cls, one: object) -> bool:
-            return isinstance(one, original)
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
 
         def __call__(cls, device: Any = "cpu") -> Any:
             return original(device=without_gpu(device, torch.device("cpu"), True))

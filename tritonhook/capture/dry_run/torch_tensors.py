@@ -158,19 +158,19 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
 
     tensor: Any = torch.Tensor
 
-    def device(one: Any) -> Any:
-        return torch.device("cuda", current.device) if one.device.type == place.type else one.device
+    def device(own: Any) -> Any:
+        return torch.device("cuda", current.device) if own.device.type == place.type else own.device
 
     return {
-        tensor.device.__get__: lambda one, *_: device(one),
-        tensor.is_cuda.__get__: lambda one, *_: device(one).type == "cuda",
-        tensor.is_cpu.__get__: lambda one, *_: device(one).type == "cpu",
-        tensor.is_meta.__get__: lambda one, *_: device(one).type == "meta",
-        tensor.get_device: lambda one: current.device if device(one).type == "cuda" else -1,
-        tensor.cuda: lambda one, *_, **__: one.to(place),
-        tensor.pin_memory: lambda one, *_, **__: one,
-        tensor.is_pinned: lambda one, *_, **__: False,
-        tensor.record_stream: lambda one, stream: None,
+        tensor.device.__get__: lambda own, *_: device(own),
+        tensor.is_cuda.__get__: lambda own, *_: device(own).type == "cuda",
+        tensor.is_cpu.__get__: lambda own, *_: device(own).type == "cpu",
+        tensor.is_meta.__get__: lambda own, *_: device(own).type == "meta",
+        tensor.get_device: lambda own: current.device if device(own).type == "cuda" else -1,
+        tensor.cuda: lambda own, *_, **__: own.to(place),
+        tensor.pin_memory: lambda own, *_, **__: own,
+        tensor.is_pinned: lambda own, *_, **__: False,
+        tensor.record_stream: lambda own, stream: None,
     }
 
 
@@ -206,7 +206,7 @@ def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
             notes.count(getattr(func, "__name__", str(func)))
     own: dict[int, Any] = {}
     made = func(*_each(given, _zeros(own)), **_each(named, _zeros(own)))
-    return made if is_value else _each(made, lambda one: own.get(id(one), one.to("meta")))
+    return made if is_value else _each(made, lambda tensor: own.get(id(tensor), tensor.to("meta")))
 
 
 def _knowing(func: Any, given: list[Any], made: Any) -> Any:
@@ -217,8 +217,8 @@ def _knowing(func: Any, given: list[Any], made: Any) -> Any:
         return made
     name = getattr(func, "__name__", "").strip("_")
     if name in _COMPARISONS:
-        one = _each(given, lambda tensor: torch.zeros((), dtype=tensor.dtype, device="cpu"))
-        setattr(made, _KNOWN, bool(func(*one)))
+        zeros = _each(given, lambda tensor: torch.zeros((), dtype=tensor.dtype, device="cpu"))
+        setattr(made, _KNOWN, bool(func(*zeros)))
     elif name in _KEEPING and (known := getattr(given[0], _KNOWN, None)) is not None:
         setattr(made, _KNOWN, known)
     return made
@@ -233,7 +233,7 @@ def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
     if func is not torch.Tensor.to or given[0].device.type != "meta":
         return False
     places = [named.get("device"), *given[1:2]]
-    return any(torch.device(one).type == "cpu" for one in places if isinstance(one, (str, torch.device)))
+    return any(torch.device(place).type == "cpu" for place in places if isinstance(place, (str, torch.device)))
 
 
 def _needs_values(error: str) -> bool:
@@ -257,13 +257,13 @@ def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
     """Zeros for a tensor without memory. own: filled with what each stands for."""
     import torch
 
-    def make(one: Any) -> Any:
-        if one.device.type != "meta":
-            return one
-        if one.numel() * one.element_size() > _MOST_VALUES:
-            raise RuntimeError(f"--memory none: the values of {tuple(one.shape)} are asked for, over 1 GiB of zeros")
-        zeros = torch.zeros(one.shape, dtype=one.dtype, device="cpu")
-        own[id(zeros)] = one
+    def make(value: Any) -> Any:
+        if value.device.type != "meta":
+            return value
+        if value.numel() * value.element_size() > _MOST_VALUES:
+            raise RuntimeError(f"--memory none: the values of {tuple(value.shape)} are asked for, over 1 GiB of zeros")
+        zeros = torch.zeros(value.shape, dtype=value.dtype, device="cpu")
+        own[id(zeros)] = value
         return zeros
 
     return make

@@ -54,7 +54,7 @@ class Recorder:
     def detach(self, session: Observer) -> None:
         with self._lock:
             if session in self.sessions:
-                self.sessions = tuple(one for one in self.sessions if one is not session)
+                self.sessions = tuple(other for other in self.sessions if other is not session)
             if not self.sessions:
                 while self._patches:
                     self._patches.pop().undo()

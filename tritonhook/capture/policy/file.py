@@ -88,8 +88,8 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 def read_pins(path: Path) -> tuple[Pin, ...]:
     """The pins of a policy. Raises PolicyError as read_entries does, and where a key has two."""
     pins: dict[tuple[object, ...], Pin] = {}
-    for one in _read(path).pin:
-        pin = Pin(one.function, one.arch, tuple(one.key), one.config, one.ptx, one.gpu, one.date, one.source)
+    for item in _read(path).pin:
+        pin = Pin(item.function, item.arch, tuple(item.key), item.config, item.ptx, item.gpu, item.date, item.source)
         if pins.setdefault(pin.identity, pin) is not pin:
             raise PolicyError(f"{path}: {pin.function} {pin.arch} is pinned twice for {pin.key}; remove one block")
     return tuple(pins.values())
@@ -109,12 +109,12 @@ def _read(path: Path) -> PolicyFile:
 def _entry(kernel: PolicyKernel, path: Path) -> Entry:
     where = f"{path}: {kernel.name} {kernel.arch}"
     try:
-        found = lever(kernel.lever)
+        parsed = lever(kernel.lever)
     except UsageError as error:
         raise PolicyError(f"{where}: {error}") from None
-    if reason := found.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
+    if reason := parsed.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
         raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
-    if (found.controls is None) != (kernel.controls is None):
+    if (parsed.controls is None) != (kernel.controls is None):
         raise PolicyError(f"{where}: lever and controls do not go together; remove the block, or tune again")
     return Entry(
         kernel=kernel.name,
@@ -122,7 +122,7 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
         front_end=kernel.front_end,
         ptx=kernel.ptx,
         ptxas=kernel.ptxas,
-        lever=found,
+        lever=parsed,
         code=kernel.code,
         gain_percent=kernel.gain_percent,
         interval_percent=kernel.interval_percent,
@@ -141,11 +141,11 @@ def read_policy(path: Path) -> Policy:
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
     for entry in read_entries(path):
-        found = _assembling(entry, path)
-        if isinstance(found, str):
-            left_out.setdefault(found, []).append(entry.kernel)
+        assembling = _assembling(entry, path)
+        if isinstance(assembling, str):
+            left_out.setdefault(assembling, []).append(entry.kernel)
         else:
-            usable.append(replace(entry, assembling=found))
+            usable.append(replace(entry, assembling=assembling))
     notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
     here = {entry.ptx for entry in usable}
     pins = tuple(pin for pin in read_pins(path) if pin.ptx is None or pin.ptx in here)
@@ -154,8 +154,8 @@ def read_policy(path: Path) -> Policy:
 
 def why_not_here(entry: Entry, path: Path) -> str | None:
     """Why an entry of a policy cannot be applied on this machine; None if it can be."""
-    found = _assembling(entry, path)
-    return found if isinstance(found, str) else None
+    assembling = _assembling(entry, path)
+    return assembling if isinstance(assembling, str) else None
 
 
 def _assembling(entry: Entry, path: Path) -> Assembling | str | None:

@@ -171,15 +171,15 @@ class Lever:
 
 def lever(text: str) -> Lever:
     """Read one lever. Raises UsageError for what is none."""
-    found: dict[int, LeverPart] = {}
+    parts: dict[int, LeverPart] = {}
     words: dict[int, str] = {}
     for word in text.split(AND):
         number, part = _part(word.strip())
-        if number in found:
+        if number in parts:
             raise UsageError(f"{text!r}: two parts of the kind {KINDS[number].form}; leave one out")
-        found[number], words[number] = part, word.strip()
-    order = sorted(found)
-    return Lever(AND.join(words[n] for n in order), tuple(KINDS[n] for n in order), tuple(found[n] for n in order))
+        parts[number], words[number] = part, word.strip()
+    order = sorted(parts)
+    return Lever(AND.join(words[n] for n in order), tuple(KINDS[n] for n in order), tuple(parts[n] for n in order))
 
 
 def _part(word: str) -> tuple[int, LeverPart]:

@@ -87,11 +87,11 @@ class Policy:
         """The configuration of an autotuned function for a key; None if the policy has none. gpu: the name of the GPU,
         asked for where several GPUs of the architecture have one; the first one's is for all others, so that all ranks
         run the same code."""
-        found = [pin for pin in self.pins if (pin.function, pin.arch, pin.key) == (function, arch, key)]
-        if len(found) < 2:
-            return found[0] if found else None
+        pins = [pin for pin in self.pins if (pin.function, pin.arch, pin.key) == (function, arch, key)]
+        if len(pins) < 2:
+            return pins[0] if pins else None
         name = gpu()
-        return next((pin for pin in found if pin.gpu == name), found[0])
+        return next((pin for pin in pins if pin.gpu == name), pins[0])
 
     def only(self, entries: Iterable[Entry]) -> Policy:
         return replace(self, entries=tuple(entries))
@@ -106,11 +106,11 @@ class Policy:
 
     def entry_for(self, text: str, entry: str, own: str) -> Entry | None:
         """The entry for a kernel's PTX; None if there is none. entry: its name in the PTX; own: its own name."""
-        found = self._by_stem.get(stem(own), ())
-        if not found:
+        entries = self._by_stem.get(stem(own), ())
+        if not entries:
             return None
         ptx = normal_sha256(text, entry)
-        return next((one for one in sorted(found, key=lambda one: one.kernel != own) if one.ptx == ptx), None)
+        return next((e for e in sorted(entries, key=lambda e: e.kernel != own) if e.ptx == ptx), None)
 
 
 def unnumbered(identity: Identity) -> Identity:
@@ -125,10 +125,10 @@ def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Ident
     replaced = {unnumbered(identity) for identity in new}
     judged = {unnumbered(identity): levers for identity, levers in tried.items()}
     by_identity = new.copy()
-    for one in entries:
-        kernel = unnumbered(one.identity)
-        if kernel not in replaced and one.lever.text not in judged.get(kernel, ()):
-            by_identity[one.identity] = one
+    for earlier in entries:
+        kernel = unnumbered(earlier.identity)
+        if kernel not in replaced and earlier.lever.text not in judged.get(kernel, ()):
+            by_identity[earlier.identity] = earlier
     return [by_identity[identity] for identity in sorted(by_identity)]
 
 
@@ -136,6 +136,6 @@ def updated_pins(pins: Iterable[Pin], won: Iterable[Pin], before: Iterable[Entry
     """A policy's pins after another tuning, sorted: those that won now, and earlier ones but for those whose entry has
     gone."""
     gone = {entry.ptx for entry in before} - {entry.ptx for entry in after}
-    found = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
-    found |= {pin.identity: pin for pin in won}
-    return [found[identity] for identity in sorted(found)]
+    kept = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
+    kept |= {pin.identity: pin for pin in won}
+    return [kept[identity] for identity in sorted(kept)]

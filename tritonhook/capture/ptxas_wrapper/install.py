@@ -96,8 +96,8 @@ def _toolkit_ptxas() -> Iterator[Path]:
     nvcc = shutil.which("nvcc")
     if nvcc and (folder := toolkit_of(Path(nvcc))):
         yield folder / "ptxas"
-    if found := shutil.which("ptxas"):
-        yield Path(found)
+    if program := shutil.which("ptxas"):
+        yield Path(program)
     yield Path("/usr/local/cuda/bin/ptxas")
 
 

@@ -87,9 +87,9 @@ def _linked_for(entry: Path, home: WrapperHome) -> Path | None:
     nvcc, ptxas = entry / "nvcc", entry / "ptxas"
     toolkit = toolkit_of(nvcc) if os.access(nvcc, os.X_OK) else None
     if toolkit is not None:
-        found = toolkit / "ptxas" if os.access(toolkit / "ptxas", os.X_OK) else ptxas
-        if os.access(found, os.X_OK):
-            return linked_toolkit(toolkit, found, home) / "bin"
+        target = toolkit / "ptxas" if os.access(toolkit / "ptxas", os.X_OK) else ptxas
+        if os.access(target, os.X_OK):
+            return linked_toolkit(toolkit, target, home) / "bin"
     if os.access(ptxas, os.X_OK) and not ptxas.is_dir():
         return _build(home, entry, ptxas, []) / "bin"
     return None

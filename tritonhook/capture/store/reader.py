@@ -30,8 +30,8 @@ class Run:
     @classmethod
     def of(cls, text: object) -> Run | None:
         """Read what `tritonhook run` gave a process; None for a process outside of one."""
-        found = _RUN.fullmatch(text) if isinstance(text, str) else None
-        return None if found is None else cls(found["command"], int(found["started_ns"]))
+        match = _RUN.fullmatch(text) if isinstance(text, str) else None
+        return None if match is None else cls(match["command"], int(match["started_ns"]))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -178,7 +178,7 @@ class CaptureFolder(Notebook):
     def of_rank(self, rank: str) -> CaptureFolder:
         """The part that processes of one rank wrote. Raises CaptureError if there is none."""
         if rank not in self.ranks:
-            known = ", ".join(one for one in self.ranks if one != "-")
+            known = ", ".join(rank for rank in self.ranks if rank != "-")
             there = f"the ranks here are {known}" if known else "its processes have no ranks"
             raise CaptureError(f"{self.path}: no kernel of rank {rank}; {there}")
         return self._only(tuple(s for s in self.sightings if s.rank == rank), lambda p: str(p.get("rank", "-")) == rank)
@@ -214,12 +214,12 @@ class CaptureFolder(Notebook):
         CaptureError if there are several."""
         names = {record: f"kernels/{record}" for record in self.records}
         names |= {path.parent.name: f"crashes/{path.parent.name}" for path in self.crashes}
-        found = [name for name in names if digest_of(name).startswith(prefix)]
-        if len(found) > 1:
+        matching = [name for name in names if digest_of(name).startswith(prefix)]
+        if len(matching) > 1:
             ids = short_ids(list(names))
-            listed = "".join(f"\n  {ids[name]}  {name}" for name in found)
-            raise CaptureError(f"{prefix}: the ids of {len(found)} kernels begin so; give more of one:{listed}")
-        return names[found[0]] if found else None
+            listed = "".join(f"\n  {ids[name]}  {name}" for name in matching)
+            raise CaptureError(f"{prefix}: the ids of {len(matching)} kernels begin so; give more of one:{listed}")
+        return names[matching[0]] if matching else None
 
     @property
     def lost(self) -> frozenset[str]:
@@ -291,9 +291,9 @@ class CaptureFolder(Notebook):
     def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
         """The recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
         damaged."""
-        found = read_launches(self.path / "kernels" / record)
-        counted = [replace(one, count=self.launch_counts.get((record, one.key))) for one in found]
-        return tuple(sorted(counted, key=lambda one: -(one.count or 0)))
+        recorded = read_launches(self.path / "kernels" / record)
+        counted = [replace(launch, count=self.launch_counts.get((record, launch.key))) for launch in recorded]
+        return tuple(sorted(counted, key=lambda launch: -(launch.count or 0)))
 
     def compile_us(self, record: str) -> Mapping[str, int]:
         """Microseconds of each stage, when a record's kernel was compiled last; empty where that is not known."""
@@ -315,8 +315,8 @@ class CaptureFolder(Notebook):
 
         def wanted(path: Path) -> bool:
             with suppress(CaptureError):
-                found = read_rejected(path.parent)
-                return is_wanted(found.time_ns, Run.of(found.run))
+                rejected = read_rejected(path.parent)
+                return is_wanted(rejected.time_ns, Run.of(rejected.run))
             return True
 
         return tuple(filter(wanted, self.crashes))
@@ -362,10 +362,10 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             tunings[process, item["tuning"]] = chosen
         elif kind == "configurations":
             what = item["function"], tuple(item["key"]), item["chosen"], item["configurations"]
-            found = Configurations(*what, item.get("source"), item.get("by", "Triton"))
-            if (known := configured.get((found.function, found.key))) is not None:
-                found = replace(found, by_record={**known.by_record, **found.by_record})
-            configured[found.function, found.key] = found
+            read = Configurations(*what, item.get("source"), item.get("by", "Triton"))
+            if (known := configured.get((read.function, read.key))) is not None:
+                read = replace(read, by_record={**known.by_record, **read.by_record})
+            configured[read.function, read.key] = read
         elif kind == "launch":
             launched = item["of"], item["launch"]
             counts[launched] = counts.get(launched, 0) + item["count"]
@@ -405,10 +405,10 @@ def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], s
 def _indexes(path: Path) -> list[Path]:
     """The index files. Raises CaptureError if the folder cannot be listed: `glob` would find nothing, without error."""
     try:
-        found = list((path / "index").iterdir())
+        files = list((path / "index").iterdir())
     except OSError as error:
         raise CaptureError(f"{path / 'index'}: cannot read: {error.strerror}") from None
-    return sorted(index for index in found if index.suffix == ".jsonl" and index.exists() and not index.is_dir())
+    return sorted(index for index in files if index.suffix == ".jsonl" and index.exists() and not index.is_dir())
 
 
 def _remedy(path: Path) -> str:

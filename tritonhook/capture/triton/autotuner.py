@@ -113,7 +113,7 @@ class Autotuning:
     def detach(self, session: Observer) -> None:
         self.conclude()
         if session in self.sessions:
-            self.sessions = tuple(one for one in self.sessions if one is not session)
+            self.sessions = tuple(other for other in self.sessions if other is not session)
         if not self.sessions and self._patch is not None:
             self._patch.undo()
             self._patch = None
@@ -125,25 +125,28 @@ class Autotuning:
         if trial is None:
             self.conclude()
         else:
-            one, config = trial
-            one.trials[config] = hash
+            met_round, config = trial
+            met_round.trials[config] = hash
 
     def conclude(self) -> None:
         """Report the rounds that are decided."""
         if not self._rounds:
             return
         with self._lock:
-            decided = [(one, found) for one in self._rounds.values() if (found := one.winner()) is not None]
-            for one, _ in decided:
-                del self._rounds[id(one.tuner)]
-        for one, (key, config) in decided:
-            if config in one.trials and len(one.trials) > 1:
-                texts = {hash: str(tried) for tried, hash in one.trials.items()}
-                name, keys, source = function_name(one.tuner), key_texts(one.tuner, key), source_hash(one.tuner)
+            decided = [(tuned, winner) for tuned in self._rounds.values() if (winner := tuned.winner()) is not None]
+            for tuned, _ in decided:
+                del self._rounds[id(tuned.tuner)]
+        for tuned, (key, config) in decided:
+            if config in tuned.trials and len(tuned.trials) > 1:
+                texts = {hash: str(tried) for tried, hash in tuned.trials.items()}
+                name, keys, source = function_name(tuned.tuner), key_texts(tuned.tuner, key), source_hash(tuned.tuner)
                 for session in self.sessions:
-                    session.configured(name, keys, one.trials[config], texts, source)
+                    session.configured(name, keys, tuned.trials[config], texts, source)
                     session.tuned(
-                        f"{os.getpid()}-{id(one.tuner)}-{key}", "Triton", one.trials[config], tuple(one.trials.values())
+                        f"{os.getpid()}-{id(tuned.tuner)}-{key}",
+                        "Triton",
+                        tuned.trials[config],
+                        tuple(tuned.trials.values()),
                     )
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,14 +165,14 @@ class Autotuning:
         return bench
 
     def _round(self, tuner: Any) -> _Round:
-        one = self._rounds.get(id(tuner))
-        if one is not None and one.winner() is not None:
+        current = self._rounds.get(id(tuner))
+        if current is not None and current.winner() is not None:
             self.conclude()
-            one = None
-        if one is None:
+            current = None
+        if current is None:
             with self._lock:
-                one = self._rounds.setdefault(id(tuner), _Round(tuner))
-        return one
+                current = self._rounds.setdefault(id(tuner), _Round(tuner))
+        return current
 
 
 autotuning = Autotuning()

@@ -37,7 +37,7 @@ class Listening:
             self._patch = Patch(type(knobs.compilation), _NAME, self._property)
 
     def detach(self, session: Observer) -> None:
-        self.sessions = tuple(one for one in self.sessions if one is not session)
+        self.sessions = tuple(other for other in self.sessions if other is not session)
         if not self.sessions and self._patch is not None:
             self._patch.undo()
             self._patch = None

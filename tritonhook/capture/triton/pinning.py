@@ -44,23 +44,23 @@ class Pinning:
 
     def detach(self, session: Observer) -> None:
         with self._lock:
-            self.sessions = tuple(one for one in self.sessions if one is not session)
+            self.sessions = tuple(other for other in self.sessions if other is not session)
             while self._patches and not self.sessions:
                 self._patches.pop().undo()
 
     def _pruning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def prune_configs(tuner: Any, named: Mapping[str, Any], *rest: Any) -> Any:
-            found = original(tuner, named, *rest)
+            configs = original(tuner, named, *rest)
             self._pinned.config = None
             for session in self.sessions:
                 try:
-                    config = _pinned(session, tuner, named, found)
+                    config = _pinned(session, tuner, named, configs)
                 except Exception as error:
                     session.contain(f"the configuration of {function_name(tuner)} is not pinned", error)
                     continue
                 if config is not None:
                     self._pinned.config = config
-            return found if self._pinned.config is None else [self._pinned.config]
+            return configs if self._pinned.config is None else [self._pinned.config]
 
         return prune_configs
 
@@ -94,7 +94,7 @@ def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: An
     if pin.source is not None and pin.source != source_hash(tuner):
         session.note(f"{policy.path}: the source of {function} has changed since it was pinned; pin it again")
         return None
-    config = next((one for one in configs if str(one) == pin.config), None)
+    config = next((config for config in configs if str(config) == pin.config), None)
     if config is None:
         session.note(f"{policy.path}: {function} has no configuration {pin.config!r} any more; tune or pin again")
     return config

@@ -35,17 +35,17 @@ class Rejecting:
             self._patch = Patch(CUDABackend, "add_stages", self._add_stages)
 
     def detach(self, session: Observer) -> None:
-        self.sessions = tuple(one for one in self.sessions if one is not session)
+        self.sessions = tuple(other for other in self.sessions if other is not session)
         if not self.sessions and self._patch is not None:
             self._patch.undo()
             self._patch = None
 
     def _add_stages(self, add_stages: Callable[..., Any]) -> Callable[..., Any]:
         def add(backend: Any, stages: Stages, *arguments: Any, **named: Any) -> Any:
-            found = add_stages(backend, stages, *arguments, **named)
+            result = add_stages(backend, stages, *arguments, **named)
             for name, make in list(stages.items()):
                 stages[name] = self._telling(name, make)
-            return found
+            return result
 
         return add
 

@@ -66,7 +66,7 @@ class Rewriting:
         self._settle((*self.sessions, session))
 
     def detach(self, session: Observer) -> None:
-        self._settle(tuple(one for one in self.sessions if one is not session))
+        self._settle(tuple(other for other in self.sessions if other is not session))
         if not self.sessions:
             while self._patches:
                 self._patches.pop().undo()  # a patch that stays because another tool wrapped it adds an empty key

@@ -202,7 +202,7 @@ class TwoCubins:
             )
         launch = launch_of(options.timing.args, options.timing.launch, paths)
         given = load_pair(self.reference, self.candidate, options.tool.entry)
-        sides = sides_of_cubins(*(self._assembled(one) for one in given))
+        sides = sides_of_cubins(*(self._assembled(path) for path in given))
         label = f"{self.candidate} against {self.reference}"
         names = (self.reference, self.candidate)
         return PreparedPlan(_launched_plan(options, label, folder, sides, launch, names))
@@ -228,9 +228,9 @@ class CapturedRun:
 
     def prepare(self, folder: Path) -> PreparedPlan:
         captures = captures_at(self.path)
-        found = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
-        kernels = {one.record: one for one in found if isinstance(one, Selected) and one.launches}
-        damaged = tuple(f"{one.kernel}: {one.reason}" for one in found if isinstance(one, Skipped))
+        choices = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
+        kernels = {choice.record: choice for choice in choices if isinstance(choice, Selected) and choice.launches}
+        damaged = tuple(f"{choice.kernel}: {choice.reason}" for choice in choices if isinstance(choice, Skipped))
         if not kernels:
             raise UsageError(f"{self.label}: {'; '.join((self._why_none(captures), *damaged))}")
         chosen, notes = self._longest(kernels)
@@ -244,19 +244,19 @@ class CapturedRun:
 
         A single launch is not timed. Raises UsageError if none can be repeated, DeviceError without a GPU.
         """
-        launches = [launch for one in kernels.values() for launch in one.launches]
+        launches = [launch for kernel in kernels.values() for launch in kernel.launches]
         if len(launches) == 1:
             return launches[0], ()
         refuse_without_gpu("nothing was timed")
         timed = with_times(launches, rough_times(self.path))
-        usable = [one for one in timed if one.us is not None]
+        usable = [launch for launch in timed if launch.us is not None]
         if not usable:
             raise UsageError(f"{self.label}: none of its launches can be launched again: {timed[0].why}")
-        total = sum(one.total for one in usable)
+        total = sum(launch.total for launch in usable)
         lines = [
-            f"{kernels[one.record].capture.kernel} {one.total / total:.0%} "
-            f"({one.count} x {one.us:.1f} us, --launch {one.key})"
-            for one in usable[: _LISTED + 1]
+            f"{kernels[launch.record].capture.kernel} {launch.total / total:.0%} "
+            f"({launch.count} x {launch.us:.1f} us, --launch {launch.key})"
+            for launch in usable[: _LISTED + 1]
         ]
         more = f", and {len(usable) - len(lines)} more" if len(usable) > len(lines) else ""
         failed = f"{len(timed) - len(usable)} launches could not be repeated"

@@ -168,9 +168,9 @@ def progress_line(comparison: Comparison | None, share: float = 0.0) -> str:
     bar = f"[{'#' * done}{'.' * (_WIDTH - done)}] "
     if comparison is None:
         return f"{bar}preparing: compiling, comparing outputs, warming up"
-    found, control = comparison.effect(), comparison.control
-    if found is None:
+    effect, control = comparison.effect(), comparison.control
+    if effect is None:
         return f"{bar}no usable block yet"
-    span = f"{percent(found.ratio)} ({percent(found.low)} to {percent(found.high)})"
+    span = f"{percent(effect.ratio)} ({percent(effect.low)} to {percent(effect.high)})"
     floor = "" if control is None else f", control {percent(control.ratio)}"
-    return f"{bar}{found.blocks} blocks: {span}{floor}"
+    return f"{bar}{effect.blocks} blocks: {span}{floor}"

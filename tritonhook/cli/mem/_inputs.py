@@ -35,9 +35,9 @@ def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[S
 
 def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]:
     if place.is_dir():
-        found = captures(place)
-        called = titles({r: (one.kernel, one.arch, settings_of(one.options)) for r, one in found.items()})
-        for module in by_module(found):
+        by_record = captures(place)
+        called = titles({r: (c.kernel, c.arch, settings_of(c.options)) for r, c in by_record.items()})
+        for module in by_module(by_record):
             own = {capture.kernel: called[record] for record, capture in module.items()}
             capture = next(iter(module.values()))
             for need in _of_capture(capture, f"{place}: {own[capture.kernel]}", gpu, ptxas):

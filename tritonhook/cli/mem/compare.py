@@ -46,7 +46,7 @@ def run(options: Options) -> int:
     from tritonhook.report.results.memory import Variants
 
     result = Variants.of(seen)
-    if all(one.used_bytes is None and one.growth_bytes is None for one in result.variants.values()):
+    if all(variant.used_bytes is None and variant.growth_bytes is None for variant in result.variants.values()):
         raise DeviceError(
             f"nothing was measured for {' or '.join(names)}, so that nothing can be compared; the lines above say why. "
             "The script must load Triton"

@@ -164,8 +164,8 @@ def _give_capture(options: Options, path: Path) -> None:
         return
 
     def captured(full: bool) -> CapturedOne:
-        found = CapturedOne.of(capture, str(path), full or options.sass)
-        return structs.replace(found, resources=_on_gpu(found.resources, options.gpu))
+        result = CapturedOne.of(capture, str(path), full or options.sass)
+        return structs.replace(result, resources=_on_gpu(result.resources, options.gpu))
 
     give(options.results, captured, show=_with_code(options, lambda: [captured(True)]))
 

@@ -174,32 +174,32 @@ def _one(
     try:
         built = future.result()
         case = case_of(subject.kernel, subject.launch, subject.folder, subject.ptx, subject.latitude)
-        found = verify(case, built, executor, inputs_for(case, options.inputs), options.runs)
+        verified = verify(case, built, executor, inputs_for(case, options.inputs), options.runs)
     except DeviceError:
         raise
     except TritonHookError as error:  # the others can still be verified
         executor.close()
         return skipped(subject.kernel, subject.launch.summary, str(error))
-    if options.minimise is not None and found.verdict is Verdict.DIFFERENT:
-        note = _minimised(options, subject, case, found, executor.device or "a GPU")
-        found = replace(found, notes=(*found.notes, note))
-    return found
+    if options.minimise is not None and verified.verdict is Verdict.DIFFERENT:
+        note = _minimised(options, subject, case, verified, executor.device or "a GPU")
+        verified = replace(verified, notes=(*verified.notes, note))
+    return verified
 
 
-def _minimised(options: Options, subject: VerifySubject, case: Case, found: Verified, device: str) -> str:
+def _minimised(options: Options, subject: VerifySubject, case: Case, verified: Verified, device: str) -> str:
     """Write a reproducer; a line that says where, or why there is none."""
     assert options.minimise is not None
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     try:
-        with working(f"minimising {found.kernel}") as advance, _runner(options, TRIAL_LIMIT_S) as trials:
+        with working(f"minimising {verified.kernel}") as advance, _runner(options, TRIAL_LIMIT_S) as trials:
             made = reproduce(
                 case,
                 subject.ptx,
-                found,
+                verified,
                 subject.recipes,
                 trials.run_until_lost,
-                options.minimise / found.kernel[:_MOST_CHARACTERS],
+                options.minimise / verified.kernel[:_MOST_CHARACTERS],
                 gpu=device,
                 tools=tuple(available_ptxas()),
                 on_step=lambda name, trial: advance(1),

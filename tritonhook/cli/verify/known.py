@@ -30,7 +30,7 @@ def give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> i
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     modules = [module for target in targets for module in _modules(target, version)]
     give(results, Known.of(" ".join(targets), modules))
-    if any(found.is_suspect or found.ptxas is None for module in modules for found in module.found):
+    if any(hit.is_suspect or hit.ptxas is None for module in modules for hit in module.found):
         return 1
     return 2 if modules and all(module.unread is not None for module in modules) else 0
 
@@ -45,9 +45,9 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
         records = folder.captures()
         if not records:
             raise no_kernels(target)
-        captures = {record: one for record, one in records.items() if isinstance(one, Capture)}
+        captures = {record: outcome for record, outcome in records.items() if isinstance(outcome, Capture)}
         yield from _captured(captures, folder.ids, ptxas)
-        damaged = {record: one for record, one in records.items() if not isinstance(one, Capture)}
+        damaged = {record: outcome for record, outcome in records.items() if not isinstance(outcome, Capture)}
         yield from (KnownModule(folder.ids[record], None, None, (), str(error)) for record, error in damaged.items())
     else:
         yield _file(path, ptxas)
@@ -59,8 +59,8 @@ def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: st
         record, first = next(iter(module.items()))
         name, version = ids.get(record, record), ptxas or first.assembler.version
         try:
-            found = findings(first.ptx.text, version, level_of(first.assembler.options))
-            yield KnownModule(name, first.arch, version, found)
+            hits = findings(first.ptx.text, version, level_of(first.assembler.options))
+            yield KnownModule(name, first.arch, version, hits)
         except (CaptureError, PtxError) as error:
             yield KnownModule(name, first.arch, version, (), str(error))
 

@@ -93,25 +93,25 @@ def check_cpu(options: Options) -> None:
 def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = captures_at(path)
-    found = False
+    has_kernels = False
     for kernel in selected(captures, options.entry, options.launch, dry=options.cpu):
-        found = found or isinstance(kernel, Selected)
+        has_kernels = has_kernels or isinstance(kernel, Selected)
         yield kernel if isinstance(kernel, Skipped) else _of_record(options, captures, kernel)
-    if not found:
+    if not has_kernels:
         what = f"no kernel {options.entry!r}" if options.entry else "no kernels"
         raise UsageError(f"{path}: {what} in this capture folder")
 
 
-def _of_record(options: Options, captures: CaptureFolder, one: Selected) -> VerifySubject | Skipped:
-    kernel = one.capture.kernel
-    if not one.launches:
+def _of_record(options: Options, captures: CaptureFolder, chosen: Selected) -> VerifySubject | Skipped:
+    kernel = chosen.capture.kernel
+    if not chosen.launches:
         record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
-        return Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
+        return Skipped(kernel, chosen.record, chosen.unrecorded or f"no launch of it was recorded; {record_it}")
     try:
-        given = load_input(str(captures.path / "kernels" / one.record), None)
-        return _subject(options, given, one.launches[0].path)
+        given = load_input(str(captures.path / "kernels" / chosen.record), None)
+        return _subject(options, given, chosen.launches[0].path)
     except TritonHookError as error:
-        return Skipped(kernel, one.record, str(error))
+        return Skipped(kernel, chosen.record, str(error))
 
 
 def _of_file(options: Options, path: str) -> VerifySubject:
@@ -144,7 +144,7 @@ def _others(options: Options) -> list[Tool]:
 
 def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
     """Every version that was asked for on its own, instead of the oldest and the newest that take the kernel."""
-    flat = [one for recipe in wanted for one in ((recipe, *recipe.others) if recipe.ptxas != own else (recipe,))]
+    flat = [r for recipe in wanted for r in ((recipe, *recipe.others) if recipe.ptxas != own else (recipe,))]
     single = [replace(recipe, others=recipe.others if recipe.ptxas == own else ()) for recipe in flat]
     mine, others = [r for r in single if r.ptxas == own], [r for r in single if r.ptxas != own]
     return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])

@@ -26,14 +26,14 @@ def capabilities_page(result: Capabilities) -> Page:
     matrix = result.matrix
     matrices = [
         {
-            "title": f"ptxas {one.version}, PTX {one.ptx_version}",
-            "archs": one.archs,
+            "title": f"ptxas {assembler.version}, PTX {assembler.ptx_version}",
+            "archs": assembler.archs,
             "rows": [
-                _row(probe, one.archs, [matrix.cells[one.version, arch, probe] for arch in one.archs])
-                for probe in result.ptxas[one.version].cells
+                _row(probe, assembler.archs, [matrix.cells[assembler.version, arch, probe] for arch in assembler.archs])
+                for probe in result.ptxas[assembler.version].cells
             ],
         }
-        for one in reversed(matrix.assemblers)
+        for assembler in reversed(matrix.assemblers)
     ]
     legend = [(sign, status.value, _CLASSES.get(status, "none")) for status, sign in _SIGNS.items()]
     return Page(result.summary(), "capabilities", {"matrices": matrices, "legend": legend})

@@ -51,7 +51,7 @@ def captures_page(captures: Captures) -> Page:
         "with_tunings": bool(tuned),
         "processes": [_process(process) for process in captures.processes],
         "failed": captures.failed,
-        "damaged": [(one.record, one.error) for one in captures.damaged],
+        "damaged": [(damage.record, damage.error) for damage in captures.damaged],
     }
     return Page(captures.summary(), "captures", parts)
 

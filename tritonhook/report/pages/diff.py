@@ -51,10 +51,10 @@ def _side(name: str, side: DiffSide) -> dict[str, str]:
     }
 
 
-def _resource(one: Resource) -> dict[str, Any]:
-    change, words, tone = one.judgement
-    sides = {"a": number(one.a), "b": number(one.b)}
-    return {"field": one.label, "unit": one.unit, **sides, "change": change, "words": words, "tone": tone}
+def _resource(resource: Resource) -> dict[str, Any]:
+    change, words, tone = resource.judgement
+    sides = {"a": number(resource.a), "b": number(resource.b)}
+    return {"field": resource.label, "unit": resource.unit, **sides, "change": change, "words": words, "tone": tone}
 
 
 def _figures(diff: Diff) -> list[Figure]:

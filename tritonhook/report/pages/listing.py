@@ -114,12 +114,12 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 def _loop_numbers(sass: Sass, loops: Sequence[LoopRow | None]) -> dict[int, int]:
     """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
-    found = {}
+    numbers = {}
     for loop in sass.innermost_loops:
         number = by_offset.get(sass.instructions[sass.blocks[loop.header].first].offset)
         if number is not None:
-            found.update(dict.fromkeys(loop.instructions, number))
-    return found
+            numbers.update(dict.fromkeys(loop.instructions, number))
+    return numbers
 
 
 def _of_pair(row: Pair, left: Mapping[int, int], right: Mapping[int, int]) -> int | None:

@@ -154,12 +154,12 @@ def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
 def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
     """The row of each flag: flags that would overlap are put in different rows."""
     ends: list[float] = []
-    found = {}
+    levels = {}
     for key, at in flags:
         level = next((n for n, end in enumerate(ends) if at - end >= 20), len(ends))
         ends[level : level + 1] = [at]
-        found[key] = level
-    return found
+        levels[key] = level
+    return levels
 
 
 def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any] | None:

@@ -62,9 +62,9 @@ def _page(summary: Summary, cells: Sequence[Shown], codes: Mapping[str, CellCode
 
 def _rows(cells: Sequence[Shown], versions: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each kernel, target and options; for each ptxas the gravest sign, and the cells behind it."""
-    found: dict[tuple[str, str, str], dict[str, list[int]]] = {}
+    rows: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for index, cell in enumerate(cells):
-        by_version = found.setdefault((cell.kernel, cell.arch, cell.options), {})
+        by_version = rows.setdefault((cell.kernel, cell.arch, cell.options), {})
         by_version.setdefault(cell.ptxas, []).append(index)
     return [
         {
@@ -73,7 +73,7 @@ def _rows(cells: Sequence[Shown], versions: Sequence[str]) -> list[dict[str, Any
             "options": options,
             "cells": [_button(cells, by_version.get(version, [])) for version in versions],
         }
-        for (kernel, arch, options), by_version in found.items()
+        for (kernel, arch, options), by_version in rows.items()
     ]
 
 
@@ -106,6 +106,6 @@ def _figures(cells: Sequence[Shown]) -> list[Figure]:
 
 def _what(cells: Sequence[Shown]) -> list[dict[str, Any]]:
     """What differs in changed cells, with the width of a bar."""
-    found = differences(cells)
-    most = max((n for _, n in found), default=1)
-    return [{"name": name, "count": n, "share": 100 * n / most} for name, n in found]
+    changed = differences(cells)
+    most = max((n for _, n in changed), default=1)
+    return [{"name": name, "count": n, "share": 100 * n / most} for name, n in changed]

@@ -66,12 +66,14 @@ def _sides(timed: Timed) -> list[dict[str, str]]:
 
 def _figures(timed: Timed, effects: Effects) -> list[Figure]:
     comparison = timed.comparison
-    found, control = effects.get(CANDIDATE), effects[FLOOR]
+    change, control = effects.get(CANDIDATE), effects[FLOOR]
     clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
     processes, dropped = count(comparison.processes, "process", "processes"), len(comparison.dropped)
     floor = (UNKNOWN, "no control has a side's code") if control is None else (percent(control.ratio), span(control))
     clock = (value_range(clocks, "MHz"), "") if clocks else (UNKNOWN, "NVML did not answer")
-    effect = [] if found is None else [Figure("time, candidate against reference", percent(found.ratio), span(found))]
+    effect = (
+        [] if change is None else [Figure("time, candidate against reference", percent(change.ratio), span(change))]
+    )
     return [
         *effect,
         Figure("control: the noise floor", *floor),

@@ -63,7 +63,7 @@ def _place(code: Code, row: Row) -> str:
 
 
 def _of_text(text: str) -> list[_CodeLine]:
-    places = {found[1]: f"{Path(found[2]).name}:{found[3]}" for found in _LOCATIONS.finditer(text)}
+    places = {match[1]: f"{Path(match[2]).name}:{match[3]}" for match in _LOCATIONS.finditer(text)}
     lines = []
     for line in text.rstrip("\0").splitlines():
         at = _AT.search(line)
@@ -129,11 +129,11 @@ def source_summary(code: Code) -> Summary:
     counts: dict[tuple[int, int], list[int]] = {}
     for row, instruction in zip(code.instructions, code.sass().instructions, strict=True):
         if row.source is not None:
-            found = counts.setdefault(row.source, [0, 0, 0])
-            found[0] += 1
+            tally = counts.setdefault(row.source, [0, 0, 0])
+            tally[0] += 1
             if instruction.base_opcode in _LOCAL:
                 width = next((size for part, size in _WIDTHS.items() if part in instruction.opcode.split(".")), 4)
-                found[_LOCAL.index(instruction.base_opcode) + 1] += width
+                tally[_LOCAL.index(instruction.base_opcode) + 1] += width
     tables = [_of_file(code.files[n], {at[1]: c for at, c in counts.items() if at[0] == n}) for n in _used(counts)]
     verdict = (
         f"{number(sum(c[0] for c in counts.values()))} of {number(len(code.instructions))} instructions have a line"
@@ -154,9 +154,9 @@ def _of_file(path: str, counts: Mapping[int, Sequence[int]]) -> Table:
     first, last = min(counts), max(counts)
     rows = []
     for line in range(first, last + 1):
-        found = counts.get(line, ("", "", ""))
+        cells = counts.get(line, ("", "", ""))
         text = lines[line - 1].expandtabs(4) if line <= len(lines) else ""
         if line in counts or text.strip():
-            rows.append((str(line), *(number(value) if value else "" for value in found), text))
+            rows.append((str(line), *(number(value) if value else "" for value in cells), text))
     columns = ("line", "instrs", "stored", "loaded", "source")
     return Table(f"{path} (local memory stored, loaded: bytes)", columns, tuple(rows), 1, words=(4,), one_line=True)

@@ -45,7 +45,7 @@ def joined(comment: str, result: KernelChanges, commit: str, link: str) -> str:
     """The comment with the section of this check: in the place of its last one, or at the end. Sections of other
     commits go. comment: the text that is there; "" for none. link: the address of the workflow's run."""
     own = section_key(result)
-    kept = {found["key"]: found[0] for found in _SECTION.finditer(comment) if found["commit"] == commit}
+    kept = {match["key"]: match[0] for match in _SECTION.finditer(comment) if match["commit"] == commit}
     room = _MOST_BYTES - len(MARK) - 1 - sum(_bytes(text) for key, text in kept.items() if key != own)
     begin, end = f"<!-- tritonhook section {own} {commit} -->\n", "<!-- tritonhook end -->\n"
     text = _section(result, commit, link, max(room // 2, _LEAST_BYTES))  # the next check takes half of what is left
@@ -57,8 +57,8 @@ def joined(comment: str, result: KernelChanges, commit: str, link: str) -> str:
 
 def has_section(comment: str, result: KernelChanges, commit: str) -> bool:
     """Whether the comment has the section of this check for this commit."""
-    found = ((each["key"], each["commit"]) for each in _SECTION.finditer(comment))
-    return (section_key(result), commit) in found
+    sections = ((each["key"], each["commit"]) for each in _SECTION.finditer(comment))
+    return (section_key(result), commit) in sections
 
 
 def _bytes(text: str) -> int:
@@ -158,8 +158,8 @@ def annotation_commands(result: KernelChanges, lines: Iterable[SourceLine | None
         level, more = _level(own[0]), f"; and {count(len(own) - 1, 'further kernel')} here" if len(own) > 1 else ""
         where = f"file={_property(line.file)},line={line.line},title=Register spills"
         by_level[level].append(f"::{level} {where}::{_data(f'{name(own[0])}: {_told(own[0])}{more}')}")
-    for found in by_level.values():
-        yield from found[:_MOST_ANNOTATIONS]
+    for of_level in by_level.values():
+        yield from of_level[:_MOST_ANNOTATIONS]
 
 
 def _spilled(kernel: KernelChange) -> int:

@@ -88,9 +88,11 @@ class TimedComparison(Result, tag="ab"):
     @classmethod
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
         """All raw samples. judged: also today's verdict on them."""
-        one = timed.comparison
-        found = {field: getattr(timed, field) for field in _FIELDS} | {field: getattr(one, field) for field in _SAMPLES}
-        return cls(**found, verdict=one.verdict, reason=one.reason) if judged else cls(**found)
+        run = timed.comparison
+        values = {field: getattr(timed, field) for field in _FIELDS} | {
+            field: getattr(run, field) for field in _SAMPLES
+        }
+        return cls(**values, verdict=run.verdict, reason=run.reason) if judged else cls(**values)
 
     @property
     def timed(self) -> Timed:
@@ -136,10 +138,10 @@ def load(path: Path) -> Timed:
 
 def effects_of(comparison: Comparison) -> Effects:
     """Each side against the reference, the candidate in cycles too, and the control against its own side."""
-    found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
-    if CANDIDATE in found:
-        found[CYCLES] = comparison.cycles()
-    return found | {FLOOR: comparison.control}
+    effects = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
+    if CANDIDATE in effects:
+        effects[CYCLES] = comparison.cycles()
+    return effects | {FLOOR: comparison.control}
 
 
 def summarise(timed: Timed, effects: Effects) -> Summary:
@@ -189,10 +191,10 @@ def _judged(timed: Timed) -> tuple[str, str, Tone]:
         return "Wrong", reason, Tone.BAD
     if not comparison.blocks and timed.same_code:
         return "Same code", "the instructions are equal, only the names differ; nothing was timed", Tone.NEUTRAL
-    verdict, found = comparison.verdict, comparison.effect()
+    verdict, effect = comparison.verdict, comparison.effect()
     title = verdict.value.capitalize()
-    if found is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
-        title += f" by {abs(found.ratio - 1) * 100:.2f}%"
+    if effect is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
+        title += f" by {abs(effect.ratio - 1) * 100:.2f}%"
     return title, comparison.reason, _TONES[verdict]
 
 

@@ -199,5 +199,5 @@ class Bisect(Result, tag="bisect"):
         return f"tried {len(tried):,} of the {len(self.versions):,} {among}"
 
 
-def _do(versions: Sequence[str], one: str, several: str) -> str:
-    return one if len(versions) == 1 else several
+def _do(versions: Sequence[str], singular: str, several: str) -> str:
+    return singular if len(versions) == 1 else several

@@ -54,12 +54,12 @@ class Capabilities(Result, tag="capabilities"):
         """`outcomes` are the distinct cells; each ptxas has their numbers by probe and target."""
         numbers = {cell: i for i, cell in enumerate(dict.fromkeys(matrix.cells.values()))}
 
-        def row(one: PtxasVersion, probe: str) -> tuple[int, ...]:
-            return tuple(numbers[matrix.cells[one.version, arch, probe]] for arch in one.archs)
+        def row(version: PtxasVersion, probe: str) -> tuple[int, ...]:
+            return tuple(numbers[matrix.cells[version.version, arch, probe]] for arch in version.archs)
 
         ptxas = {
-            one.version: PtxasCells(one.ptx_version, one.archs, {probe: row(one, probe) for probe in matrix.probes})
-            for one in matrix.assemblers
+            tool.version: PtxasCells(tool.ptx_version, tool.archs, {probe: row(tool, probe) for probe in matrix.probes})
+            for tool in matrix.assemblers
         }
         outcomes = {str(i): (cell.status, cell.opcode, cell.reason) for cell, i in numbers.items()}
         return cls(EVIDENCE, ptxas, outcomes)
@@ -70,11 +70,11 @@ class Capabilities(Result, tag="capabilities"):
         outcomes = {int(number): Cell(*outcome) for number, outcome in self.outcomes.items()}
         cells = {
             (version, arch, probe): outcomes[number]
-            for version, one in self.ptxas.items()
-            for probe, numbers in one.cells.items()
-            for arch, number in zip(one.archs, numbers, strict=True)
+            for version, cells in self.ptxas.items()
+            for probe, numbers in cells.cells.items()
+            for arch, number in zip(cells.archs, numbers, strict=True)
         }
-        versions = tuple(PtxasVersion(version, one.ptx_version, one.archs) for version, one in self.ptxas.items())
+        versions = tuple(PtxasVersion(version, cells.ptx_version, cells.archs) for version, cells in self.ptxas.items())
         return Matrix(versions, tuple(list(self.ptxas.values())[-1].cells), cells)
 
     def summary(self) -> Summary:
@@ -178,11 +178,11 @@ def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
 
 def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[str, list[str]]]:
     """Targets by a value, without those where it is empty; the most frequent value first."""
-    found: dict[str, list[str]] = {}
+    by_value: dict[str, list[str]] = {}
     for arch in archs:
         if text := value(arch):
-            found.setdefault(text, []).append(arch)
-    return sorted(found.items(), key=lambda item: -len(item[1]))
+            by_value.setdefault(text, []).append(arch)
+    return sorted(by_value.items(), key=lambda item: -len(item[1]))
 
 
 # --- what the condensed table leaves out ---------------------------------------------------------
@@ -203,7 +203,7 @@ def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterato
 def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
     """Where an older ptxas has another status than the newest: versions, instruction, targets, "then, now inline"."""
     newest = matrix.newest
-    found: dict[tuple[str, str, str], list[str]] = {}
+    changes: dict[tuple[str, str, str], list[str]] = {}
     for assembler in matrix.assemblers[:-1]:
         for probe in matrix.probes:
 
@@ -217,8 +217,8 @@ def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
                 return f"{then.status.value}{why}, now {now.status.value}"
 
             for text, archs in _by_value(assembler.archs, change):
-                found.setdefault((probe, _listed(archs), text), []).append(assembler.version)
-    for (probe, where, text), versions in found.items():
+                changes.setdefault((probe, _listed(archs), text), []).append(assembler.version)
+    for (probe, where, text), versions in changes.items():
         yield ", ".join(versions), probe, where, text
 
 

@@ -162,10 +162,10 @@ class Captures(Result, tag="captures"):
 
     @classmethod
     def of(cls, folder: CaptureFolder) -> Captures:
-        found, ids = folder.captures(), folder.ids
-        captures = {record: capture for record, capture in found.items() if isinstance(capture, Capture)}
+        outcomes, ids = folder.captures(), folder.ids
+        captures = {record: capture for record, capture in outcomes.items() if isinstance(capture, Capture)}
         read, runs = Read.of(captures), {run: number for number, run in enumerate(folder.runs, 1)}
-        damaged = {record: read.kernels.get(record, error) for record, error in found.items()}
+        damaged = {record: read.kernels.get(record, error) for record, error in outcomes.items()}
         kernels = (
             FolderKernel(
                 id=ids[record],
@@ -181,7 +181,7 @@ class Captures(Result, tag="captures"):
             path=str(folder.path),
             processes=tuple(dict(process) for process in folder.processes),
             torn_lines=folder.torn,
-            kernels=tuple(sorted(kernels, key=lambda one: -one.resources.code_bytes if one.resources else 0)),
+            kernels=tuple(sorted(kernels, key=lambda kernel: -kernel.resources.code_bytes if kernel.resources else 0)),
             damaged=tuple(Damaged(r, str(error)) for r, error in damaged.items() if isinstance(error, CaptureError)),
             tunings=tuple(like(tuning, TuningFields) for tuning in folder.tunings),
             failed=tuple(_failed(folder)),
@@ -228,16 +228,16 @@ class Captures(Result, tag="captures"):
     def _notes(self) -> Iterator[str]:
         yield from self.notes or ()
         yield from mangled_note(kernel.kernel for kernel in self.kernels)
-        for one in self.damaged:
-            yield f"{one.record}: {one.error}"
+        for damage in self.damaged:
+            yield f"{damage.record}: {damage.error}"
         if self.torn_lines:
             lines = count(self.torn_lines, "index line")
             yield f"{lines} cannot be read: cut short by a process that died, or damaged"
 
     def _failures(self) -> Iterator[Table]:
         if self.failed:
-            names = kernel_names(one.kernel for one in self.failed)
-            rows = tuple((one.id, names[one.kernel], one.arch, one.by, one.error) for one in self.failed)
+            names = kernel_names(ran.kernel for ran in self.failed)
+            rows = tuple((ran.id, names[ran.kernel], ran.arch, ran.by, ran.error) for ran in self.failed)
             title, columns = "Kernels that could not be compiled", ("id", "kernel", "target", "by", "error")
             yield Table(title, columns, rows, left=5, words=(4,), tones=(Tone.BAD,) * len(rows))
 
@@ -288,13 +288,13 @@ class Captures(Result, tag="captures"):
     def titles(self) -> dict[str, str]:
         """By record, the name with the configuration that tells it from others of its name."""
         names = self.names()
-        found = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
-        return {k.record: k.title or found[k.record] for k in self.kernels}
+        by_record = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
+        return {k.record: k.title or by_record[k.record] for k in self.kernels}
 
     def _titled(self) -> Captures:
         """With the titles in the kernels, so that they stay what they are where some are left out."""
-        found = self.titles()
-        return replace(self, kernels=tuple(replace(k, title=found[k.record]) for k in self.kernels))
+        by_record = self.titles()
+        return replace(self, kernels=tuple(replace(k, title=by_record[k.record]) for k in self.kernels))
 
     def outcomes(self) -> dict[str, str]:
         """By record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
@@ -307,8 +307,8 @@ class Captures(Result, tag="captures"):
 
     def _shared(self) -> dict[str, str]:
         """The target, the ptxas, the front end and the stages, where they are the same for all kernels."""
-        found = {name: {cell(kernel) for kernel in self.kernels} for name, cell in _COMMON.items()}
-        return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
+        values = {name: {cell(kernel) for kernel in self.kernels} for name, cell in _COMMON.items()}
+        return {name: next(iter(texts)) for name, texts in values.items() if len(texts) == 1}
 
 
 def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
@@ -316,11 +316,11 @@ def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
     for path in folder.crashes:
         place = path.parent
         try:
-            found = read_rejected(place)
+            lost = read_rejected(place)
         except CaptureError as error:
             yield FailedKernel(ids[place.name], place.name, UNKNOWN, UNKNOWN, str(error), 0, str(place))
             continue
-        yield FailedKernel(ids[place.name], found.kernel, found.arch, found.by, found.error, found.time_ns, str(place))
+        yield FailedKernel(ids[place.name], lost.kernel, lost.arch, lost.by, lost.error, lost.time_ns, str(place))
 
 
 Cell = Callable[[FolderKernel], str]  # a kernel's text in a column

@@ -64,8 +64,8 @@ class CellOutcome(Fields):
     @property
     def measures(self) -> dict[str, int | None]:
         """By name, those of a cubin."""
-        found = {name: getattr(self, name) for name in self.__struct_fields__[4:]}
-        return {name.replace("_", " "): value for name, value in found.items() if value is not UNSET}
+        figures = {name: getattr(self, name) for name in self.__struct_fields__[4:]}
+        return {name.replace("_", " "): value for name, value in figures.items() if value is not UNSET}
 
 
 class BothNames(Fields):

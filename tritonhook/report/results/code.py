@@ -45,13 +45,13 @@ class Code(Fields):
         """ptx: None if it is not at hand."""
         lines = read_lines(cubin, sass.kernel)
         rows = (
-            Row(one.predicate, one.opcode, one.operands, one.control, source, line)
-            for one, source, line in zip(sass.instructions, lines.source, lines.ptx, strict=True)
+            Row(instruction.predicate, instruction.opcode, instruction.operands, instruction.control, source, line)
+            for instruction, source, line in zip(sass.instructions, lines.source, lines.ptx, strict=True)
         )
         return cls(sass.kernel, sass.indirect_targets, lines.files, ptx, tuple(rows))
 
     def sass(self) -> Sass:
         """The instructions with their blocks and loops."""
         rows = enumerate(self.instructions)
-        found = (Instruction(i * INSTRUCTION_BYTES, r.predicate, r.opcode, r.operands, r.control) for i, r in rows)
-        return Sass(self.kernel, tuple(found), self.indirect_targets)
+        listed = (Instruction(i * INSTRUCTION_BYTES, r.predicate, r.opcode, r.operands, r.control) for i, r in rows)
+        return Sass(self.kernel, tuple(listed), self.indirect_targets)

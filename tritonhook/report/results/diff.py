@@ -137,7 +137,7 @@ class Resource(Fields):
 
 def _warps(diff: CubinDiff) -> Iterator[Resource]:
     """The warps of each kernel that an SM holds at a time, where they are known of both."""
-    known = {one.field: (one.a, one.b) for one in diff.resources}
+    known = {resource.field: (resource.a, resource.b) for resource in diff.resources}
     held = []
     for side, arch in enumerate((diff.a.arch, diff.b.arch)):
         registers, threads, shared = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
@@ -374,7 +374,7 @@ class Diff(Result, tag="diff"):
 
     def _facts(self) -> Iterator[str]:
         if worse := self._worse:
-            yield "more in b: " + ", ".join(f"{one.label} {number(one.a)} → {number(one.b)}" for one in worse)
+            yield "more in b: " + ", ".join(f"{row.label} {number(row.a)} → {number(row.b)}" for row in worse)
         # The part about resources is in the table.
         for fact in self.said.removeprefix(f"{self.verdict.value}: ").split("; "):
             if " -> " not in fact:
@@ -392,11 +392,11 @@ class Diff(Result, tag="diff"):
         yield "sha256", a.sha256[:16], b.sha256[:16]
 
     def _resources(self) -> Table:
-        judged = [(one, *one.judgement) for one in self.resources]
+        judged = [(row, *row.judgement) for row in self.resources]
         return Table(
             "Resources",
             ("resource", "a", "b", "change", ""),
-            tuple((one.label, number(one.a), number(one.b), change, words) for one, change, words, _ in judged),
+            tuple((row.label, number(row.a), number(row.b), change, words) for row, change, words, _ in judged),
             tones=tuple(tone for *_, tone in judged),
             words=(4,),
         )

@@ -135,10 +135,10 @@ class Read:
         triggers = triggers_of([capture.kernel for capture in module.values()], ptx, version)
         resources = resources_of(module, ptx)
         for record, capture in module.items():
-            found = resources[record]
-            if isinstance(found, TritonHookError):
-                self.unread.setdefault(str(found), []).append(record)
-            known = like(found, ResourceFields) if isinstance(found, KernelResources) else None
+            own = resources[record]
+            if isinstance(own, TritonHookError):
+                self.unread.setdefault(str(own), []).append(record)
+            known = like(own, ResourceFields) if isinstance(own, KernelResources) else None
             if known is not None:
                 known = replace(known, threads=_threads(capture), arch=capture.arch)
             self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
@@ -175,7 +175,7 @@ def kernel_fields(capture: Capture) -> KernelFields:
 
 
 def only(read: Read) -> KernelFields:
-    (found,) = read.kernels.values()
-    if isinstance(found, CaptureError):
-        raise found
-    return found
+    (kernel,) = read.kernels.values()
+    if isinstance(kernel, CaptureError):
+        raise kernel
+    return kernel

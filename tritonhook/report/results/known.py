@@ -86,14 +86,14 @@ class Known(Result, tag="known miscompilations"):
 
     def summary(self) -> Summary:
         """Where known bugs are and what to do. The bugs of the ptxas in use come first."""
-        found = {place.verdict for place in self.places}
-        unsure = PtxasVerdict.NOT_KNOWN in found or self.unread
-        unread = (f"{one.module}: not read: {one.reason}" for one in self.unread)
+        verdicts = {place.verdict for place in self.places}
+        unsure = PtxasVerdict.NOT_KNOWN in verdicts or self.unread
+        unread = (f"{module.module}: not read: {module.reason}" for module in self.unread)
         return Summary(
             "Known miscompilations",
             self.path,
             self._verdict(),
-            Tone.BAD if PtxasVerdict.WRONG in found else Tone.UNSURE if unsure else Tone.GOOD,
+            Tone.BAD if PtxasVerdict.WRONG in verdicts else Tone.UNSURE if unsure else Tone.GOOD,
             tuple(self._facts()),
             (self._table(),) if self.places else (),
             (*unread, *self.notes),
@@ -110,8 +110,8 @@ class Known(Result, tag="known miscompilations"):
         said = {PtxasVerdict.WRONG: "the ptxas in use has the bug at", PtxasVerdict.NOT_KNOWN: "not known at"}
         counts = {verdict: sum(place.verdict is verdict for place in self.places) for verdict in said}
         parts = [f"{said[verdict]} {times:,}" for verdict, times in counts.items() if times]
-        found = f"{count(len(self.places), 'place')} in {read} with the pattern of a known bug"
-        return f"{found}: {', '.join(parts) or 'the ptxas in use is right'}"
+        text = f"{count(len(self.places), 'place')} in {read} with the pattern of a known bug"
+        return f"{text}: {', '.join(parts) or 'the ptxas in use is right'}"
 
     def _facts(self) -> Iterator[str]:
         """What each bug does, with its remedy."""

@@ -46,9 +46,9 @@ class Causes(Fields):
     explained: bool | None
 
     @classmethod
-    def of(cls, found: Attribution) -> Causes:
-        parts = tuple(map(Cause.of, found.parts))
-        return cls(found.growth_bytes, found.source or None, parts, found.unexplained_bytes, found.is_explained)
+    def of(cls, told: Attribution) -> Causes:
+        parts = tuple(map(Cause.of, told.parts))
+        return cls(told.growth_bytes, told.source or None, parts, told.unexplained_bytes, told.is_explained)
 
 
 class ExplainedTimeline(Fields):
@@ -266,7 +266,7 @@ class VariantMemory(Fields):
     def of(cls, timelines: Sequence[MemoryTimeline]) -> VariantMemory:
         told = tuple(map(ExplainedTimeline.of, timelines))
         each = (cls._of(timeline, told) for timeline in timelines)
-        return max(each, key=lambda one: one.growth_bytes or 0, default=cls(None, None, None, None, None, told))
+        return max(each, key=lambda variant: variant.growth_bytes or 0, default=cls(None, None, None, None, None, told))
 
     @classmethod
     def _of(cls, timeline: MemoryTimeline, told: tuple[ExplainedTimeline, ...]) -> VariantMemory:
@@ -312,7 +312,7 @@ class Variants(Result, tag="memory variants"):
         return Summary("GPU memory", " against ".join(self.variants), *self._verdict(), (), (table,))
 
     def _verdict(self) -> tuple[str, Tone]:
-        grown = {name: one.growth_bytes for name, one in self.variants.items() if one.growth_bytes is not None}
+        grown = {name: v.growth_bytes for name, v in self.variants.items() if v.growth_bytes is not None}
         if len(grown) < len(self.variants):
             return "not known what grew", Tone.UNSURE
         most = max(grown, key=lambda name: grown[name])

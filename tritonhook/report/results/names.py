@@ -105,7 +105,7 @@ class Names(Result, tag="names"):
         if diff is not None:
             texts = {build.kernel: build.ptx.text for build in builds}
             ptx = texts.get(diff.a_kernel), texts.get(diff.b_kernel)
-            found = Diff.of(diff, (version, version), ptx, (original.kernel, renamed.kernel), full=full)
+            difference = Diff.of(diff, (version, version), ptx, (original.kernel, renamed.kernel), full=full)
         return cls(
             ptxas=AssemblerFields(version, path, tuple(arguments)),
             original=NameBuild.of(original),
@@ -115,7 +115,7 @@ class Names(Result, tag="names"):
             codes_seen=CodesSeen(*comparison.codes),
             control_is_neutral=comparison.control_is_neutral,
             control_diff=None if comparison.control_diff is None else comparison.control_diff.summary,
-            diff=None if diff is None else found,
+            diff=None if diff is None else difference,
         )
 
     def summary(self) -> Summary:
@@ -172,8 +172,8 @@ class Names(Result, tag="names"):
         if max(seen for *_, seen in self._builds) > 1:
             codes = ", ".join(f"{seen} for {build.kernel}" for _, build, seen in self._builds)
             same = "one of them common to all"
-            found = same if self._is_same else "none of them common to all; the nearest are compared"
-            yield f"ptxas is not deterministic on this kernel: {self.runs} runs gave codes: {codes}; {found}"
+            told = same if self._is_same else "none of them common to all; the nearest are compared"
+            yield f"ptxas is not deterministic on this kernel: {self.runs} runs gave codes: {codes}; {told}"
 
     def builds_table(self) -> Table:
         rows = tuple(

@@ -125,15 +125,15 @@ class PolicyResult(Result, tag="policy"):
         return cls(
             path=path,
             captures=captures,
-            counts={state.value: sum(one.state is state for one in checked) for state in State},
-            kernels=[PolicyEntry.of(one) for one in checked],
+            counts={state.value: sum(entry.state is state for entry in checked) for state in State},
+            kernels=[PolicyEntry.of(entry) for entry in checked],
             notes=list(notes) or UNSET,
-            pins=[PinnedConfiguration.of(one) for one in pins] or UNSET,
+            pins=[PinnedConfiguration.of(entry) for entry in pins] or UNSET,
         )
 
     def summary(self) -> Summary:
         columns = ("kernel", "arch", "lever", "state", "gain (95% interval)", "measured on")
-        rows, tones = tuple(one.row for one in self.kernels), tuple(_TONES[one.state] for one in self.kernels)
+        rows, tones = tuple(entry.row for entry in self.kernels), tuple(_TONES[entry.state] for entry in self.kernels)
         table = Table("Kernels", columns, rows, left=3, tones=tones, words=(3, 5), one_line=True)
         subject = self.path if self.captures is None else f"{self.path} beside {self.captures}"
         return Summary(
@@ -147,8 +147,8 @@ class PolicyResult(Result, tag="policy"):
     def _pinned(self) -> Iterator[Table]:
         if pins := self.pins or ():
             columns = ("function", "arch", "key", "configuration", "state", "measured on")
-            tones = tuple(_TONES[one.state] for one in pins)
-            rows = tuple(one.row for one in pins)
+            tones = tuple(_TONES[pin.state] for pin in pins)
+            rows = tuple(pin.row for pin in pins)
             yield Table("Pinned configurations", columns, rows, left=4, tones=tones, words=(4, 5), one_line=True)
 
     def _facts(self) -> Iterator[str]:
@@ -162,7 +162,7 @@ class PolicyResult(Result, tag="policy"):
         yield from self.notes or ()
 
     def _verdict(self) -> tuple[str, Tone]:
-        stale = sum(one.state.is_trouble for one in self.pins or ())
+        stale = sum(pin.state.is_trouble for pin in self.pins or ())
         pinned = f"{count(len(self.pins or ()), 'configuration')} pinned{f', {stale:,} changed' if stale else ''}"
         if not self.kernels:
             tone = Tone.BAD if stale else Tone.NEUTRAL

@@ -87,8 +87,8 @@ class Probe(Result, tag="probe"):
         cls, cells: Sequence[NameCell], notes: Sequence[str] = (), codes: Mapping[str, CellCode] | None = None
     ) -> Probe:
         """codes: the code of changed cells by `code_key`, each pair once, for a page."""
-        found = Counter(cell.verdict for cell in cells)
-        few = (found[NameVerdict.CHANGED], found[NameVerdict.UNSTEADY], found[NameVerdict.NO_ANSWER])
+        verdicts = Counter(cell.verdict for cell in cells)
+        few = (verdicts[NameVerdict.CHANGED], verdicts[NameVerdict.UNSTEADY], verdicts[NameVerdict.NO_ANSWER])
         counts = SweepCounts(len(cells), *few, sum(cell.is_crash for cell in cells))
         if codes is None:
             return cls(counts, tuple(map(SweptCell.of, cells)), tuple(notes))
@@ -150,7 +150,7 @@ def _scheduler(cells: Sequence[Shown]) -> Iterator[str]:
 
 def _quiet(cells: Sequence[Shown]) -> list[str]:
     """Names with at least one cell that was compared, of which none is changed or unsteady."""
-    return [name for name, found in signs_of(cells).items() if found["."] and not found["D"] + found["X"] + found["~"]]
+    return [name for name, signs in signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
 
 
 def _matrix(cells: Sequence[Shown]) -> Iterator[Table]:
@@ -222,12 +222,12 @@ class Triggers(Result, tag="triggers"):
     without_answer: tuple[SweptCell, ...]
 
     @classmethod
-    def of(cls, found: Mapping[SetupKey, NamePart | None], silent: Sequence[NameCell], name: str) -> Triggers:
+    def of(cls, parts: Mapping[SetupKey, NamePart | None], silent: Sequence[NameCell], name: str) -> Triggers:
         """silent: cells without an answer, of places that assemble nothing."""
-        return cls(name, tuple(MinimalTrigger.of(*one) for one in found.items()), tuple(map(SweptCell.of, silent)))
+        return cls(name, tuple(MinimalTrigger.of(*pair) for pair in parts.items()), tuple(map(SweptCell.of, silent)))
 
     def summary(self) -> Summary:
-        words = dict.fromkeys(one.trigger for one in self.triggers if one.trigger is not None)
+        words = dict.fromkeys(trigger.trigger for trigger in self.triggers if trigger.trigger is not None)
         if words:
             verdict, tone = ", ".join(f"`{word}` is enough" for word in words), Tone.CHANGED
         elif self.triggers:
@@ -235,6 +235,6 @@ class Triggers(Result, tag="triggers"):
         else:
             verdict, tone = "nothing could be compared", Tone.UNSURE
         columns = ("kernel", "target", "ptxas", "options", "what it takes", "elsewhere in the name", "names tried")
-        rows = tuple(one.row(self.name) for one in self.triggers)
+        rows = tuple(trigger.row(self.name) for trigger in self.triggers)
         tables = (Table("Places", columns, rows, 6),) if rows else ()
         return Summary("Minimal trigger", self.name, verdict, tone, (), tables, tuple(no_answers(self.without_answer)))

@@ -45,23 +45,23 @@ class RejectedKernel(Result, tag="failed kernel"):
     @classmethod
     def of(cls, folder: Path) -> RejectedKernel:
         """Raises CaptureError if it is damaged."""
-        one = read_rejected(folder)
+        rejected = read_rejected(folder)
         ptx = folder / "kernel.ptx"
         lines = read_given(ptx).decode("utf-8", "replace").splitlines() if ptx.exists() else []
-        arguments = None if one.arguments is None else tuple(one.arguments)
+        arguments = None if rejected.arguments is None else tuple(rejected.arguments)
         return cls(
             str(folder),
-            one.kernel,
-            one.arch,
-            one.stage,
-            one.by,
-            one.error,
-            one.text,
-            dict(_named(one.text, lines)),
-            one.ptxas,
+            rejected.kernel,
+            rejected.arch,
+            rejected.stage,
+            rejected.by,
+            rejected.error,
+            rejected.text,
+            dict(_named(rejected.text, lines)),
+            rejected.ptxas,
             arguments,
-            one.triton,
-            one.options,
+            rejected.triton,
+            rejected.options,
         )
 
     def summary(self) -> Summary:

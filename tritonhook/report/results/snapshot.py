@@ -98,8 +98,8 @@ class KernelFigures(Fields):
 
     @property
     def figures(self) -> dict[str, int | None]:
-        found = {name: getattr(self, name) for name in FIGURES}
-        return {name: None if value is UNSET else value for name, value in found.items()}
+        values = {name: getattr(self, name) for name in FIGURES}
+        return {name: None if value is UNSET else value for name, value in values.items()}
 
 
 def _figures(facts: KernelFacts) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class LockContent(Result, tag="lock"):
         built = any(kernel.code_bytes is not UNSET for kernel in kernels)
         counted = not built or any(kernel.instructions is not None for kernel in kernels)
         headings = {**_LOCKED, **(_COUNTED_FIGURES if counted else {}), **(_BUILT if built else {})}
-        same = {heading: found[0] for heading, found in texts.items() if len(set(found)) == 1}
+        same = {heading: column[0] for heading, column in texts.items() if len(set(column)) == 1}
         columns = {
             "kernel": [name(kernel) for kernel in kernels],
             "regs": [number(kernel.registers) for kernel in kernels],
@@ -176,7 +176,7 @@ class LockContent(Result, tag="lock"):
             **{heading: [number(k.figures[figure]) for k in kernels] for heading, figure in headings.items()},
         }
         left = len(columns)
-        columns |= {heading: found for heading, found in texts.items() if heading not in same}
+        columns |= {heading: column for heading, column in texts.items() if heading not in same}
         title, rows = "Kernels (stack, spill stores/loads, shared: bytes)", tuple(zip(*columns.values(), strict=True))
         table = Table(title, tuple(columns), rows, words=tuple(range(left, len(columns))), one_line=True)
         return Summary(
@@ -208,8 +208,8 @@ class FourBuilds(Fields):
     def all_of(cls, change: Change) -> tuple[FourBuilds, ...]:
         """Of each figure that changed; of the code where none did."""
         names = dict.fromkeys((change.leading, *change.deltas))
-        found = ((name, change.values(name)) for name in names)
-        return tuple(cls(name, of.old, of.new_ptx, of.new_ptxas, of.new, of.by) for name, of in found)
+        figures = ((name, change.values(name)) for name in names)
+        return tuple(cls(name, of.old, of.new_ptx, of.new_ptxas, of.new, of.by) for name, of in figures)
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -352,13 +352,13 @@ class KernelChanges(Result, tag="kernel changes"):
         """With the kernels in whose title or blame the pattern is found, that are only worse or better, the first so
         many."""
         name = namer(self.kernels)
-        found = [
+        fitting = [
             kernel
             for kernel in self.kernels
             if (only is None or kernel.judgement == only)
             and (pattern is None or pattern.search(f"{name(kernel)}  {kernel.judgement}  {kernel.by}"))
         ][:top]
-        return replace(self, kernels=tuple(found), hidden=len(self.kernels) - len(found))
+        return replace(self, kernels=tuple(fitting), hidden=len(self.kernels) - len(fitting))
 
     def _verdict(self) -> tuple[str, Tone]:
         total = count(len(self.kernels) + (self.hidden or 0), "kernel")
@@ -367,9 +367,9 @@ class KernelChanges(Result, tag="kernel changes"):
         judged = [f"{n:,} {what}" for n, what in ((worse, _WORSE), (better, "better")) if n]
         further = {ChangeStatus.CHANGED: f" ({', '.join(judged)})"} if judged else {}
         parts = [
-            f"{found:,} {status.value}{further.get(status, '')}"
+            f"{times:,} {status.value}{further.get(status, '')}"
             for status in _COUNTED
-            if (found := self.counts.get(status.value))
+            if (times := self.counts.get(status.value))
         ]
         if not parts:
             return f"{total}, all with the same code", Tone.GOOD
@@ -404,8 +404,8 @@ class KernelChanges(Result, tag="kernel changes"):
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
                 yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,), one_line=True)
         for status, heading in _GROUPS.items():
-            if found := [kernel for kernel in self.kernels if kernel.status is status]:
-                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in found))
+            if kernels := [kernel for kernel in self.kernels if kernel.status is status]:
+                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in kernels))
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
@@ -422,7 +422,7 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
         "changed by": lambda k: k.by or "the same code",
     }
     columns = {heading: [cell(kernel) for kernel in kernels] for heading, cell in cells.items()}
-    columns = {heading: found for heading, found in columns.items() if any(found)}
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
     tones = tuple(_JUDGED[kernel.judgement] for kernel in kernels)
     words = tuple(
         n for n, heading in enumerate(columns) if heading in ("", "launch bounds", "also other", "changed by")

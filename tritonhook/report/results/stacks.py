@@ -87,7 +87,7 @@ class MemoryPrediction(Result, tag="memory prediction"):
         verdict, tone = self._verdict()
         ordered = sorted(self.kernels, key=lambda k: -1 if k.stack_bytes is None else -k.stack_bytes.high)
         columns = ("kernel", "own frame, bytes", "stack per thread, bytes", "driver calls", "")
-        table = Table("Kernels", columns, tuple(one.row for one in ordered), words=(3, 4))
+        table = Table("Kernels", columns, tuple(kernel.row for kernel in ordered), words=(3, 4))
         notes = (
             "a prediction: nothing was run",
             f"basis: {self.basis}",
@@ -109,7 +109,7 @@ class MemoryPrediction(Result, tag="memory prediction"):
         yield f"cause: {self.cause}"
         if self.remedy:
             yield f"remedy: {self.remedy}"
-        for name, taken in {one.name: one.default_bytes for kernel in self.kernels for one in kernel.buffers}.items():
+        for name, taken in {b.name: b.default_bytes for kernel in self.kernels for b in kernel.buffers}.items():
             yield f"also a {name}, at load and first launch; it took {size(taken)} on an H100 with default limits"
         if self.failed is True:
             limit = size(self.fail_over_bytes or None)
@@ -139,8 +139,8 @@ class FixedSide(Fields):
 
     @classmethod
     def of(cls, cubin: Cubin, kernel: str) -> FixedSide:
-        found = cubin.resources[kernel]
-        return cls(found.syscalls, found.registers, found.stack, len(cubin.text(kernel)))
+        resources = cubin.resources[kernel]
+        return cls(resources.syscalls, resources.registers, resources.stack, len(cubin.text(kernel)))
 
     @property
     def column(self) -> tuple[str, ...]:
@@ -227,9 +227,9 @@ class Calibrated(Result, tag="calibration"):
     @classmethod
     def of(cls, measured: MeasuredPool, file: str | None) -> Calibrated:
         """file: where it is kept, if it is."""
-        one = measured.calibration
-        fitted = (one.bytes_per_stack_byte, one.worst_residual_bytes, one.points)
-        return cls(one.gpu, one.driver, *fitted, measured, tuple(FRAMES), file)
+        calibration = measured.calibration
+        fitted = (calibration.bytes_per_stack_byte, calibration.worst_residual_bytes, calibration.points)
+        return cls(calibration.gpu, calibration.driver, *fitted, measured, tuple(FRAMES), file)
 
     def summary(self) -> Summary:
         """By how much a GPU's local-memory pool grows per byte of stack."""

@@ -68,8 +68,8 @@ class CodeFigures(Fields):
     shared: Count
 
     @classmethod
-    def of(cls, one: Candidate) -> CodeFigures:
-        return CodeFigures(*_figures(one))
+    def of(cls, candidate: Candidate) -> CodeFigures:
+        return CodeFigures(*_figures(candidate))
 
     def row(self, kernel: str, lever: str) -> tuple[str, ...]:
         return kernel, lever, number(self.registers), spills(self.spill_stores, self.spill_loads), number(self.stack)
@@ -82,13 +82,13 @@ class CandidateCode(CodeFigures, kw_only=True):
     config: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, one: Candidate) -> CandidateCode:
-        return cls(*_figures(one), lever=one.text, config=one.config or UNSET)
+    def of(cls, candidate: Candidate) -> CandidateCode:
+        return cls(*_figures(candidate), lever=candidate.text, config=candidate.config or UNSET)
 
 
-def _figures(one: Candidate) -> tuple[str, int | None, int | None, int | None, int | None, int]:
-    r = one.resources
-    return one.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared
+def _figures(candidate: Candidate) -> tuple[str, int | None, int | None, int | None, int | None, int]:
+    r = candidate.resources
+    return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared
 
 
 class TunedKernel(Fields):
@@ -154,11 +154,15 @@ class TunedKernel(Fields):
             own=CodeFigures.of(choice.plain),
             candidates=tuple(
                 CandidateCode.of(code)
-                for one in choice.configurations
-                for code in (*([one.plain] if one is not choice else []), *one.others)
+                for config in choice.configurations
+                for code in (*([config.plain] if config is not choice else []), *config.others)
             ),
             dropped=tuple(
-                [DroppedLever.of(gone, one.plain.config) for one in choice.configurations for gone in one.dropped]
+                [
+                    DroppedLever.of(gone, config.plain.config)
+                    for config in choice.configurations
+                    for gone in config.dropped
+                ]
                 + [DroppedLever.of(gone) for gone in tried.failed]
             ),
             race=None if tried.race is None else TunedRace.of(tried.race),
@@ -215,7 +219,7 @@ class Tuning(Result, tag="tuning"):
 
     def summary(self) -> Summary:
         columns = ("kernel", "share", "verdict", "gain (95% interval)", "lever or reason")
-        rows, tones = tuple(one.row for one in self.kernels), tuple(_TONES[one.verdict] for one in self.kernels)
+        rows, tones = tuple(k.row for k in self.kernels), tuple(_TONES[k.verdict] for k in self.kernels)
         table = Table("Kernels", columns, rows, tones=tones, words=(2, 4))
         tables = (table, *self._codes()) if self.kernels else ()
         notes = tuple(dict.fromkeys(self._notes()))
@@ -223,11 +227,11 @@ class Tuning(Result, tag="tuning"):
 
     def _codes(self) -> Iterator[Table]:
         """The codes that were assembled and not timed, where they are few enough to read."""
-        kernels = [one for one in self.kernels if one.verdict is TuneVerdict.ASSEMBLED and one.candidates]
+        kernels = [k for k in self.kernels if k.verdict is TuneVerdict.ASSEMBLED and k.candidates]
         rows = [
             row
-            for one in kernels
-            for row in (one.own.row(one.kernel, _OWN), *(c.row(one.kernel, c.lever) for c in one.candidates))
+            for k in kernels
+            for row in (k.own.row(k.kernel, _OWN), *(c.row(k.kernel, c.lever) for c in k.candidates))
         ]
         if 0 < len(rows) <= _MOST_CODES:
             yield Table("Codes (stack, spill stores/loads: bytes)", _CODE_COLUMNS, tuple(rows), 2)
@@ -259,9 +263,9 @@ class Tuning(Result, tag="tuning"):
             seconds = sum(kernel.seconds for kernel in self.kernels)
             yield f"{seconds:.0f} s on {self.device}, and {self.start_seconds:.0f} s to start processes"
         dropped = (
-            (k.kernel, f"{one.lever}: {one.reason}") for k in self.kernels for one in k.dropped if not one.equal_to
+            (k.kernel, f"{gone.lever}: {gone.reason}") for k in self.kernels for gone in k.dropped if not gone.equal_to
         )
         for text, names in grouped(dropped).items():
             yield f"{names}: {text}"
-        for reason, names in grouped((one.kernel, one.reason) for one in self.skipped).items():
+        for reason, names in grouped((skipped.kernel, skipped.reason) for skipped in self.skipped).items():
             yield f"not tuned: {names}: {reason}"

@@ -59,23 +59,23 @@ class VerifiedKernel(Fields):
     seconds: float
 
     @classmethod
-    def of(cls, one: Verified) -> VerifiedKernel:
-        worst = one.judgement.worst
+    def of(cls, verified: Verified) -> VerifiedKernel:
+        worst = verified.judgement.worst
         return cls(
-            kernel=one.kernel,
-            launch=one.launch,
-            verdict=one.verdict,
+            kernel=verified.kernel,
+            launch=verified.launch,
+            verdict=verified.verdict,
             reason=worst.text if worst is not None else "",
             input=worst.input if worst is not None else "",
-            builds=tuple(like(build, VerifiedBuild) for build in one.builds),
-            same_code=one.same_code,
-            not_built=one.failed,
-            inputs=tuple(dict.fromkeys(ran.input for ran in one.ran)),
-            findings=one.judgement.findings,
-            groups=one.groups,
-            region=one.region,
-            notes=one.notes,
-            seconds=round(one.seconds, 3),
+            builds=tuple(like(build, VerifiedBuild) for build in verified.builds),
+            same_code=verified.same_code,
+            not_built=verified.failed,
+            inputs=tuple(dict.fromkeys(ran.input for ran in verified.ran)),
+            findings=verified.judgement.findings,
+            groups=verified.groups,
+            region=verified.region,
+            notes=verified.notes,
+            seconds=round(verified.seconds, 3),
         )
 
     @property
@@ -99,10 +99,10 @@ class VerifiedKernel(Fields):
 
     def details(self) -> Iterator[Table]:
         """The first elements that differ, and where the code parts."""
-        for found in self.findings:
-            if found.difference is not None and _TONES[found.verdict] is Tone.BAD:
-                rows = tuple((f"{e.index:,}", *e.values, *e.bits) for e in found.difference.first)
-                columns = ("element", self.builds[0].label, str(found.build), "bits", "bits")
+        for finding in self.findings:
+            if finding.difference is not None and _TONES[finding.verdict] is Tone.BAD:
+                rows = tuple((f"{e.index:,}", *e.values, *e.bits) for e in finding.difference.first)
+                columns = ("element", self.builds[0].label, str(finding.build), "bits", "bits")
                 yield Table(f"First elements of {self.kernel} that differ", columns, rows, 0)
                 break
         if (region := self.region) is not None:
@@ -125,14 +125,14 @@ class Verification(Result, tag="verification"):
     kernels: tuple[VerifiedKernel, ...]
 
     @classmethod
-    def of(cls, target: str, device: str | None, found: Sequence[Verified]) -> Verification:
-        counts = {verdict.value: sum(one.verdict is verdict for one in found) for verdict in Verdict}
-        return cls(target=target, device=device, counts=counts, kernels=tuple(map(VerifiedKernel.of, found)))
+    def of(cls, target: str, device: str | None, results: Sequence[Verified]) -> Verification:
+        counts = {verdict.value: sum(result.verdict is verdict for result in results) for verdict in Verdict}
+        return cls(target=target, device=device, counts=counts, kernels=tuple(map(VerifiedKernel.of, results)))
 
     def summary(self) -> Summary:
         kernels = sorted(self.kernels, key=lambda kernel: _RANK.index(kernel.verdict))
         bad = [kernel for kernel in kernels if kernel.is_bad]
-        rows, tones = tuple(one.row for one in kernels), tuple(_TONES[one.verdict] for one in kernels)
+        rows, tones = tuple(kernel.row for kernel in kernels), tuple(_TONES[kernel.verdict] for kernel in kernels)
         table = Table("Kernels", ("kernel", "verdict", "codes", "inputs", "why"), rows, 2, tones, (4,))
         return Summary(
             "Verification",
@@ -158,6 +158,6 @@ class Verification(Result, tag="verification"):
             if kernel.verdict is not Verdict.SKIPPED:
                 yield from (f"{kernel.kernel}: {note}" for note in kernel.notes)
         failed: dict[str, str] = {}
-        for one in (one for kernel in kernels for one in kernel.not_built):
-            failed.setdefault(one.label, one.reason)
+        for unbuilt in (unbuilt for kernel in kernels for unbuilt in kernel.not_built):
+            failed.setdefault(unbuilt.label, unbuilt.reason)
         yield from (f"{label} made no build of some kernels: {reason}" for label, reason in failed.items())
