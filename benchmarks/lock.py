@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import REPOSITORY, environment
+from benchmarks.locking.images import VERSIONS
 from benchmarks.locking.seeds import SEEDS, assembled
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
@@ -298,7 +299,7 @@ def unchanged(work: Path) -> list[dict[str, Any]]:
         print(f"  unchanged, round {turn + 1}: {sum(len(r['alarms']) for r in rounds)} alarms", flush=True)
     compile_kernels(work / "again")
     rounds.append(_quiet("compiled again", verb("check", locked, work / "again")))
-    folders = [work / "base", *sorted(work.glob("rigged-*/")), *sorted(work.glob("images-*-0"))]
+    folders = [work / "base", *(work / f"rigged-{version}" for version in VERSIONS)]
     return rounds + [_elsewhere(work, folder) for folder in folders]
 
 
