@@ -1,7 +1,8 @@
-"""Add the pages that are made when the site is built: the CLI reference and the table of instructions.
+"""Add the pages that are made when the site is built.
 
-MkDocs calls `on_files` (`hooks` in mkdocs.yml). Neither page is committed: the first follows from argparse, the second
-from `benchmarks/results/caps.json`. Triton is not needed.
+MkDocs calls `on_files` (`hooks` in mkdocs.yml). No such page is committed: the command line's follows from argparse,
+the JSON documents' from the schemas of the results, the tables of instructions and of measurements from
+`benchmarks/results/`. Triton is not needed.
 """
 
 from __future__ import annotations
@@ -12,16 +13,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+import full_tables
+import schema
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the made pages to the files of the site."""
     from mkdocs.structure.files import File  # type: ignore[import-not-found, unused-ignore]
 
-    files.append(File.generated(config, "reference/cli.md", content=cli_reference()))
-    files.append(File.generated(config, "reference/instructions.md", content=instructions()))
+    for name, content in PAGES.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=content()))
     return files
+
+
+# --- JSON documents and measurements ----------------------------------------------------------------
+
+
+def json_documents() -> str:
+    """Every kind of JSON document with its fields."""
+    return f"{(HERE / 'json.md').read_text()}\n{schema.documents()}\n"
+
+
+def measurements() -> str:
+    """The tables of which other pages show some rows."""
+    return f"{(HERE / 'results.md').read_text()}\n{full_tables.sections()}"
 
 
 # --- The command line -------------------------------------------------------------------------------
@@ -100,10 +118,18 @@ def instructions() -> str:
 
     document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())["samples"]
     result = as_schema(document, Capabilities)
-    introduction = (Path(__file__).parent / "instructions.md").read_text()
+    introduction = (HERE / "instructions.md").read_text()
     summary = result.summary()
     parts = [introduction.replace("{versions}", ", ".join(result.ptxas)).rstrip()]
     parts.append("\n".join(f"- {note}" for note in summary.notes))
     for table in summary.tables:
         parts += [f"## {table.title}", markdown_table(table, len(table.rows))]
     return "\n\n".join(parts) + "\n"
+
+
+PAGES = {
+    "cli": cli_reference,
+    "instructions": instructions,
+    "json": json_documents,
+    "results": measurements,
+}

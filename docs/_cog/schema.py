@@ -11,40 +11,43 @@ from msgspec import inspect
 
 
 def documents() -> str:
-    """A section for each kind of document: a table of its fields, then a table for each kind of object in it."""
+    """A section for each kind of document: a list of its fields, then a list for each kind of object in it."""
     from tritonhook.report.result import kinds
 
     described: dict[str, Any] = {}
     parts = (part for kind, result in kinds().items() for part in _section(result.verbs, kind, result, described))
-    return "\n\n" + "\n\n".join(parts) + "\n\n"
+    return "\n\n".join(part for part in parts if part)
 
 
 def _section(verb: str, kind: str, schema: Any, described: dict[str, Any]) -> Iterator[str]:
     yield f"## `{verb}`"
     yield f"`kind` is `{kind}`. {_parts(schema)[0]}"
     waiting: list[Any] = []
-    yield _table(schema, waiting)
+    yield _fields(schema, waiting)
     while waiting:
         inner = waiting.pop(0)
         if inner.__name__ not in described:
             described[inner.__name__] = inner
             yield f"### {inner.__name__}"
             yield _parts(inner)[0]
-            yield _table(inner, waiting)
+            yield _fields(inner, waiting)
         assert described[inner.__name__] is inner, f"two schemas are called {inner.__name__}"
 
 
-def _table(schema: Any, waiting: list[Any]) -> str:
-    """The fields with their types and meanings. waiting: takes the kinds of objects that they hold."""
+def _fields(schema: Any, waiting: list[Any]) -> str:
+    """A line for each field, or for neighbours of one type and meaning. waiting: takes the kinds of their objects."""
     meanings = _parts(schema)[1]
-    rows = ["| field | type | meaning |", "|---|---|---|"]
+    lines: list[tuple[list[str], str]] = []
     for field in inspect.type_info(schema).fields:  # type: ignore[attr-defined]
         if field.encode_name in ("format", "kind") and isinstance(field.type, inspect.LiteralType):
             continue
-        optional = "" if field.required or is_dataclass(schema) else " *may be missing*"
+        optional = "" if field.required or is_dataclass(schema) else " *(may be missing)*"
         meaning = meanings.get(field.encode_name, "")
-        rows.append(f"| `{field.encode_name}` | {_type(field.type, waiting)} | {meaning}{optional} |")
-    return "\n".join(rows)
+        text = _type(field.type, waiting) + optional + (f": {meaning}" if meaning else "")
+        if not lines or lines[-1][1] != text:
+            lines.append(([], text))
+        lines[-1][0].append(f"`{field.encode_name}`")
+    return "\n".join(f"- {', '.join(names)} - {text}" for names, text in lines)
 
 
 def _type(info: Any, waiting: list[Any]) -> str:
@@ -102,5 +105,5 @@ def _read(schema: Any) -> tuple[str, dict[str, str]]:
     pieces = re.split(rf"(?:^|(?<=[.;] ))((?:(?:{names}), )*(?:{names})): ", text)
     meanings: dict[str, str] = {}
     for fields, meaning in zip(pieces[1::2], pieces[2::2], strict=True):
-        meanings |= dict.fromkeys(fields.split(", "), meaning.strip().rstrip(".").replace("|", "\\|"))
+        meanings |= dict.fromkeys(fields.split(", "), meaning.strip().rstrip("."))
     return pieces[0].strip(), meanings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -13,11 +14,15 @@ from repository import ROOT
 
 from tritonhook.cli import VERBS, parser
 
+sys.path.append(str(ROOT / "docs" / "_cog"))
+
+import pages
+
 TOP = [
     ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "SKILL", "benchmarks/README")
 ]
 PAGES = [*TOP, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
-MADE = {"cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
+MADE = {f"{name}.md" for name in pages.PAGES}  # docs/_cog/pages.py adds them when the site is built
 
 
 def named(path: Path) -> str:

@@ -9,6 +9,7 @@ import pytest
 from repository import ROOT
 
 from tritonhook.cli import VERBS
+from tritonhook.report.result import kinds
 
 sys.path.append(str(ROOT / "docs" / "_cog"))
 
@@ -83,3 +84,18 @@ def test_the_reference_of_the_command_line_has_every_verb_and_argument() -> None
         assert f"\n### tritonhook mem {action}\n" in text
     assert "| `--fail-on slower|faster` |" in text
     assert "%(" not in text
+
+
+def test_the_reference_of_the_json_documents_has_every_kind_and_field() -> None:
+    text = pages.json_documents()
+    for kind, schema in kinds().items():
+        assert f"`kind` is `{kind}`" in text
+        for field in set(schema.__struct_encode_fields__) - {"format", "kind"}:
+            assert f"`{field}`" in text, (kind, field)
+
+
+def test_all_rows_are_on_the_page_of_results() -> None:
+    text = pages.measurements()
+    assert name_tables.name_effect() in text
+    for sample in result("gluon_h200")["samples"]:
+        assert f"| {sample['shape']} |" in text

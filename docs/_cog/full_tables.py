@@ -1,0 +1,119 @@
+"""The tables of the page of all results (docs/_cog/pages.py), in sections by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import gluon_tables
+import lock_tables
+import name_tables
+import sm120_tables
+import timing_tables
+import tune_tables
+
+Table = tuple[str, str, Callable[[], str]]  # its title, what is to know, what makes it
+
+SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
+    ("The cutlass name", "../explanation/cutlass-name.md"): (
+        (
+            "Times with cutlass in the name",
+            "*Measured* on an H100 with `tritonhook ab` (Triton 3.6.0 with ptxas 12.8.93, CuTe DSL 4.8.1; "
+            "`name_effect.json`): time with `cutlass` in the name over time without. Registers are without and with; "
+            "instructions are those that one side alone has. Where it says *same code*, nothing was timed. Five rows "
+            "are inconclusive by today's rules: these runs began with three processes, `ab` begins with five.",
+            name_tables.name_effect,
+        ),
+        (
+            "Changed code by version of ptxas",
+            "*Assembled* (`name_trigger.json`). D: changed. X: ptxas crashes under the name alone. A dot: same. "
+            '"-": does not assemble. The name is `cutlass_kernel`.',
+            name_tables.trigger_matrix,
+        ),
+    ),
+    ("Gluon attention", "../explanation/gluon.md"): (
+        (
+            "Speed on an H200",
+            "*Measured*: TFLOPS in a CUDA graph / in calls from Python (`gluon_h200.json`). The fp8 columns have "
+            "[errors](#errors-of-fp8).",
+            gluon_tables.gluon,
+        ),
+        (
+            "Speed on an H100",
+            "*Measured* in graphs, 25 rounds, with another form of the bf16 kernels (`gluon_h100.json`).",
+            lambda: gluon_tables.gluon("gluon_h100"),
+        ),
+        (
+            "Errors of fp8",
+            "*Measured* on an H200: e4m3, head_dim 128. First the errors of the Hopper kernel's O and of the measure, "
+            "relative to the norm, with 4,096 keys and no mask. Then the worst ratio of the two with 4,096, 16,384 and "
+            "65,536 keys, with and without a mask. An error below 2^-9, the rounding of O to bf16, counts as 2^-9.",
+            gluon_tables.gluon_fp8_accuracy,
+        ),
+        (
+            "Errors of fp8 beside its peers",
+            "*Measured* on an H200: e4m3, head_dim 128, no mask, by the number of keys. The P, V and O of Triton's "
+            "tutorial are e5m2, and its measure is another one: 5.2% for normal data. cuDNN's O was scaled to the "
+            "range of e4m3.",
+            gluon_tables.gluon_fp8_peers,
+        ),
+        (
+            "The scheduler that the tuner of mma.sync takes",
+            "*Measured* on an H100 by name, ptxas 12.8.93 (`gluon_names.json`). The last column: how much less time "
+            "the kernel takes than the same tile with the other scheduler.",
+            gluon_tables.gluon_names,
+        ),
+        (
+            "Each attention under the cutlass name",
+            "Default configurations. Code and registers are *assembled*, times *measured* on an H100; B4 H16 S4096 "
+            "(`gluon_assembled.json`, `gluon_ab.json`).",
+            gluon_tables.gluon_ab,
+        ),
+    ),
+    ("Attention for RTX 50", "../explanation/sm120-attention.md"): (
+        ("TFLOPS on an H100", "*Measured* (`sm120_bf16_h100.json`).", sm120_tables.sm120),
+        (
+            "Graphs and calls on an H200",
+            "*Measured*: milliseconds in CUDA graphs and of calls from Python (`sm120_graph_h200.json`).",
+            sm120_tables.sm120_graph,
+        ),
+        ("Code over a KV cache", "*Assembled* for sm_120a.", sm120_tables.sm120_cache_code),
+    ),
+    ("KV cache for RTX 50", "../how-to/use-sm120-kv-cache.md"): (
+        ("Decode", "*Measured* on an H200 in CUDA graphs (`sm120_serving_h200.json`).", sm120_tables.sm120_decode),
+        ("Decode over FP8 caches", "*Measured* on an H200, pages of 16.", sm120_tables.sm120_fp8_cache),
+        ("Decode that appends a key", "*Measured* on an H200.", sm120_tables.sm120_append),
+        ("Prefill over pages", "*Measured* on an H200.", sm120_tables.sm120_cache_prefill),
+    ),
+    ("A chain of GEMMs", "../how-to/write-a-gemm-chain.md"): (
+        ("Time of each shape", "*Measured* on an H200 (`gemm_chain.json`).", gluon_tables.gemm_chain),
+    ),
+    ("Tuning", "../how-to/tune-kernels.md"): (
+        (
+            "Autotuned kernels, all configurations raced",
+            "*Measured* on an H200 (`tune_configured.json`).",
+            tune_tables.tuned_configured,
+        ),
+        ("More levers", "*Measured* on an H200 (`tune_h200.json`).", tune_tables.tuned_more),
+    ),
+    ("Times", "../explanation/timing.md"): (
+        ("Places of one code", "*Measured* on an H200 (`placement.json`).", timing_tables.placement),
+        ("Simulated kernels", "Simulated, no GPU (`ab_simulation.json`).", timing_tables.simulation),
+    ),
+    ("Upgrades", "../explanation/upgrades.md"): (
+        ("Changes that were seeded", "*Assembled* (`lock.json`).", lock_tables.found),
+        ("Triton 3.6 to 3.9: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("triton")),
+        ("ptxas to 13.5.37: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("ptxas")),
+    ),
+}
+
+
+def sections() -> str:
+    """All tables, each below its title."""
+    return "\n".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    for (title, page), tables in SECTIONS.items():
+        yield f"## {title}\n\n[How it was measured]({page}).\n"
+        for heading, note, table in tables:
+            yield f"### {heading}\n\n{note}\n{table()}"
