@@ -26,12 +26,16 @@ ODD_VALUES = (
 )
 
 
+class NoEnd(BaseException):
+    """Something hangs. No Exception, and no OSError as TimeoutError is: a verb would tell of it, and exit with 2."""
+
+
 @contextmanager
 def no_hang() -> Iterator[None]:
-    """Raises TimeoutError where the body does not end."""
+    """Raises NoEnd where the body does not end."""
 
     def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"no end after {HANGS_AFTER_S} s")
+        raise NoEnd(f"after {HANGS_AFTER_S} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(HANGS_AFTER_S)

@@ -79,6 +79,11 @@ def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
     return _read(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, most)
 
 
+def read_start(path: StrPath, size: int) -> bytes:
+    """Read the first bytes of a file, however large. Raises OSError as read_given."""
+    return _read(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, size, start=True)
+
+
 def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
     """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, for
     a pipe or a device, and for a file of more than `most` bytes."""
@@ -91,16 +96,17 @@ def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
     return _read(handle, path, most)
 
 
-def _read(handle: int, path: StrPath, most: int) -> bytes:
+def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
+    """start: of a longer file the first `most` bytes."""
     with open(handle, "rb", closefd=True) as file:
         status = os.fstat(handle)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE, path)
-        if status.st_size > most:
+        if status.st_size > most and not start:
             raise OSError(errno.EFBIG, f"{status.st_size:,} bytes, more than the {most:,} that are read", path)
-        return file.read()
+        return file.read(most if start else -1)
 
 
 def staged_beside(path: StrPath) -> str:

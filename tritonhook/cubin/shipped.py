@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonhook._util.files import read_given
+from tritonhook._util.files import read_given, read_start
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
 
@@ -52,16 +52,14 @@ def shipped_files(path: Path) -> Iterator[ShippedFile]:
 def is_shipped(path: Path) -> bool:
     """Whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
     try:
-        with path.open("rb") as file:
-            start = file.read(8)
+        start = read_start(path, len(_ARCHIVE))
     except OSError:
         return False
     return start.startswith(_ZIP) or _may_have_code(start)
 
 
 def _in_file(path: Path, name: str) -> Iterator[ShippedFile]:
-    with path.open("rb") as file:
-        start = file.read(8)
+    start = read_start(path, len(_ARCHIVE))
     if start.startswith(_ZIP):
         yield from _in_wheel(path)
     elif _may_have_code(start):

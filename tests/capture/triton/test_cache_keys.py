@@ -116,14 +116,13 @@ def test_async_compiles_launch_the_right_kernel_afterwards(out, driver):
 
 @pytest.mark.usefixtures("parsing_by_turns")
 def test_a_compile_that_waits_in_the_pool_ends_under_the_settings_it_was_asked_under(out, driver):
-    # given a compile that waits because the pool is busy
+    # given a compile that waits because the pool is busy; a session waits for it before it ends
     kernel, tensor, free, free_again = fresh(add_kernel), triton_kernels.Tensor(), Event(), Event()
     with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
         pool.submit(free.wait, 60)
         kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=128, grid=(1,))
         with tritonhook.session(out, rename="cutlass_"):
-            pass
-        free.set()
+            free.set()
     launch(kernel)
     with tritonhook.session(out, rename="cutlass_"), ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
         pool.submit(free_again.wait, 60)
