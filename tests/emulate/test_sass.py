@@ -76,6 +76,9 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "VIMNMX3", "R7,R2,R3,-0x1,!PT")], 7),
         ([("", "VIMNMX.S16x2", "R7,R9,R2,PT")], -0x8000 & 0xFFFF),
         ([("", "VIADD.16x2", "R7,R9,0x8001")], 1),
+        ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,PT,!PT")], -1),  # the upper half of -9
+        ([("", "IMNMX.U64", "PT,PT,R6,R2,-0x9,PT,!PT")], 7),
+        ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,!PT,!PT")], 7),
         ([("", "LEA.HI", "R7,R9,R2,RZ,0x1")], 5),
         ([("", "LEA.HI.X.SX32", "R7,R9,R2,0x1,PT")], 6),
         ([("", "ISETP.GT.U32.AND", "P0,PT,RZ,-0x1,PT"), ("", "SEL", "R7,R2,R3,P0")], 7),
@@ -237,9 +240,31 @@ def test_what_nothing_has_written_shows():
     assert one != other
 
 
+def test_a_collective_waits_for_its_lanes():
+    """-O0 writes so. The register of a lane that is not there yet says nothing of who is waited for."""
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", "MOV", "R8,RZ"),
+        ("", "LOP3.LUT", "P0,RZ,R0,0x1,RZ,0xc0,!PT"),
+        ("@P0", "BRA", "0xb0"),
+        ("", "MOV", "R8,0xffffffff"),  # 0x40
+        ("", "WARPSYNC.COLLECTIVE", "R8,0x80"),
+        ("", "VOTE.ANY", "R8,PT,PT"),
+        ("", "ENDCOLLECTIVE", ""),
+        ("", "LDC.64", "R4,c[0x0][0x210]"),  # 0x80
+        ("", "STG.E", "desc[UR4][R4.64],R8"),
+        ("", "EXIT", ""),
+        ("", "BRA", "0x40"),  # 0xb0
+    ]
+    assert run(lines, threads=32) == b"\xff" * 4
+    with pytest.raises(NotUnderstood, match="several masks"):
+        run([*lines[:3], ("@P0", "MOV", "R8,0xaaaaaaaa"), ("@!P0", "MOV", "R8,0x55555555"), *lines[5:]], threads=32)
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        ("", "IMNMX.S64", "P0,P1,R6,R2,R4,PT,!PT"),
         ("", "LEA.HI", "RZ,P0,-R2,R3,RZ,0x4"),
         ("", "F2FP.F16.E6M1.UNPACK_B", "R7,R2"),
         ("", "VIMNMX.S16x2", "R7,P0,P1,R2,R3,PT"),

@@ -204,7 +204,8 @@ class Group:
         of the slice."""
         if self.mask is None:
             return
-        wanted = np.broadcast_to(np.asarray(lanes, np.uint32), (self.size,))
+        by_warp = np.where(self.mask, np.asarray(lanes, np.uint32), np.uint32(0)).reshape(-1, WARP)
+        wanted = np.repeat(np.bitwise_or.reduce(by_warp, axis=1), WARP)  # those that are not here say nothing
         named = (wanted >> self.machine.lane[self.s] & 1).astype(bool) & self.machine.live[self.s]
         warps_here = np.repeat(self.mask.reshape(-1, WARP).any(1), WARP)
         if bool((named & warps_here & ~self.mask).any()):

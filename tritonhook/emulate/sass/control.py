@@ -14,7 +14,9 @@ from tritonhook.emulate.sass.site import Array, Site, opcode
 _ALL = 0xFFFF_FFFF
 
 
-@opcode(*("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR", "MEMBAR", "FENCE", "YIELD", "ACQBULK"))
+@opcode(
+    *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR", "MEMBAR", "FENCE", "YIELD", "ACQBULK", "ENDCOLLECTIVE")
+)
 def nothing(site: Site) -> Step:
     """What orders accesses or schedules."""
     return lambda g: None
@@ -170,12 +172,26 @@ def move_barrier(site: Site) -> Step:
 
 @opcode("WARPSYNC")
 def warp_barrier(site: Site) -> Step:
-    how = site.known("ALL", "EXCLUSIVE")
-    if how:
+    """.COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go on at the address."""
+    how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
+    if how & {"ALL", "EXCLUSIVE"}:
         return lambda g: g.converge(_ALL)
     read = site.integer()
+    if "COLLECTIVE" not in how:
+        site.done()
+        return lambda g: g.converge(read(g))
+    code, index = site.decoder.kernel.sass.instructions, site.decoder.index(site, site.text())
     site.done()
-    return lambda g: g.converge(read(g))
+    if not site.one.offset < code[index].offset or code[index - 1].opcode != "ENDCOLLECTIVE":
+        raise site.refuse("a block that ends elsewhere")
+
+    def step(g: Group) -> None:
+        lanes = read(g)
+        g.converge(lanes)
+        if (np.repeat(lanes_of(g.active), WARP) & ~lanes)[g.active].any():
+            raise site.refuse("lanes of several masks")
+
+    return step
 
 
 # --- barriers ------------------------------------------------------------------------------------

@@ -84,7 +84,9 @@ def _in_halves(function: Callable[..., Array], dtype: type, *words: Array) -> Ar
 @opcode("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")
 def least(site: Site) -> Step:
     """The least where the predicate is true, else the greatest."""
-    how = site.known("U32", "S32", "S16x2", "U16x2", "RELU")
+    how = site.known("U32", "S32", "S16x2", "U16x2", "RELU", "S64", "U64")
+    if how & {"S64", "U64"}:
+        return _least_wide(site, np.int64 if "S64" in how else np.uint64)
     put = site.target()
     if any(not name.endswith("T") for name in site.flags("U?P(\\d|T)")):
         raise site.refuse("a predicate is written")
@@ -105,6 +107,21 @@ def least(site: Site) -> Step:
         if "RELU" in how:
             found = _in_halves(lambda x: np.maximum(x, 0), kind, found)
         put(g, found)
+
+    return step
+
+
+def _least_wide(site: Site, kind: type) -> Step:
+    """IMNMX.S64 on sm_120. What it does with its other predicates is not known."""
+    flags = site.flags("U?P(\\d|T)")
+    put, a, b, pick = site.target_pair(), site.wide(), site.wide(), site.predicate()
+    if any(not name.endswith("T") for name in flags) or site.text() not in ("!PT", "!UPT"):
+        raise site.refuse("predicates")
+    site.done()
+
+    def step(g: Group) -> None:
+        x, y = a(g).view(kind), b(g).view(kind)
+        put(g, np.where(pick(g), np.minimum(x, y), np.maximum(x, y)).view(np.uint64))
 
     return step
 
