@@ -68,6 +68,13 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "(`gluon_assembled.json`, `gluon_ab.json`).",
             gluon_tables.gluon_ab,
         ),
+        (
+            "The Blackwell kernel under every ptxas",
+            "*Assembled* for sm_100a, Triton 3.6, the plain name; ranges over 11 versions of ptxas "
+            "(`gluon_blackwell.json`). The ratio is the size of `.nv.capmerc` under the cutlass name over that under "
+            "the plain name.",
+            gluon_tables.gluon_blackwell,
+        ),
     ),
     ("Attention for RTX 50", "../explanation/sm120-attention.md"): (
         ("TFLOPS on an H100", "*Measured* (`sm120_bf16_h100.json`).", sm120_tables.sm120),
@@ -77,6 +84,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             sm120_tables.sm120_graph,
         ),
         ("Code over a KV cache", "*Assembled* for sm_120a.", sm120_tables.sm120_cache_code),
+        ("Quantisation", "*Measured* on an H100, microseconds (`sm120_quantize_h100.json`).", sm120_tables.quantize),
     ),
     ("KV cache for RTX 50", "../how-to/use-sm120-kv-cache.md"): (
         ("Decode", "*Measured* on an H200 in CUDA graphs (`sm120_serving_h200.json`).", sm120_tables.sm120_decode),

@@ -20,9 +20,12 @@ GLUON = {
 }
 
 
-def gluon(name: str = "gluon_h200") -> str:
-    """TFLOPS of the Gluon kernels and their peers; where calls were also timed without graphs, behind a slash."""
-    samples = result(name)["samples"]
+def gluon(name: str = "gluon_h200", *shapes: str) -> str:
+    """TFLOPS of the Gluon kernels and their peers; where calls were also timed without graphs, behind a slash.
+
+    shapes: those that are shown; without any all are.
+    """
+    samples = [sample for sample in result(name)["samples"] if not shapes or sample["shape"] in shapes]
     labels = [label for label in GLUON if any(label in sample["tflops"] for sample in samples)]
     rows = [(sample["shape"], *(_speeds(sample, label) for label in labels)) for sample in samples]
     return markdown(("TFLOPS", *(GLUON[label] for label in labels)), rows)
@@ -54,7 +57,7 @@ def gluon_means(name: str = "gluon_h200") -> str:
 
 
 def gluon_host() -> str:
-    """The host's time for a call."""
+    """The host's time for a call, as a sentence."""
     summary = result("gluon_h200")["summary"]
     names = {
         "hopper_host_us": "wgmma bf16",
@@ -62,7 +65,8 @@ def gluon_host() -> str:
         "mma_host_us": "mma.sync bf16",
         "sdpa_flash_host_us": "torch flash, with `sdpa_kernel`",
     }
-    return markdown(("B1 H8 S256 D64", "us"), [(title, f"{summary[name]:.0f}") for name, title in names.items()])
+    times = ", ".join(f"{title} {summary[name]:.0f} us" for name, title in names.items())
+    return f"\n*Measured* on an H200, B1 H8 S256 D64, the host's time of a call: {times}.\n\n"
 
 
 def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
@@ -79,7 +83,7 @@ def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
     return markdown(header, rows)
 
 
-def gluon_fp8_peers() -> str:
+def gluon_fp8_peers(*kinds: str) -> str:
     """Errors of O of the fp8 attentions that were timed, by kind of data, with head_dim 128 and no mask."""
     document = result("gluon_h200")
     ours = [s for s in document["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", 128)]
@@ -87,7 +91,7 @@ def gluon_fp8_peers() -> str:
     for peer in ("cudnn_fp8e4nv", "tutorial_fp8e5"):
         columns.append((peer, [s for s in document["fp8_peers"] if s["kernel"] == peer], "rms"))
     rows = []
-    for kind in dict.fromkeys(sample["kind"] for sample in ours):
+    for kind in kinds or dict.fromkeys(sample["kind"] for sample in ours):
         cells = []
         for _, samples, name in columns:
             mine = [s[name] for s in samples if s["kind"] == kind and not s["causal"]]
@@ -123,23 +127,22 @@ def _tile(config: Document) -> str:
 
 
 def gluon_name_counts() -> str:
-    """How many tiles the other scheduler makes faster or slower."""
+    """How many tiles the other scheduler makes faster or slower, as a paragraph."""
     summary = result("gluon_names")["summary"]
-    rows = [
-        ("tiles timed with both schedulers", f"{summary['pairs']}"),
-        ("faster with the other scheduler by more than 1%", f"{summary['cutlass_faster_by_1pct']}"),
-        ("slower with the other scheduler by more than 1%", f"{summary['cutlass_slower_by_1pct']}"),
-        ("its speed over that of the usual one, best", f"{summary['largest_gain']:.2f}"),
-        ("its speed over that of the usual one, worst", f"{summary['largest_loss']:.2f}"),
-    ]
-    return markdown(("of the tuner's candidates", ""), rows)
+    return (
+        f"\nOf {summary['pairs']} tiles that were timed with both schedulers, the other one makes "
+        f"{summary['cutlass_faster_by_1pct']} faster by more than 1%\nand {summary['cutlass_slower_by_1pct']} slower. "
+        f"Its speed is {summary['largest_loss']:.2f} to {summary['largest_gain']:.2f} times that of the usual one.\n\n"
+    )
 
 
-def gluon_ab() -> str:
-    """Each attention under `cutlass_`: its code, and the time where it ran."""
+def gluon_ab(*targets: str) -> str:
+    """Each attention under `cutlass_`: its code, and the time where it ran. targets: those that are shown, else all."""
     measured = {(row["kernel"], row["ptxas"]): row for row in result("gluon_ab")["samples"]}
     rows = []
     for row in result("gluon_assembled")["samples"]:
+        if targets and row["kernel"] not in targets:
+            continue
         timed = measured.get((row["kernel"], row["ptxas"]), {})
         low, change, high = change_in_time(timed) if timed.get("ratio") else ("", "", "")
         if row["arch"] != "sm_90a":
@@ -152,11 +155,13 @@ def gluon_ab() -> str:
     return markdown(header, rows)
 
 
-def gluon_blackwell(arch: str = "sm_100a") -> str:
-    """What every ptxas makes of the Blackwell attention, as ranges over the versions."""
+def gluon_blackwell(*kernels: str, arch: str = "sm_100a") -> str:
+    """What every ptxas makes of the Blackwell attention, as ranges over the versions. kernels: else all."""
     document = result("gluon_blackwell")
     rows = []
     for title, versions in document["samples"][arch].items():
+        if kernels and title not in kernels:
+            continue
         plain = [dict(zip(document["columns"], cell[0], strict=True)) for cell in versions.values()]
         ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
         verdicts = dict.fromkeys(cell[-1] for cell in versions.values())
@@ -166,11 +171,16 @@ def gluon_blackwell(arch: str = "sm_100a") -> str:
     return markdown(header, rows)
 
 
-def gemm_chain() -> str:
-    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times."""
+def gemm_chain(*batches: int) -> str:
+    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times.
+
+    batches: those that are shown; without any all are.
+    """
     names = ("fused", "unfused", "bmm", "compiled")
     rows = []
     for row in result("gemm_chain")["rows"]:
+        if batches and row["batch"] not in batches:
+            continue
         us, eager = ({name: statistics.median(row[how][name]) for name in names} for how in ("graph_us", "eager_us"))
         rows.append(
             (

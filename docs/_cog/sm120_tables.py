@@ -9,13 +9,13 @@ import statistics
 from results import RESULTS, Document, markdown, result
 
 
-def sm120() -> str:
-    """TFLOPS of sm120_attn and its peers on an H100."""
+def sm120(**where: int) -> str:
+    """TFLOPS of sm120_attn and its peers on an H100. where: fields of the rows that are shown, else all."""
     document = result("sm120_bf16_h100")
     peers = {"torch": "torch flash", "fa4": "FA4, SM120 path", "cutlass_ampere": "CUTLASS Ampere example"}
     peers["frost"] = "cudnn-frontend SM120"
     rows = []
-    for one in document["problems"]:
+    for one in _where(document["problems"], where):
         ours = document["summary"]["planned"][_problem(one)]
         speeds = [f"{one['tflops'][name]:.0f}" for name in (ours, *document["peers"])]
         ratio = min(one["median_ms"][name] for name in document["peers"]) / one["median_ms"][ours]
@@ -30,11 +30,11 @@ def _problem(one: Document) -> str:
     return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
 
 
-def sm120_decode() -> str:
-    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers."""
+def sm120_decode(**where: int) -> str:
+    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers. where: fields of the rows, else all."""
     document = result("sm120_serving_h200")
     rows = []
-    for one in document["decode"]:
+    for one in _where(document["decode"], where):
         us = one["us"]
         ours = {page: us[f"ours, page {page}, {one['planned'][f'ours, page {page}']} splits"] for page in (0, 16, 64)}
         peers = [us["sdpa"], _flashinfer_us(us, ", page 16"), us["fa4, page 64"]]
@@ -58,10 +58,14 @@ def _flashinfer_us(us: Document, suffix: str = "") -> float:
     return min(float(time) for name, time in us.items() if name.startswith("flashinfer") and name.endswith(suffix))
 
 
-def sm120_fp8_cache() -> str:
+def _where(rows: list[Document], fields: dict[str, int]) -> list[Document]:
+    return [row for row in rows if fields.items() <= row.items()]
+
+
+def sm120_fp8_cache(**where: int) -> str:
     """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
     rows = []
-    for one in result("sm120_serving_h200")["fp8"]:
+    for one in _where(result("sm120_serving_h200")["fp8"], where):
         if one["page"] != 16:
             continue
         us, planned = one["us"], one["planned"]
@@ -109,11 +113,12 @@ def sm120_serving_goals() -> str:
     )
 
 
-def sm120_cache_code() -> str:
+def sm120_cache_code(*kernels: str) -> str:
     """Pinned counts of kernels over a cache for sm_120a: the main one of a shape, its steady loop, the second one."""
     pinned = json.loads((RESULTS.parents[1] / "tests" / "golden" / "sm120" / "cache_loops.json").read_text())
     rows = []
-    for name, found in pinned.items():
+    for name in kernels or pinned:
+        found = pinned[name]
         main, *others = sorted(found["kernels"], key=lambda kernel: -kernel["instructions"])
         loop = [str(count) for count in main["loops"][1]] if main["loops"] else ["-"] * 4
         combine = ", ".join(str(kernel["instructions"]) for kernel in others) or "-"
@@ -126,10 +131,10 @@ def sm120_cache_code() -> str:
     return markdown(header, rows)
 
 
-def sm120_append() -> str:
+def sm120_append(**where: int) -> str:
     """A decode step that appends a key on an H200, beside decode alone and after a write by torch."""
     rows = []
-    for one in result("sm120_serving_h200")["append"]:
+    for one in _where(result("sm120_serving_h200")["append"], where):
         names = ("decode", "append", "append, rotary", "torch writes")
         times = [f"{one['us'][name]:.1f}" for name in names]
         eager = [f"{one['eager_us'][name]:.1f}" for name in ("append", "torch writes")]
@@ -189,6 +194,19 @@ def sm120_graph() -> str:
     return markdown(header, rows)
 
 
+def sm120_graph_means() -> str:
+    """The means of the table above, as a paragraph."""
+    summary = result("sm120_graph_h200")["summary"]
+    torch, fa4 = (
+        [f"{summary[f'vs_{name}_{form}_geomean']:.2f}" for form in ("graph", "eager")] for name in ("torch", "fa4")
+    )
+    return (
+        f"\n*Measured* on an H200, the same shapes in CUDA graphs and called from Python: {torch[0]} and {torch[1]} times "
+        f"as fast as torch flash,\n{fa4[0]} and {fa4[1]} times as fast as FA4's SM120 path (geometric means of "
+        f"{summary['rows']} rows). What FA4 loses in calls is its Python.\n\n"
+    )
+
+
 def sm120_means() -> str:
     """Geometric means of sm120_attn against its peers, and what a call costs the host."""
     document = result("sm120_bf16_h100")
@@ -220,10 +238,10 @@ def _peer_ms(one: Document, name: str, document: Document) -> float:
     return fastest
 
 
-def quantize() -> str:
+def quantize(**where: int) -> str:
     """Microseconds of sm120_attn.quantize and its peers on an H100."""
     rows = []
-    for one in result("sm120_quantize_h100")["shapes"]:
+    for one in _where(result("sm120_quantize_h100")["shapes"], where):
         shape = [str(one[name]) for name in ("tensors", "batch", "rows", "head_dim", "dtype")]
         times = [one["floor_us"], *(one["median_us"][name] for name in ("ours", "torch.compile", "torch"))]
         rows.append((*shape, *(f"{time:.1f}" for time in times)))
