@@ -10,6 +10,7 @@ import name_tables
 import sm120_tables
 import timing_tables
 import tune_tables
+import verify_tables
 
 Table = tuple[str, str, Callable[[], str]]  # its title, what is to know, what makes it
 
@@ -95,13 +96,26 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ("A chain of GEMMs", "../how-to/write-a-gemm-chain.md"): (
         ("Time of each shape", "*Measured* on an H200 (`gemm_chain.json`).", gluon_tables.gemm_chain),
     ),
+    ("Known miscompilations", "../explanation/miscompilations.md"): (
+        ("Examples", "PTX that the wrong versions of ptxas miscompile.", verify_tables.miscompiled_programs),
+        (
+            "Minimised kernels",
+            "Triton kernels that ptxas 12.8.93 miscompiles, minimised on two busy processors. *Assembled*: nothing was "
+            "launched, the machine code proves the difference (`minimise_assembled.json`).",
+            verify_tables.minimised,
+        ),
+    ),
     ("Tuning", "../how-to/tune-kernels.md"): (
         (
             "Autotuned kernels, all configurations raced",
             "*Measured* on an H200 (`tune_configured.json`).",
             tune_tables.tuned_configured,
         ),
-        ("More levers", "*Measured* on an H200 (`tune_h200.json`).", tune_tables.tuned_more),
+        (
+            "More levers",
+            "*Measured* on an H200 (`tune_h200.json`): kernels that were tuned again with 13 more levers.",
+            lambda: tune_tables.tuned_more() + tune_tables.tuned_changed(),
+        ),
     ),
     ("Times", "../explanation/timing.md"): (
         ("Places of one code", "*Measured* on an H200 (`placement.json`).", timing_tables.placement),

@@ -25,12 +25,20 @@ def miscompilations() -> str:
 
 
 def miscompiled_programs() -> str:
-    """What each bug does, its example, and what to do."""
-    parts = []
-    for bug in result("miscompiles")["bugs"]:
-        code = bug["lines"].replace("; ", ";\n")
-        parts.append(f"### {bug['bug']}\n\nptxas {bug['does']}.\n\n```text\n{code}\n```\n\nRemedy: {bug['remedy']}.\n")
-    return "\n".join(parts)
+    """The example of each bug."""
+    bugs = result("miscompiles")["bugs"]
+    examples = (f"`{bug['bug']}`:\n\n```text\n{bug['lines'].replace('; ', f';{chr(10)}')}\n```\n" for bug in bugs)
+    return "\n" + "\n".join(examples) + "\n"
+
+
+def miscompilation_remedies() -> str:
+    """What each bug does, and what to do."""
+    bugs = result("miscompiles")["bugs"]
+    return (
+        "\n"
+        + "\n".join(f"- `{bug['bug']}`: ptxas {bug['does']}. {bug['remedy'].capitalize()}." for bug in bugs)
+        + "\n\n"
+    )
 
 
 def _version(text: str) -> tuple[int, ...]:
