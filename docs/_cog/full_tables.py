@@ -125,6 +125,11 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("Changes that were seeded", "*Assembled* (`lock.json`).", lock_tables.found),
         ("Triton 3.6 to 3.9: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("triton")),
         ("ptxas to 13.5.37: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("ptxas")),
+        (
+            "ptxas to 13.5.37: kernels of Liger and flash-linear-attention that got worse",
+            "*Assembled* (`lock_libraries.json`).",
+            lambda: lock_tables.worst("ptxas", 60, of="lock_libraries"),
+        ),
     ),
 }
 

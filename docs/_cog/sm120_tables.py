@@ -202,8 +202,8 @@ def sm120_graph_means() -> str:
     )
     return (
         f"\n*Measured* on an H200, the same shapes in CUDA graphs and called from Python: {torch[0]} and "
-        f"{torch[1]} times as fast as torch flash,\n{fa4[0]} and {fa4[1]} times as fast as FA4's SM120 path (geometric means of "
-        f"{summary['rows']} rows). What FA4 loses in calls is its Python.\n\n"
+        f"{torch[1]} times as fast as torch flash,\n{fa4[0]} and {fa4[1]} times as fast as FA4's SM120 path "
+        f"(geometric means of {summary['rows']} rows). What FA4 loses in calls is its Python.\n\n"
     )
 
 

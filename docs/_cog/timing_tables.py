@@ -73,8 +73,8 @@ def _at_most(found: int, runs: int) -> str:
     return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""
 
 
-def simulation() -> str:
-    """How often `ab` is right about simulated kernels whose difference is known."""
+def simulation(*scenarios: str) -> str:
+    """How often `ab` is right about simulated kernels whose difference is known. scenarios: else all."""
     document = result("ab_simulation")
     rows = [
         (
@@ -85,6 +85,7 @@ def simulation() -> str:
             f"{row['blocks_mean']:.0f}",
         )
         for row in document["rows"]
+        if not scenarios or row["scenario"] in scenarios
     ]
     header = ("scenario", "same", "faster", "slower", "inconclusive", "interval covers", "processes", "blocks")
     return markdown(header, rows)
