@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows stress overhead mutants lock-benchmark clean
+.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -32,6 +32,13 @@ PTXAS_TESTS = tests/ptx/test_throughput_pragma.py tests/ptx/test_triggers.py tes
 test-ptxas: $(VENV)/.installed
 	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
 	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) $(PTXAS_TESTS)
+
+# What `make test` leaves out, as it takes long: sweeps over versions, architectures and configurations.
+test-nightly: export NIGHTLY = 1
+test-nightly: $(VENV)/.installed .venv-torch/.installed
+	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
+	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) -m nightly
+	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) -m nightly $(TORCH_TESTS)
 
 # The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.
 EXAMPLES ?= 2000
@@ -98,6 +105,7 @@ test-cute-matrix: $(CUTES:%=.venv-cute-%/.tested)
 # What depends on the version of Triton, against each supported one, each in an environment of its own. Other tests take
 # the ptxas of Triton 3.6.
 MATRIX_TESTS = tests/capture tests/children tests/gluon_kernels tests/testing
+test-matrix test-cute-matrix: export NIGHTLY = 1
 test-matrix:
 	$(MAKE) $(TRITONS:%=.venv-triton-%/.tested)
 

@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if reason and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=reason))
+        if "NIGHTLY" not in os.environ and item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason="takes long: `make test-nightly`"))
 
 
 def _no_gpu() -> str | None:

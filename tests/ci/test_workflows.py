@@ -155,7 +155,7 @@ def test_ci_covers_the_supported_versions() -> None:
     tritons = re.search(r"^TRITONS \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert tritons and found["triton"]["strategy"]["matrix"]["triton"] == tritons[1].split()
     targets = jobs(WORKFLOWS / "nightly.yml")["long"]["strategy"]["matrix"]["target"]
-    assert {"test-matrix", "stress", "fuzz", "test-workflows"} <= set(targets)
+    assert {"test-nightly", "test-matrix", "stress", "fuzz", "test-workflows"} <= set(targets)
     for target in targets:
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
 

@@ -3,8 +3,8 @@
     TESTS_RAN=FOLDER pytest ...           tests/conftest.py takes the plugin: it notes FOLDER/ENVIRONMENT-PROCESS.json
     python tests/support/ran_somewhere.py FOLDER ENVIRONMENT ...     exit 1 where a test ran in none
 
-A test may run nowhere if a marker says why: gpu, machine, matrix. A module that is skipped as a whole counts as one
-test, which ran if any of its tests did.
+A test may run nowhere if a marker says why: gpu, machine, matrix, nightly. A module that is skipped as a whole counts
+as one test, which ran if any of its tests did.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MAY_RUN_NOWHERE = {"gpu", "machine", "matrix"}
+MAY_RUN_NOWHERE = {"gpu", "machine", "matrix", "nightly"}
 
 ran: set[str] = set()
 skipped: dict[str, str] = {}

@@ -20,7 +20,14 @@ def compile_offline(tmp_path_factory):
         yield compile_offline
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=describe)
+DAILY = (CONFIGS[0], *CONFIGS[-2:])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(config, marks=[] if config in DAILY else [pytest.mark.nightly]) for config in CONFIGS],
+    ids=describe,
+)
 def test_assembles_with_the_instructions_of_the_design(compile_offline, config, capfd):
     kernel = compile_offline(config)
     ptx = kernel.asm["ptx"]
@@ -83,8 +90,8 @@ def test_a_partition_arrives_when_all_its_threads_are_done(compile_offline, conf
     ("config", "most"),
     [
         (AttentionConfig(), 0),
-        (AttentionConfig(packed_row_sum=True), 0),
-        (AttentionConfig(causal=True), 4),
+        pytest.param(AttentionConfig(packed_row_sum=True), 0, marks=pytest.mark.nightly),
+        pytest.param(AttentionConfig(causal=True), 4, marks=pytest.mark.nightly),
     ],
     ids=lambda value: describe(value) if isinstance(value, AttentionConfig) else str(value),
 )
@@ -101,7 +108,12 @@ def test_spills_stay_few(compile_offline, tmp_path, config, most):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "causal"), [("fp16", 128, True), ("bf16", 64, False), ("fp8e4nv", 128, True)]
+    ("dtype", "head_dim", "causal"),
+    [
+        ("fp16", 128, True),
+        pytest.param("bf16", 64, False, marks=pytest.mark.nightly),
+        pytest.param("fp8e4nv", 128, True, marks=pytest.mark.nightly),
+    ],
 )
 def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_offline, dtype, head_dim, causal):
     """The loops are softmax (exp2) and correction (TMEM to TMEM). Spills elsewhere cost once per tile."""
@@ -128,7 +140,7 @@ def sections(cubin: bytes) -> dict[str, bytes]:
     return {section.name: section.data() for section in elf.ELFFile(BytesIO(cubin)).iter_sections()}
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["scalar", "packed"])
+@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["scalar", "packed"])
 def test_only_the_scalar_row_sum_is_rescheduled_under_a_cutlass_name(compile_offline, packed):
     """The reason for the kernel's two row sums: with one .nv.capmerc grows threefold, with the other hardly."""
 

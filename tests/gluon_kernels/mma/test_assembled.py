@@ -41,7 +41,11 @@ def test_a_name_is_part_of_the_compile_hash(triton_cache):
 
 @pytest.mark.parametrize(
     "config",
-    [default_config(90, "bf16", 64, "top-left", 1024), default_config(90, "bf16", 256, "top-left"), MmaConfig()],
+    [
+        default_config(90, "bf16", 64, "top-left", 1024),
+        pytest.param(default_config(90, "bf16", 256, "top-left"), marks=pytest.mark.nightly),
+        pytest.param(MmaConfig(), marks=pytest.mark.nightly),
+    ],
     ids=lambda config: f"d{config.head_dim}",
 )
 def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_cache, monkeypatch):
