@@ -95,7 +95,7 @@ class Lab:
 
     def table(self) -> list[Any]:
         """Every kernel under NAMES, some under all names."""
-        from tritonhook.cli.probe import family_kernel
+        from tritonhook.cli.lab.probe import family_kernel
         from tritonhook.lab.name_templates import DEFAULT_NAMES
 
         kernels = [family_kernel(family, shape) for family in families() for shape in SHAPES] + [bare_kernel()]
@@ -105,7 +105,7 @@ class Lab:
 
     def levels(self) -> list[Any]:
         """The loops of all families at each -O level, under the trigger."""
-        from tritonhook.cli.probe import family_kernel
+        from tritonhook.cli.lab.probe import family_kernel
 
         loops = [family_kernel(family, "loop") for family in families()]
         return self.cells(
@@ -121,7 +121,7 @@ class Lab:
 
     def triggers(self) -> dict[str, list[str]]:
         """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
-        from tritonhook.cli.probe import family_kernel, minimal_trigger
+        from tritonhook.cli.lab.probe import family_kernel, minimal_trigger
         from tritonhook.lab.kernels.families import family
         from tritonhook.lab.name_probe import setups
 

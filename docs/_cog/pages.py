@@ -111,7 +111,7 @@ def _argument(action: argparse.Action) -> str | None:
 
 
 def instructions() -> str:
-    """The tables of `tritonhook caps` over all versions of ptxas, from the committed result."""
+    """The tables of `tritonhook lab caps` over all versions of ptxas, from the committed result."""
     from tritonhook._util.schema import as_schema
     from tritonhook.report.render.markdown import markdown_table
     from tritonhook.report.results.capabilities import Capabilities

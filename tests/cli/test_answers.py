@@ -15,7 +15,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 
 
 def test_a_probe_for_an_architecture_that_no_ptxas_knows(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "probe", str(plain), "--arch", "sm_999")
+    error = failing(capsys, "lab", "probe", str(plain), "--arch", "sm_999")
     assert f"sm_999: no target of ptxas {find_ptxas().version}: sm_" in error and "sm_90a" in error
 
 
@@ -35,7 +35,7 @@ def test_a_probe_of_instructions_begins_with_the_word_asked_for(
     only: str, groups: set[str], capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
-    assert main(["caps", "--only", only, "--arch", "sm_90a", "--json"]) == 0
+    assert main(["lab", "caps", "--only", only, "--arch", "sm_90a", "--json"]) == 0
     (version,) = json.loads(capsys.readouterr().out)["ptxas"].values()
     assert {probe.partition(":")[0] for probe in version["cells"]} == groups
 

@@ -265,13 +265,13 @@ def test_ab_and_probe_take_the_same_ptxas(tmp_path: Path, capsys: pytest.Capture
     CaptureWriter(out).add_files(capture, {Stage.PTX: str(ptx)})
     assert main(["ab", "--code", str(out), "--json"]) in (0, 1)
     by_ab = json.loads(capsys.readouterr().out)["ptxas"]["version"]
-    assert main(["probe", str(out), "--names", "cutlass_*", "--json"]) in (0, 1)
+    assert main(["lab", "probe", str(out), "--names", "cutlass_*", "--json"]) in (0, 1)
     by_probe = {cell["ptxas"] for cell in json.loads(capsys.readouterr().out)["cells"]}
     assert by_probe == {by_ab} == {"12.8.93"}
 
 
 def test_a_large_survey_says_first_what_it_costs(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("tritonhook.cli.caps._MANY", 1)
+    monkeypatch.setattr("tritonhook.cli.lab.caps._MANY", 1)
     monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
-    assert main(["caps", "--arch", "sm_90a", "--only", "mbarrier", "--json"]) == 0
+    assert main(["lab", "caps", "--arch", "sm_90a", "--only", "mbarrier", "--json"]) == 0
     assert re.search(r"tritonhook: \d+ assembl(y|ies), about \d+ min here; those of", capsys.readouterr().err)

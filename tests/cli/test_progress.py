@@ -42,7 +42,7 @@ VERBS: list[tuple[Callable[[str], list[str]], str]] = [
     (lambda ptx: ["diff", ptx, ptx], "tritonhook: assembling both sides ..."),
     (lambda ptx: ["ab", ptx], "tritonhook: assembling work under three names with ptxas"),
     (lambda ptx: ["mem", "predict", ptx, "--gpu", "H100"], "tritonhook: reading and assembling the kernels ..."),
-    (lambda ptx: ["probe", ptx, "--names", "cutlass_*", "--no-cache"], "tritonhook: assembling with ptxas"),
+    (lambda ptx: ["lab", "probe", ptx, "--names", "cutlass_*", "--no-cache"], "tritonhook: assembling with ptxas"),
 ]
 
 

@@ -107,7 +107,7 @@ def test_a_hostile_capture_folder_prints_no_control_character(captures: Path, ca
     commands += [["diff", one, one], ["ab", one], ["mem", "fix", one], ["mem", "predict", one, "--gpu", "H100"]]
     commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["report", HOSTILE]]
     commands += [["diff", str(captures), HOSTILE], ["rename", HOSTILE, "--prefix", HOSTILE], [HOSTILE], ["ab", HOSTILE]]
-    commands += [["ptxas", "add", HOSTILE], ["ptxas", "status", HOSTILE], ["probe", one, "--ptxas", HOSTILE]]
+    commands += [["ptxas", "add", HOSTILE], ["ptxas", "status", HOSTILE], ["lab", "probe", one, "--ptxas", HOSTILE]]
     for words in commands:
         text = said(capsys, *words)
         assert text and controls(text) == set(), words

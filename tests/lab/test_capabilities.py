@@ -270,7 +270,7 @@ def test_targets_with_equal_columns_share_one() -> None:
 def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
     tool(PTXAS)
-    assert main(["caps", "--ptxas", PTXAS, "--arch", "sm_120a", "--only", "^TMA: load 2d"]) == 0
+    assert main(["lab", "caps", "--ptxas", PTXAS, "--arch", "sm_120a", "--only", "^TMA: load 2d"]) == 0
     printed = capsys.readouterr().out
     assert SYSCALL_2D in printed
     assert "Feature '.cta_group::2' not supported on .target 'sm_120a'" in printed
@@ -280,7 +280,7 @@ def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
 def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
     tool(PTXAS)
-    words = ["caps", "--ptxas", PTXAS, "--arch", "sm_80,sm_90a,sm_120a", "--only", "^TMA: load 2d, shared::c"]
+    words = ["lab", "caps", "--ptxas", PTXAS, "--arch", "sm_80,sm_90a,sm_120a", "--only", "^TMA: load 2d, shared::c"]
     assert main(words) == 0
     assert re.search(r"shared::cluster +- +inline +syscall +UTMALDG.2D", capsys.readouterr().out)
     assert main([*words, "--json"]) == 0
@@ -304,7 +304,7 @@ def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, 
 def test_what_cannot_be_asked_is_said_in_one_sentence(words, said, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
     tool(PTXAS)
-    assert main(["caps", *words]) == 2
+    assert main(["lab", "caps", *words]) == 2
     captured = capsys.readouterr()
     assert said in captured.err
     assert "Traceback" not in captured.err

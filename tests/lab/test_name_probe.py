@@ -10,7 +10,7 @@ import pytest
 from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
-from tritonhook.cli.probe import minimal_trigger
+from tritonhook.cli.lab.probe import minimal_trigger
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.kernels.published import condition
@@ -300,7 +300,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: Toolchain) ->
 
 
 def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"])
+    code = main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"])
     text = capsys.readouterr().out
     assert code == 1
     assert "The name changes 2 cells of 4" in text
@@ -308,7 +308,7 @@ def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[
 
 
 def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm_*", "-O", "1,3", "--json"])
+    code = main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm_*", "-O", "1,3", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document["summary"]["cells"] == 2 and document["summary"]["cells_changed"] == 0
@@ -318,7 +318,7 @@ def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsys: pytest.CaptureFixture[str]) -> None:
     ptxas = f"12.8.93,{new_ptxas.path}"
-    words = ["probe", str(kernel), "--ptxas", ptxas, "--names", "cutlass_*,.pragma,gemm_*", "--json"]
+    words = ["lab", "probe", str(kernel), "--ptxas", ptxas, "--names", "cutlass_*,.pragma,gemm_*", "--json"]
     assert main(words) == 1
     document = json.loads(capsys.readouterr().out)
     cells = [(cell["ptxas"], cell["template"], cell["verdict"]) for cell in document["cells"]]
@@ -341,19 +341,19 @@ def rejected(kernel: Path) -> Path:
 
 
 def test_nothing_to_compare_is_trouble(rejected: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", str(rejected), "--ptxas", "12.8.93"]) == 2
+    assert main(["lab", "probe", str(rejected), "--ptxas", "12.8.93"]) == 2
     assert ": rejected: line " in capsys.readouterr().out
 
 
 def test_a_target_that_no_ptxas_has_is_an_error(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_190a"]) == 2
+    assert main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_190a"]) == 2
     assert "sm_190a: no target of ptxas 12.8.93: sm_50" in capsys.readouterr().err
 
 
 def test_a_second_run_assembles_nothing(
     kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_100a", "--json"]
+    words = ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_100a", "--json"]
     assert main(words) == 1
     first = capsys.readouterr().out
 
@@ -366,7 +366,7 @@ def test_a_second_run_assembles_nothing(
 
 
 def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_100a", "--minimise"]
+    words = ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_100a", "--minimise"]
     assert main([*words, "xx_cutlass_*"]) == 1
     assert "minimal trigger: `cutlass`, case-sensitive, anywhere in the name" in capsys.readouterr().out
     assert main([*words, "gemm_*", "--json"]) == 0
@@ -390,12 +390,12 @@ def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixtur
 def test_what_does_not_fit_is_said(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str], kernel: Path
 ) -> None:
-    assert main(["probe", *words]) == 2
+    assert main(["lab", "probe", *words]) == 2
     assert reason in capsys.readouterr().err
 
 
 def test_minimise_where_nothing_assembles_is_no_answer(rejected: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["probe", str(rejected), "--ptxas", "12.8.93", "--minimise", "cutlass_*"]
+    words = ["lab", "probe", str(rejected), "--ptxas", "12.8.93", "--minimise", "cutlass_*"]
     assert main(words) == 2
     out = capsys.readouterr().out
     assert "no answer in 1 cell: rejected" in out
@@ -405,10 +405,10 @@ def test_minimise_where_nothing_assembles_is_no_answer(rejected: Path, capsys: p
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "x"])
 def test_a_time_limit_is_a_time(limit: str, kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["probe", str(kernel), "--time-limit", limit])
+        main(["lab", "probe", str(kernel), "--time-limit", limit])
     assert "give a number of seconds above 0" in capsys.readouterr().err
 
 
 def test_a_name_given_twice_is_one(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm,gemm", "--json"])
+    main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm,gemm", "--json"])
     assert json.loads(capsys.readouterr().out)["summary"]["cells"] == 1

@@ -112,7 +112,7 @@ def test_no_scheduler_is_one_sentence(capsys: pytest.CaptureFixture[str], monkey
     from tritonhook.cli import main
 
     monkeypatch.setattr("tritonhook.lab.sweep.DASK_TIMEOUT_S", 0.5)
-    assert main(["probe", "--families", "fma", "--dask", "tcp://127.0.0.1:9"]) == 2
+    assert main(["lab", "probe", "--families", "fma", "--dask", "tcp://127.0.0.1:9"]) == 2
     message = capsys.readouterr().err
     assert "tcp://127.0.0.1:9: no Dask scheduler answers there" in message
     assert len(message.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Options and progress of the verbs that assemble many kernels: probe and caps."""
+"""Options and progress of the verbs that assemble many kernels: lab probe, lab caps."""
 
 from __future__ import annotations
 

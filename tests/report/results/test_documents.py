@@ -141,7 +141,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         "module_diff": ["diff", "a.ptx", "b.ptx", "--ptxas", "12.8.93"],
         "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
         "names": ["ab", str(work), "--ptxas", "12.8.93"],
-        "probe": ["probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
+        "probe": ["lab", "probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
         "file": ["show", str(GOLDEN / "sm_90a.exp.plain.cubin")],
         "captures": ["show", "captures"],
         "capture": ["show", "captures/kernels/{}"],

@@ -1,4 +1,4 @@
-"""Which instructions each architecture has: `caps`.
+"""Which instructions each architecture has: `lab caps`.
 
 Few targets are shown in full. For many, targets with equal cells share a column, and further tables show what these
 cells leave out: opcodes, driver calls, and where an older ptxas differs.
@@ -43,7 +43,7 @@ class Capabilities(Result, tag="capabilities"):
     the driver calls; {arch} stands for the target.
     """
 
-    verbs: ClassVar = "caps"
+    verbs: ClassVar = "lab caps"
 
     evidence: str
     ptxas: Annotated[dict[Version, PtxasCells], Meta(min_length=1)]

@@ -1,4 +1,4 @@
-"""Sweeps over names: `probe`, `probe --minimise`."""
+"""Sweeps over names: `lab probe`, `lab probe --minimise`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def code_key(cell: NameCell) -> str | None:
 class Probe(Result, tag="probe"):
     """Which names change which kernels. notes: what was not asked. codes: by a cell's `code`."""
 
-    verbs: ClassVar = "probe"
+    verbs: ClassVar = "lab probe"
 
     counts: SweepCounts = field(name="summary")
     cells: tuple[SweptCell, ...]
@@ -215,7 +215,7 @@ class MinimalTrigger(Fields):
 class Triggers(Result, tag="triggers"):
     """The minimal trigger at each place. name: as asked for. without_answer: cells that assemble nothing."""
 
-    verbs: ClassVar = "probe --minimise"
+    verbs: ClassVar = "lab probe --minimise"
 
     name: str
     triggers: tuple[MinimalTrigger, ...]

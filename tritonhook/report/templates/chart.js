@@ -84,7 +84,7 @@ const heatMap = (heat, sweep) => {
         body.append(make("h3", {}, "Code: a under the control, b under the name"), holder);
         viewer = new Viewer(holder, [listing]);
       } else if (cell.sign === "D") {
-        body.append(make("p", { class: "faint" }, "The code of this cell was not kept. `tritonhook probe ... --html FILE` keeps the code of small sweeps."));
+        body.append(make("p", { class: "faint" }, "The code of this cell was not kept. `tritonhook lab probe ... --html FILE` keeps the code of small sweeps."));
       }
     };
     $("#cell").showModal();

@@ -5,9 +5,9 @@ compare the kernel with `.pragma "mma_throughput"` and without it. A difference 
 (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit codes: 0 nothing changes the
 code, 1 something does, 2 trouble, or nothing could be compared.
 
-  tritonhook probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
-  tritonhook probe --families all --shapes loop --ptxas all
-  tritonhook probe kernel.ptx --minimise 'my_cutlass_*'    # which part of the name does it?
+  tritonhook lab probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
+  tritonhook lab probe --families all --shapes loop --ptxas all
+  tritonhook lab probe kernel.ptx --minimise 'my_cutlass_*'    # which part of the name does it?
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A cell is "inline" (with the SASS opcode), "syscall" (a call into the driver), "emulated" (by other opcodes),
 "rejected", or "unknown PTX version" (this ptxas is too old for the instruction).
 
-  tritonhook caps                                  # the newest ptxas at hand, the usual architectures
-  tritonhook caps --arch sm_120a,sm_121a --only 'TMA|mxf'
-  tritonhook caps --arch all --ptxas all --markdown
+  tritonhook lab caps                                  # the newest ptxas at hand, the usual architectures
+  tritonhook lab caps --arch sm_120a,sm_121a --only 'TMA|mxf'
+  tritonhook lab caps --arch all --ptxas all --markdown
 """
 
 from __future__ import annotations
