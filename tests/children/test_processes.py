@@ -123,7 +123,7 @@ def with_pth(tmp_path: Path) -> Path:
     folder = pth_file.site_folder(str(python))
     packages = [entry for entry in sys.path if entry.endswith("-packages")]
     (folder / "borrowed.pth").write_text("\n".join(packages))
-    assert main(["startup", "install", "--python", str(python)]) == 0
+    assert main(["run", "--install-startup", str(python)]) == 0
     return python
 
 
@@ -148,15 +148,13 @@ def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):
 def test_a_pth_comes_and_goes(with_pth, capsys):
     capsys.readouterr()
     folder = pth_file.site_folder(str(with_pth))
-    words = ["--python", str(with_pth)]
-    for verb, said in (
-        ("install", "installed"),  # a second time
-        ("status", "installed"),
-        ("uninstall", "removed"),
-        ("uninstall", "Was not installed"),
-        ("status", "Not installed"),
+    for option, said, state in (
+        ("--install-startup", "installed", "installed"),  # a second time
+        ("--remove-startup", "removed", "not installed"),
+        ("--remove-startup", "Was not installed", "not installed"),
     ):
-        assert main(["startup", verb, *words]) == 0
+        assert main(["run", option, str(with_pth)]) == 0
+        assert pth_file.pth_state(folder) == state
         assert capsys.readouterr().out == f"{said}\nstartup file: {folder / pth_file.PTH}\n"
     (folder / pth_file.PTH).write_text("import os\n")
     assert pth_file.pth_state(folder) == "of another tritonhook"

@@ -89,7 +89,6 @@ QUICK = [
     f"report {GOLDEN / 'documents' / 'ab.json'}",
     f"rename {GOLDEN / 'triton.sm_90.ptx'} --prefix x_",
     "ptxas list",
-    "startup status",
     "status",
     "run --out captures script.py",
     "mem watch script.py",
@@ -105,7 +104,7 @@ def test_the_flags_of_a_result(
     monkeypatch.setattr("tritonhook.cli.mem.watch.why_no_gpu", lambda: None)
     Path("script.py").write_text("print('from the script')")
     verb, *rest = shlex.split(line)
-    action, rest = (rest[:1], rest[1:]) if verb in ("mem", "ptxas", "startup") else ([], rest)
+    action, rest = (rest[:1], rest[1:]) if verb in ("mem", "ptxas") else ([], rest)
     call = [verb, *action]
     code = 2 if action == ["watch"] else 0  # nothing is watched here
     assert main([*call, "--json", "--save", "s.json", "--html", "p.html", *rest]) == code

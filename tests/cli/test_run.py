@@ -219,9 +219,9 @@ def test_a_script_without_triton_loads_nothing_of_it(place: Path) -> None:
     done = tritonhook(place, "run", "small.py")
     assert done.stdout.split() == ["False", "False"]
     assert "0 kernels seen" in done.stderr
-    assert "after `tritonhook startup install`" in done.stderr
+    assert "after `tritonhook run --install-startup`" in done.stderr
     failed = tritonhook(place, "run", "-m", "no_such_module")
-    assert "startup install" not in failed.stderr, "a program that failed needs no other reason"
+    assert "--install-startup" not in failed.stderr, "a program that failed needs no other reason"
 
 
 def test_asking_for_triton_before_importing_it(place: Path) -> None:

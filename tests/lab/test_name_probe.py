@@ -300,7 +300,9 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: Toolchain) ->
 
 
 def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"])
+    code = main(
+        ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"]
+    )
     text = capsys.readouterr().out
     assert code == 1
     assert "The name changes 2 cells of 4" in text
@@ -353,7 +355,18 @@ def test_a_target_that_no_ptxas_has_is_an_error(kernel: Path, capsys: pytest.Cap
 def test_a_second_run_assembles_nothing(
     kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_100a", "--json"]
+    words = [
+        "lab",
+        "probe",
+        str(kernel),
+        "--ptxas",
+        "12.8.93",
+        "--names",
+        "cutlass_*,gemm_*",
+        "--arch",
+        "sm_100a",
+        "--json",
+    ]
     assert main(words) == 1
     first = capsys.readouterr().out
 

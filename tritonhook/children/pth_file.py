@@ -36,9 +36,9 @@ def site_folder(python: str = sys.executable) -> Path:
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
-        raise StartupError(f"{python}: cannot be run: {error}; give an interpreter with --python") from None
+        raise StartupError(f"{python}: cannot be run: {error}; name another Python") from None
     if done.returncode or not done.stdout.strip():
-        raise StartupError(f"{python}: did not tell its site-packages folder; give another interpreter with --python")
+        raise StartupError(f"{python}: did not tell its site-packages folder; name another Python")
     return Path(done.stdout.splitlines()[-1])
 
 
@@ -48,7 +48,7 @@ def install_pth(folder: Path) -> Path:
     try:
         write_whole(path, pth_text())
     except OSError as error:
-        raise StartupError(f"{path}: cannot be written: {error.strerror}; give another Python with --python") from None
+        raise StartupError(f"{path}: cannot be written: {error.strerror}; name another Python") from None
     return path
 
 

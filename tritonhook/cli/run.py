@@ -9,6 +9,7 @@ prints to standard error.
   tritonhook run --rewrite tma-cta script.py
   tritonhook run --arch sm_90a train.py    # without a GPU
   tritonhook run -- torchrun --nproc-per-node 2 train.py
+  tritonhook run --install-startup         # a .pth file, which reaches child processes that clear PYTHONPATH
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.text import say
 from tritonhook._util.variables import EMULATE
@@ -36,6 +37,7 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
+from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
 from tritonhook.cli._pins import keep_pins
 from tritonhook.cli._programs import run_to_end, script_command
@@ -51,8 +53,14 @@ if TYPE_CHECKING:
 _LISTED = 20
 _NOT_REACHED = (
     "no process that tritonhook reached compiled a kernel, or took one from a cache. Processes under `python -E` or "
-    "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook startup install`"
+    "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook run --install-startup`"
 )
+
+
+def _startup_option(what: str) -> Any:
+    """A field for an option that may name a Python; without one it means this Python."""
+    text = f"{what}, in the environment of this or another Python"
+    return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,10 @@ class Options(Group):
         help=f"dry run: leave out a kernel for which ptxas takes longer (default: {PTXAS_SECONDS:.0f})",
     )
     watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
+    install_startup: str | None = _startup_option(
+        "install a .pth file, which lets runs reach processes that clear PYTHONPATH"
+    )
+    remove_startup: str | None = _startup_option("remove that file")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -98,8 +110,24 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
+    if options.install_startup or options.remove_startup:
+        return _change_startup(options)
     options = _with_project(options, read_project(Path.cwd()))
     return _watch(options) if options.watch else _run_once(options)
+
+
+def _change_startup(options: Options) -> int:
+    """Install or remove the .pth file in an environment."""
+    from tritonhook.report.results.tools import Installed
+
+    folder = site_folder(options.install_startup or options.remove_startup or sys.executable)
+    if options.install_startup:
+        install_pth(folder)
+        done = "installed"
+    else:
+        done = "removed" if uninstall_pth(folder) else "was not installed"
+    give(options.results, Installed("startup file", str(folder / PTH), pth_state(folder), done))
+    return 0
 
 
 def _watch(options: Options) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tritonhook import __version__
 from tritonhook._util.versions import version_key
 from tritonhook.capture.project import Project, read_project
+from tritonhook.children.pth_file import pth_state, site_folder
 from tritonhook.cli._parser import Group, part
 from tritonhook.cli._streams import Results, give
 from tritonhook.errors import ToolError
@@ -39,6 +40,7 @@ def run(options: Options) -> int:
         ptxas=tuple(_ptxas()),
         nvdisasm=_nvdisasm(),
         ptxas_fixed_layout=bool(fixed_layout_prefix()),
+        startup=pth_state(site_folder()),
         environment=_environment(project),
         project={} if project.path is None else {"path": str(project.path), **project.values},
     )

@@ -266,7 +266,6 @@ def test_what_the_other_verbs_write_fits_its_schema(
         ["ptxas", "status", str(folder)],
         ["ptxas", "install", "--yes", "--system", str(folder)],
         ["ptxas", "uninstall", str(folder)],
-        ["startup", "status"],
         ["rename", "work.ptx", "--prefix", "x_"],
         ["rename", "work.ptx", "--prefix", "x_", "--rewrite", "mma-throughput", "-o", "new.ptx"],
         ["mem", "fix", "work.ptx", "--ptxas", "12.8.93"],

@@ -1,4 +1,4 @@
-"""What is installed and at hand, and files that were written: `status`, `ptxas`, `startup`, `rename`."""
+"""What is installed and at hand, and files that were written: `status`, `ptxas`, `run --install-startup`, `rename`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class StatusResult(Result, tag="status"):
 
     tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each
     version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
-    randomisation. environment: variables that are set. project: the settings in pyproject.toml.
+    randomisation. startup: of the .pth file of `run --install-startup`: `installed`, `not installed` or `of another
+    tritonhook`. environment: variables that are set. project: the settings in pyproject.toml.
     """
 
     verbs: ClassVar = "status"
@@ -31,6 +32,7 @@ class StatusResult(Result, tag="status"):
     ptxas: tuple[str, ...]
     nvdisasm: str | None
     ptxas_fixed_layout: bool
+    startup: str
     environment: dict[str, str]
     project: dict[str, str] | UnsetType = UNSET
 
@@ -48,6 +50,7 @@ class StatusResult(Result, tag="status"):
         yield "ptxas", number(self.ptxas)
         yield "nvdisasm", number(self.nvdisasm)
         yield "ptxas runs at fixed addresses", number(self.ptxas_fixed_layout)
+        yield "startup file (.pth)", self.startup
         for name, value in self.environment.items():
             yield f"variable {name}", value
         for name, value in (self.project or {}).items():
@@ -119,13 +122,13 @@ class PtxasTool(Result, ToolFields, tag="ptxas tool"):
 
 
 class Installed(Result, tag="installed"):
-    """The wrapper of a ptxas, or the .pth file of `startup`.
+    """The wrapper of a ptxas, or the .pth file of `run --install-startup`.
 
     what: which of them. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
     done: what the verb did. troubles, log: what the wrapper could not keep, and the file that says so.
     """
 
-    verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `startup"
+    verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `run --install-startup`, `--remove-startup"
 
     what: str
     path: str
