@@ -32,7 +32,7 @@ READERS = [
     "ab --code {}",
     "ab --from {}",
     "verify --known {}",
-    "policy show {}",
+    "tune --check -o {}",
     "run --policy {} script.py",
     "tune {}",
     "lock {}",

@@ -99,18 +99,18 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_winners_that_changed_are_named(program: Any, capfd: pytest.CaptureFixture) -> None:
     program(4, "--out", "b", "--pin", "pins.toml", capfd=capfd)
     program(2, "--out", "a", capfd=capfd)
-    assert main(["policy", "check", "pins.toml", "b"]) == 0
+    assert main(["tune", "--check", "-o", "pins.toml", "b"]) == 0
     capfd.readouterr()
-    assert main(["policy", "check", "pins.toml", "a", "--json"]) == 1
+    assert main(["tune", "--check", "-o", "pins.toml", "a", "--json"]) == 1
     (pin,) = json.loads(capfd.readouterr().out)["pins"]
     assert pin["state"] == "stale" and "num_warps: 2" in pin["reason"] and "wins now" in pin["reason"]
-    assert main(["policy", "show", "pins.toml"]) == 0
+    assert main(["tune", "--check", "-o", "pins.toml"]) == 0
     said = capfd.readouterr().out
     assert "1 configuration pinned" in said and "n=1000" in said
     (kept,) = read_pins(Path("pins.toml"))
     for other, why in ((replace(kept, source="0" * 16), "source"), (replace(kept, config="BLOCK: 3"), "no such")):
         write_policy(Path("pins.toml"), (), [other])
-        assert main(["policy", "check", "pins.toml", "b"]) == 1
+        assert main(["tune", "--check", "-o", "pins.toml", "b"]) == 1
         assert why in capfd.readouterr().out
     write_policy(Path("pins.toml"), (), [replace(kept, source="0" * 16)])
     assert program(2, "--out", "c", "--policy", "pins.toml", capfd=capfd) == ["2", "2"]

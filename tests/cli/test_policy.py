@@ -1,4 +1,4 @@
-"""`tritonhook policy show` and `check`, `run --policy`, and `policy` in pyproject.toml."""
+"""`tritonhook tune --check`, `run --policy`, and `policy` in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def document(capsys: pytest.CaptureFixture, *words: str) -> tuple[int, dict[str,
 
 
 def test_show_lists_levers_gains_and_what_can_be_applied(project: Path, capsys) -> None:
-    assert main(["policy", "show"]) == 0
+    assert main(["tune", "--check"]) == 0
     said = capsys.readouterr().out
     assert "1 kernel: 1 usable" in said and "name+regusage=10" in said and "5.2% (4.5%" in said
-    code, found = document(capsys, "policy", "show", "tritonhook.toml")
+    code, found = document(capsys, "tune", "--check", "-o", "tritonhook.toml")
     assert (code, found["captures"], found["kernels"][0]["state"]) == (0, None, "usable")
     text = Path("tritonhook.toml").read_text()
     Path("tritonhook.toml").write_text(text.replace('"name+', '"ptxas=11.0.1+'))
-    assert main(["policy", "show"]) == 0
+    assert main(["tune", "--check"]) == 0
     assert "1 unusable" in capsys.readouterr().out
 
 
 def test_check_exits_with_1_where_an_entry_is_stale(project: Path, capsys) -> None:
-    code, found = document(capsys, "policy", "check", "tritonhook.toml", "plain")
+    code, found = document(capsys, "tune", "--check", "-o", "tritonhook.toml", "plain")
     assert (code, found["kernels"][0]["state"], found["counts"]["applies"]) == (0, "applies", 1)
     text = Path("tritonhook.toml").read_text()
     ptx = text.partition('ptx = "')[2][:64]
     Path("tritonhook.toml").write_text(text.replace(ptx, "0" * 64))
-    code, found = document(capsys, "policy", "check", "tritonhook.toml", "plain")
+    code, found = document(capsys, "tune", "--check", "-o", "tritonhook.toml", "plain")
     assert (code, found["kernels"][0]["state"]) == (1, "stale")
 
 
@@ -84,7 +84,7 @@ def test_what_is_said_of_many_kernels_is_one_line(project: Path, capsys) -> None
     others = ["[[kernel]]" + block.replace('"gemm_kernel"', f'"gone_{letter}"') for letter in "abc"]
     with Path("tritonhook.toml").open("a") as file:
         file.write("".join(others))
-    assert main(["policy", "check", "tritonhook.toml", "plain"]) == 0
+    assert main(["tune", "--check", "-o", "tritonhook.toml", "plain"]) == 0
     said = capsys.readouterr().out
     assert said.count("not seen: ") == 1
     assert "not seen: gone_a sm_90a, gone_b sm_90a, gone_c sm_90a: no captured Triton kernel" in said
@@ -93,11 +93,11 @@ def test_what_is_said_of_many_kernels_is_one_line(project: Path, capsys) -> None
 def test_run_applies_it_and_check_sees_it(project: Path, capsys) -> None:
     done = run(project, "--policy", "tritonhook.toml", "--out", "tuned")
     assert (done.returncode, done.stdout.strip()) == (0, "cutlass_gemm_kernel"), done.stderr
-    code, found = document(capsys, "policy", "check", "tritonhook.toml", "tuned")
+    code, found = document(capsys, "tune", "--check", "-o", "tritonhook.toml", "tuned")
     assert (code, found["kernels"][0]["state"]) == (0, "applied")
     # Without it, into the same folder: the kernel of the first run is no longer what runs.
     assert run(project, "--out", "tuned").stdout.strip() == "gemm_kernel"
-    code, found = document(capsys, "policy", "check", "tritonhook.toml", "tuned")
+    code, found = document(capsys, "tune", "--check", "-o", "tritonhook.toml", "tuned")
     assert (code, found["kernels"][0]["state"]) == (0, "applies")
 
 
@@ -123,4 +123,4 @@ def test_a_missing_ptxas_is_one_note_of_a_run(project: Path) -> None:
 def test_what_does_not_go_together(project: Path, capsys) -> None:
     said = failing(capsys, "run", "--policy", "tritonhook.toml", "--prefix", "x_", "program.py")
     assert "leave out rename" in said
-    assert "none.toml: cannot read the policy" in failing(capsys, "policy", "show", "none.toml")
+    assert "none.toml: cannot read the policy" in failing(capsys, "tune", "--check", "-o", "none.toml")

@@ -89,7 +89,7 @@ def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys) 
     ]
     (entry,) = read_entries(Path("tritonhook.toml"))
     assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
-    assert main(["policy", "check", "tritonhook.toml", captures]) == 0
+    assert main(["tune", "--check", "-o", "tritonhook.toml", captures]) == 0
     assert "1 applies" in capsys.readouterr().out
 
 

@@ -49,7 +49,7 @@ def test_only_what_the_latest_run_of_a_command_met_counts(
     assert main(["show", folder, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [note]
     write_policy(tmp_path / "tritonhook.toml", ())
-    assert main(["policy", "check", str(tmp_path / "tritonhook.toml"), folder]) == 0
+    assert main(["tune", "--check", "-o", str(tmp_path / "tritonhook.toml"), folder]) == 0
     assert note in capsys.readouterr().out
     assert shown(capsys, folder) == shown(capsys, folder, "--run", "2") != shown(capsys, folder, "--run", "1")
     assert len(shown(capsys, folder, "--all")) == 3

@@ -452,7 +452,7 @@ def _would_change(path: str, own: str, settings: Settings) -> bool:
 
 
 def _other_ptx(policy: Policy) -> str:
-    return f"{policy.path} knows other PTX of this name; `tritonhook policy check` says which entries to tune again"
+    return f"{policy.path} knows other PTX of this name; `tritonhook tune --check CAPTURES` says which are stale"
 
 
 def _missed_note(kernels: Sequence[str], reason: str) -> str:

@@ -6,12 +6,15 @@ lever. Then the codes that store the same as the compiler's own code race on the
 is confirmed in fresh processes. Of an autotuned kernel the configurations that its tuner tried race too: a lever has
 to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
 tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
---assemble-only needs neither.
+--assemble-only and --check need neither. --check exits with 1 if an entry is stale, or cannot be applied here, or if
+another configuration than the pinned one won an autotuning.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
   tritonhook tune captures --assemble-only      # on a machine without a GPU
   tritonhook tune captures -o tritonhook.toml   # then on the one with it
+  tritonhook tune --check                       # the kernels, levers and gains of the policy
+  tritonhook tune --check captures              # which of its entries are stale?
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matte
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import captures_at, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, rest
+from tritonhook.cli._policies import compare_policy, give_policy
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
 from tritonhook.cli._sweeps import Sweep, positive, running, seconds
@@ -66,16 +70,17 @@ def _share(text: str) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     target: tuple[str, ...] = argument(
-        nargs="+", help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, or a capture folder with launches"
+        nargs="*", help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, or a capture folder with launches"
     )
     rest: tuple[str, ...] | None = rest()
     output: str | None = option(
         "-o",
-        "--output",
+        "--policy",
         metavar="FILE",
         help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps its entries of "
         "kernels that are not tuned now",
     )
+    check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
     levers: str | None = option(
         metavar="LEVER,...", help="try these, and what won before (default: all that need no file of yours)"
     )
@@ -123,6 +128,8 @@ class Options(Group):
 def run(options: Options) -> int:
     options = replace(options, output=options.output or read_project(Path.cwd()).policy)
     policy = options.policy
+    if options.check_policy:
+        return _check_policy(options)
     captures = _checked(options)
     before = read_entries(policy) if policy.exists() else ()
     if options.assemble_only:
@@ -151,6 +158,14 @@ def run(options: Options) -> int:
     return code
 
 
+def _check_policy(options: Options) -> int:
+    if len(options.target) > 1 or options.rest is not None:
+        raise UsageError("--check: give a capture folder, or nothing to list the policy")
+    if options.target:
+        return compare_policy(options.policy, options.target[0], options.sweep, options.results)
+    return give_policy(options.policy, options.results)
+
+
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
     PolicyError if it cannot be written."""
@@ -176,6 +191,8 @@ def _start(limit_s: float) -> GpuProcess:
 def _checked(options: Options) -> CaptureFolder | None:
     """The captures to tune; None for a program, which is recorded first. Raises UsageError, before any work, for
     arguments that do not go together, and where nothing could be written; ToolError for a ptxas that is not here."""
+    if not options.target:
+        raise UsageError("nothing to tune; give a script, MODULE:FUNCTION or a capture folder with launches")
     target = " ".join(options.target)
     recorded = is_function(options.target[0]) or is_script(options.target[0])
     if len(options.target) > 1 and not is_script(options.target[0]):

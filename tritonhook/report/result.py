@@ -27,7 +27,7 @@ _PACKAGE = "tritonhook.report.results"
 class Result(Fields, tag_field="kind"):
     """Base of all results. A subclass names its kind: `class Policy(Result, tag="policy")`.
 
-    verbs: the verbs that give it, for the JSON reference, such as "policy show`, `policy check".
+    verbs: the verbs that give it, for the JSON reference, such as "ptxas install`, `uninstall".
     """
 
     verbs: ClassVar[str]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USUAL_NAME = "tritonhook.toml"
 _HEADER = """\
 # Levers that make kernels faster, certified by `tritonhook tune`, and pins, the configurations that won an autotuning.
-# `tritonhook policy show {name}` explains them.
+# `tritonhook tune --check -o {name}` explains them.
 # A kernel whose PTX, architecture or ptxas is another one is left alone.
 format = {format}
 """

@@ -1,4 +1,4 @@
-"""Policies: `policy show`, `policy check`."""
+"""Policies: `tune --check`."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class PolicyResult(Result, tag="policy"):
     one.
     """
 
-    verbs: ClassVar = "policy show`, `policy check"
+    verbs: ClassVar = "tune --check"
 
     path: str
     captures: str | None
