@@ -2,7 +2,7 @@
 
     python -m benchmarks timeline [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
 
-The file is the document of `tritonhook mem watch --save`; `tritonhook report` shows it.
+The file is the document of `tritonhook mem watch --save`; `tritonhook show` shows it.
 """
 
 from __future__ import annotations

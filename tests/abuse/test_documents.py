@@ -1,4 +1,4 @@
-"""Damaged documents: `tritonhook report` shows them, or says in one line what is wrong. It never ends otherwise."""
+"""Damaged documents: `tritonhook show` shows them, or says in one line what is wrong. It never ends otherwise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_damaged_document_is_shown_or_refused(kind: str, file: Path) -> None:
     @given(damaged_json(SEEDS[kind]))
     def holds(data: bytes) -> None:
         file.write_bytes(data)
-        outcome("report", str(file), "--markdown", "--html", str(file.with_suffix(".html")), "--force")
+        outcome("show", str(file), "--markdown", "--html", str(file.with_suffix(".html")), "--force")
 
     holds()
 
@@ -103,7 +103,7 @@ FOUND = [
 def test_what_was_found_is_refused_by_the_name_of_its_field(kind: str, field: str, raw: str, file: Path) -> None:
     document = SEEDS[kind] | {json.loads(field): "damaged here"}
     file.write_text(json.dumps(document).replace('"damaged here"', raw))
-    code, shown = outcome("report", str(file), "--markdown")
+    code, shown = outcome("show", str(file), "--markdown")
     if kind == "capture" and "options" in field and "fp_fusion" in raw:
         assert code == 0 and "fp fusion" in shown.replace("\\", "").replace("_", " ")  # odd, but a value
     else:
@@ -120,19 +120,20 @@ MANY = {
 @pytest.mark.parametrize("items", MANY.values(), ids=MANY)
 def test_very_many_values_are_refused_before_they_are_read(items: str, file: Path) -> None:
     file.write_text(f'{{"kind": "table", "format": 1, "rows": [{items}0]}}')
-    code, shown = outcome("report", str(file), "--markdown")
+    code, shown = outcome("show", str(file), "--markdown")
     assert code == 2 and "values, more than the 2,097,152 that are read" in shown
 
 
 def test_a_long_text_with_commas_is_no_list(file: Path) -> None:
     file.write_text(json.dumps(SEEDS["table"] | {"x": ',[{"' * 1_000_000}))
-    assert outcome("report", str(file), "--markdown")[0] == 0
+    assert outcome("show", str(file), "--markdown")[0] == 0
 
 
 def test_documents_are_read_up_to_a_size(file: Path) -> None:
     with file.open("wb") as sparse:
+        sparse.write(b"{")
         sparse.truncate((1 << 25) + 1)
-    for words in (["report", str(file)], ["ab", "--from", str(file)]):
+    for words in (["show", str(file)], ["ab", "--from", str(file)]):
         code, shown = outcome(*words)
         assert code == 2 and "33,554,433 bytes, more than the 33,554,432 that are read" in " ".join(shown.split())
     file.unlink()
@@ -150,7 +151,7 @@ def test_documents_are_read_up_to_a_size(file: Path) -> None:
 @example(b"9" * 5000)
 def test_any_bytes_are_refused(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    assert outcome("report", str(file), "--markdown")[0] == 2
+    assert outcome("show", str(file), "--markdown")[0] == 2
 
 
 @pytest.mark.parametrize("kind", SEEDS)

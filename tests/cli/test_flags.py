@@ -86,7 +86,7 @@ def test_what_the_parser_takes_is_a_field_and_each_field_is_taken(verb: str) -> 
 QUICK = [
     f"diff {CUBIN} {CUBIN}",
     f"mem predict {CUBIN} --gpu H100",
-    f"report {GOLDEN / 'documents' / 'ab.json'}",
+    f"show {GOLDEN / 'documents' / 'ab.json'}",
     f"rename {GOLDEN / 'triton.sm_90.ptx'} --prefix x_",
     "ptxas list",
     "status",
@@ -110,7 +110,7 @@ def test_the_flags_of_a_result(
     assert main([*call, "--json", "--save", "s.json", "--html", "p.html", *rest]) == code
     printed, saved = json.loads(capfd.readouterr().out), json.loads(Path("s.json").read_text())
     assert set(printed) <= set(saved) and printed["kind"] == saved["kind"]
-    assert Path("p.html").read_text() == render_html(page_of(saved), "ab.json" if verb == "report" else "")
+    assert Path("p.html").read_text() == render_html(page_of(saved), "ab.json" if verb == "show" else "")
     assert main([*call, "--save", "s.json", *rest]) == 2
     assert f"tritonhook {' '.join(call)}".split()[1] in (error := capfd.readouterr().err)
     assert "s.json: exists; pass --force to replace it" in error
@@ -150,7 +150,7 @@ def test_a_script_keeps_standard_output_where_no_flag_asks_for_it(
         ("run --ouut x script.py --ot 1", "tritonhook run: --ouut: no such option; did you mean --out? See"),
         ("run --rewrite tma-ct s.py --outt", "argument --rewrite: 'tma-ct' is not one of tma-cta, mma-throughput; did"),
         ("--vrsion", "tritonhook: --vrsion: no such option; did you mean --version? See `tritonhook --help`"),
-        ("report x.json -o y.html", "tritonhook report: -o: no such option; see `tritonhook report --help`"),
+        ("show x.json -o y.html", "tritonhook show: -o: no such option; see `tritonhook show --help`"),
         ("help ruun", "tritonhook: ruun: no such verb; did you mean run? See `tritonhook --help`"),
     ],
 )

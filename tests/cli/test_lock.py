@@ -220,7 +220,7 @@ def test_show_lists_the_kernels_of_a_lock(locked: Path, capsys) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["verify --known", "diff tritonhook.lock", "lab probe", "mem predict --gpu H200", "rename --strip", "report"],
+    ["verify --known", "diff tritonhook.lock", "lab probe", "mem predict --gpu H200", "rename --strip"],
 )
 def test_a_lock_is_no_code(locked: Path, capsys, words: str) -> None:
     said = failing_after(capsys, *words.split(), "tritonhook.lock")

@@ -99,7 +99,7 @@ def test_spills_are_in_every_view_and_equal_those_of_ptxas(
     assert 4 * code.count(" STL ") + 8 * code.count(" STL.64 ") == stores
     assert 4 * code.count(" LDL ") + 4 * code.count(" LDL.LU ") + 8 * code.count(" LDL.LU.64 ") == loads
     assert f"{stores:,}/{loads:,}" in shown(capsys) and "not known" in shown(capsys)
-    assert main(["report", own, "--html", "k.html"]) == 0
+    assert main(["show", own, "--html", "k.html"]) == 0
     assert f"{stores:,} bytes" in Path("k.html").read_text()
     assert main(["show", "--html", "all.html"]) == 0
     assert f"{stores:,}/{loads:,}" in Path("all.html").read_text()

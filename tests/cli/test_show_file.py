@@ -130,7 +130,7 @@ def test_a_page_of_a_file_has_its_code(capsys: pytest.CaptureFixture) -> None:
     assert main(["show", f"{MODULE}.cubin", "--html", "page.html", "--save", "saved.json"]) == 0
     page = Path("page.html").read_text()
     assert all(f'"id":"sass-{n}"' in page.replace(" ", "") for n in range(3))
-    assert main(["report", "saved.json", "--html", "again.html"]) == 0
+    assert main(["show", "saved.json", "--html", "again.html"]) == 0
     assert page.count("sass-") == Path("again.html").read_text().count("sass-")
 
 
@@ -176,6 +176,6 @@ def test_a_program_is_to_be_run(name: str, run: str, capsys: pytest.CaptureFixtu
 
 
 def test_options_that_would_change_nothing_are_refused(capsys: pytest.CaptureFixture) -> None:
-    assert "a file; --sort, --filter cannot be used" in failing(
+    assert "a file with code; --sort, --filter cannot be used" in failing(
         capsys, "show", f"{EXP}.cubin", "--sort", "regs", "--filter", "x"
     )

@@ -105,7 +105,7 @@ def test_a_hostile_capture_folder_prints_no_control_character(captures: Path, ca
     commands = [["show", str(captures)], ["show", one], ["show", str(captures / "kernels" / "k-1")]]
     commands += [[*words, flag] for words in commands[:2] for flag in ("--json", "--markdown")]
     commands += [["diff", one, one], ["ab", one], ["mem", "fix", one], ["mem", "predict", one, "--gpu", "H100"]]
-    commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["report", HOSTILE]]
+    commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["show", HOSTILE]]
     commands += [["diff", str(captures), HOSTILE], ["rename", HOSTILE, "--prefix", HOSTILE], [HOSTILE], ["ab", HOSTILE]]
     commands += [["ptxas", "add", HOSTILE], ["ptxas", "status", HOSTILE], ["lab", "probe", one, "--ptxas", HOSTILE]]
     for words in commands:
@@ -124,7 +124,7 @@ def test_a_hostile_document_prints_no_control_character(
     path = tmp_path / "d.json"
     path.write_text(json.dumps(hostile(document)))
     if markdown:
-        assert controls(said(capsys, "report", str(path), "--markdown")) == set()
+        assert controls(said(capsys, "show", str(path), "--markdown")) == set()
     else:
         from tritonhook.errors import TritonHookError
         from tritonhook.report.render.terminal import render_terminal

@@ -99,7 +99,7 @@ def test_the_report_says_what_to_do(captures: str, capsys) -> None:
     assert "2 wins of 2 kernels" in said and "WIN" in said and "--policy tritonhook.toml" in said
     saved = json.loads(Path("result.json").read_text())
     assert len(saved["kernels"][0]["samples"]) == 28
-    assert main(["report", "result.json"]) == 0
+    assert main(["show", "result.json"]) == 0
     assert "2 wins of 2 kernels" in capsys.readouterr().out
 
 

@@ -29,9 +29,6 @@ from tritonhook.report.format import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels
 
-if TYPE_CHECKING:
-    from tritonhook.report.result import Result
-
 _MOST_BYTES = 1 << 32  # of a file with code: shared libraries of torch have 2 GiB
 
 
@@ -300,16 +297,6 @@ def no_kernels(path: str | Path) -> CaptureError:
     """The error for a capture folder without kernels."""
     remedy = f"run a program that compiles some: `tritonhook run --out {path} script.py`"
     return CaptureError(f"{path}: no kernels were captured; {remedy}")
-
-
-def load_captures(place: Path) -> Result:
-    """A capture folder, or one capture with its code."""
-    from tritonhook.report.results.capture import CapturedOne
-    from tritonhook.report.results.captures import Captures
-
-    if (place / "capture.json").exists():
-        return CapturedOne.of(read_capture(place), full=True)
-    return Captures.of(captures_at(place))
 
 
 def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple[list[Kernels], list[str]]:

@@ -308,7 +308,7 @@ class Results(Group):
     csv: bool = flag(help="print the first table as CSV, with all its columns")
     html: str | None = option(metavar="FILE", help="also write the result to FILE, as one HTML page")
     save: str | None = option(
-        metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook report`"
+        metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"
     )
     force: bool = flag(help="replace files that exist")
 

@@ -37,7 +37,7 @@ def test_a_trace_of_a_saved_timeline_is_chromes(tmp_path, capsys) -> None:
 
     saved, trace = tmp_path / "memory.json", tmp_path / "trace.json"
     saved.write_text(json.dumps(golden("memory")))
-    assert main(["report", str(saved), "--trace", str(trace)]) == 0
+    assert main(["show", str(saved), "--trace", str(trace)]) == 0
     events = json.loads(trace.read_text())["traceEvents"]
     assert {e["ph"] for e in events} == {"M", "C", "i"}
     marks = golden("memory")["timelines"][0]["marks"]

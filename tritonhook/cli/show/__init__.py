@@ -1,7 +1,8 @@
-"""List the kernels in a capture folder or a lock, show one kernel, or show any file with GPU code.
+"""List the kernels in a capture folder or a lock; show one kernel, any file with GPU code, or a saved result.
 
 Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits suffice.
-A file can be a cubin, PTX, a fat binary, an object file or a shared library.
+A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or --json.
+With --html FILE each of them is a page: one file, which needs no network and no GPU.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
@@ -9,6 +10,8 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
   tritonhook show captures/a1b2c3 --sass             # or --ptx, --ttgir, --llir, --ttir, --source
   tritonhook show libkernels.so --entry my_kernel --sass
   tritonhook show tritonhook.lock
+  tritonhook show diff.json --html diff.html         # of `diff --save diff.json`
+  tritonhook show memory.json --trace trace.json     # ui.perfetto.dev opens the trace
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_paged
 from tritonhook.cli._sweeps import positive
+from tritonhook.cli.show.saved import give_saved, is_saved
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
@@ -87,10 +91,19 @@ class OfFile(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfSaved(Group):
+    """Options for a saved result."""
+
+    trace: str | None = option(metavar="FILE", help="also write a memory timeline as a trace for Perfetto")
+    pick: str | None = option(metavar="NAME|N", help="which comparison, if a saved file has several")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options(Group):
     path: str | None = place(
         nargs="?",
-        help="capture folder, captured kernel or its id, lock, or file (default: the folder that `run` writes to)",
+        help="capture folder, captured kernel or its id, lock, saved result, or file (default: the folder that `run` "
+        "writes to)",
     )
     listed: Listed = part(Listed)
     gpu: str | None = option(metavar="NAME", help='occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)')
@@ -104,6 +117,7 @@ class Options(Group):
         one_of="code", help="print the lines of the source with the instructions and spills that each became"
     )
     file: OfFile = part(OfFile)
+    saved: OfSaved = part(OfSaved)
     results: Results = part(Results)
 
 
@@ -111,22 +125,26 @@ def run(options: Options) -> int:
     path = Path(options.path or default_out())
     stages = [f"--{name}" for name in (*_STAGES, "source") if getattr(options, name)]
     sass = [*stages, *(["--sass"] if options.sass else [])]
+    of_folder, of_file, of_saved = map(given_options, (options.listed, options.file, options.saved))
     if (path / "capture.json").exists():
-        _refuse(path, "one kernel", given_options(options.listed, options.file))
+        _refuse(path, "one kernel", [*of_folder, *of_file, *of_saved])
         _give_capture(options, path)
     elif (path / "crash.json").exists():
         from tritonhook.report.results.rejected import RejectedKernel
 
-        _refuse(path, "a kernel that could not be compiled", [*sass, *given_options(options.listed, options.file)])
+        _refuse(path, "a kernel that could not be compiled", [*sass, *of_folder, *of_file, *of_saved])
         give(options.results, RejectedKernel.of(path))
     elif path.is_file() and is_lock(path):
-        _refuse(path, "a lock", [*sass, *given_options(options.listed, options.file)])
+        _refuse(path, "a lock", [*sass, *of_folder, *of_file, *of_saved])
         _give_lock(options, path)
+    elif path.is_file() and is_saved(path):
+        _refuse(path, "a saved result", [*sass, *of_folder, *of_file])
+        give_saved(path, options.saved.pick, options.saved.trace, options.results)
     elif path.is_file():
-        _refuse(path, "a file", [*stages, *given_options(options.listed)])
+        _refuse(path, "a file with code", [*stages, *of_folder, *of_saved])
         _give_file(options, path)
     else:
-        _refuse(path, "a folder", [*sass, *given_options(options.file)])
+        _refuse(path, "a folder", [*sass, *of_file, *of_saved])
         _give_folder(options, path)
     return 0
 

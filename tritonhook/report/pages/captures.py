@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures, FolderKernel
 
-_WHY_NO_CODE = (
-    "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
-    "the capture's folder."
-)
+_WHY_NO_CODE = "This document holds no code. `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
 _DETAILS = ("record", "kernel", "hash", "ptxas", "options", "rewritten_from", "note", "resources")
 
 

@@ -1,5 +1,5 @@
 """A Summary for a notebook: a fragment of HTML without a script and with its few styles inline, so that Jupyter, VS
-Code and GitHub all show it. `tritonhook report` makes the full page."""
+Code and GitHub all show it. `tritonhook show` makes the full page."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def load(path: Path) -> Timed:
     except ValueError as error:
         raise UsageError(f"{path}: {error}; give what `tritonhook ab --save` wrote") from None
     if (kind := document.get("kind", "ab")) != "ab":
-        what = f"a result of kind {kind!r}; `tritonhook report` makes a page of it"
+        what = f"a result of kind {kind!r}; `tritonhook show` makes a page of it"
         raise UsageError(f"{path}: not a timed comparison, but {what}")
     try:
         return cast("TimedComparison", read_result(document)).timed

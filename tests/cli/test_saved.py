@@ -1,4 +1,4 @@
-"""`tritonhook report`, and --html, --markdown and --save on the verbs: what is written, where, and what is refused."""
+"""`tritonhook show` of saved results; --html, --markdown, --save on the verbs: what is written, and what is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def listings(tree: Element) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_report_makes_a_page_of_every_saved_result(kind: str, here: Path, capsys: pytest.CaptureFixture) -> None:
     Path(f"{kind}.json").write_text(json.dumps(golden(kind)))
-    assert main(["report", f"{kind}.json", "--html", f"{kind}.html"]) == 0
+    assert main(["show", f"{kind}.json", "--html", f"{kind}.html"]) == 0
     captured = capsys.readouterr()
     assert captured.out == in_terminal(summary_of(golden(kind))) and captured.err == f"wrote {kind}.html\n"
     assert page(f"{kind}.html").one("footer").text.count(f"{kind}.json") == 1
@@ -44,10 +44,10 @@ def test_report_makes_a_page_of_every_saved_result(kind: str, here: Path, capsys
 def test_report_never_overwrites_without_force(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(json.dumps(golden("table")))
     Path("r.html").write_text("mine")
-    assert main(["report", "r.json", "--html", "r.html"]) == 2
+    assert main(["show", "r.json", "--html", "r.html"]) == 2
     assert "r.html: exists; pass --force" in capsys.readouterr().err
     assert Path("r.html").read_text() == "mine"
-    assert main(["report", "r.json", "--html", "r.html", "--force"]) == 0
+    assert main(["show", "r.json", "--html", "r.html", "--force"]) == 0
     assert Path("r.html").read_text() != "mine"
 
 
@@ -60,36 +60,34 @@ def test_report_never_overwrites_without_force(here: Path, capsys: pytest.Captur
         ('{"format": 1, "kind": "diff"}', "damaged, or of another version: verdict is missing"),
         ('{"format": 7, "kind": "diff"}', "its format is 7"),
         ('{"kind": "diff", "ptx": ".version 8.7', "no JSON, or only a part of it"),
-        ("\x7fELF\x02\x01", "an ELF image, no saved result; `tritonhook diff"),
-        ("//\n.version 8.7\n.target sm_90a", "PTX, no saved result; `tritonhook diff"),
         ('{"format": 1, "kind": "dreams"}', "'dreams', for which this version has no report"),
     ],
 )
 def test_a_file_without_a_result_is_refused(text: str, words: str, here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(text)
-    assert main(["report", "r.json"]) == 2
+    assert main(["show", "r.json"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("tritonhook report: r.json: ") and words in error and error.count("\n") == 1
+    assert error.startswith("tritonhook show: r.json: ") and words in error and error.count("\n") == 1
     assert not Path("r.html").exists()
 
 
 def test_a_binary_file_is_called_one(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_bytes(b"\x89\xffPNG")
-    assert main(["report", "r.json"]) == 2
-    assert "r.json: a binary file, no saved result" in capsys.readouterr().err
+    assert main(["show", "r.json"]) == 2
+    assert "r.json: a binary file without GPU code" in capsys.readouterr().err
 
 
 def test_a_folder_inside_a_capture_folder_names_the_right_one(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("caps/index").mkdir(parents=True)
     Path("caps/kernels").mkdir()
-    assert main(["report", "caps/kernels", "--html", "x.html"]) == 2
+    assert main(["show", "caps/kernels", "--html", "x.html"]) == 2
     assert "not a capture folder (it has no index/); give caps\n" in capsys.readouterr().err
 
 
 def test_pick_is_refused_where_there_is_nothing_to_pick(here: Path, capsys: pytest.CaptureFixture) -> None:
     (here / "caps" / "index").mkdir(parents=True)
-    assert main(["report", "caps", "--pick", "1"]) == 2
-    assert "caps: holds one result; leave --pick out" in capsys.readouterr().err
+    assert main(["show", "caps", "--pick", "1"]) == 2
+    assert "caps: a folder; --pick cannot be used with it" in capsys.readouterr().err
 
 
 def test_a_page_that_could_not_be_written_is_refused_before_the_work(
@@ -109,18 +107,18 @@ def test_json_and_markdown_are_not_both_printed(here: Path, capsys: pytest.Captu
 
 
 def test_missing_paths_and_traces_of_other_results_are_refused(here: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["report", "nowhere.json"]) == 2
+    assert main(["show", "nowhere.json"]) == 2
     assert "nowhere.json: no such file" in capsys.readouterr().err
     Path("r.json").write_text(json.dumps(golden("table")))
-    assert main(["report", "r.json", "--trace", "t.json"]) == 2
+    assert main(["show", "r.json", "--trace", "t.json"]) == 2
     assert "--trace is for memory timelines" in capsys.readouterr().err
-    assert main(["report", ".", "--html", "x.html"]) == 2
+    assert main(["show", ".", "--html", "x.html"]) == 2
     assert "not a capture folder" in capsys.readouterr().err
 
 
 def test_markdown_is_printed_and_nothing_written(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(json.dumps(golden("ab")))
-    assert main(["report", "r.json", "--markdown"]) == 0
+    assert main(["show", "r.json", "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("### :red_circle: A/B timing: Slower by")
     assert [path.name for path in here.iterdir()] == ["r.json"]
 
@@ -128,21 +126,21 @@ def test_markdown_is_printed_and_nothing_written(here: Path, capsys: pytest.Capt
 def test_a_file_of_several_comparisons_asks_which(here: Path, capsys: pytest.CaptureFixture) -> None:
     samples = [{"kernel": name, "comparison": golden("ab")} for name in ("first", "second")]
     Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
-    assert main(["report", "all.json"]) == 2
+    assert main(["show", "all.json"]) == 2
     error = capsys.readouterr().err
     assert "2 comparisons; choose one with --pick" in error and "second" in error
-    assert main(["report", "all.json", "--pick", "second", "--html", "one.html"]) == 0
+    assert main(["show", "all.json", "--pick", "second", "--html", "one.html"]) == 0
     capsys.readouterr()
-    assert main(["report", "all.json", "--pick", "third"]) == 2
+    assert main(["show", "all.json", "--pick", "third"]) == 2
     assert "--pick third: none of 2 comparisons" in capsys.readouterr().err
 
 
 def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pytest.CaptureFixture) -> None:
     samples = [{"kernel": "matmul", "ptxas": v, "comparison": golden("ab")} for v in ("12.6.85", "12.8.93")]
     Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
-    assert main(["report", "all.json", "--pick", "matmul"]) == 2
+    assert main(["show", "all.json", "--pick", "matmul"]) == 2
     assert "--pick matmul: 2 of 2 comparisons; choose one with --pick:\n  0  matmul, 12.6.85" in capsys.readouterr().err
-    assert main(["report", "all.json", "--pick", "matmul, 12.8.93", "--html", "one.html"]) == 0
+    assert main(["show", "all.json", "--pick", "matmul, 12.8.93", "--html", "one.html"]) == 0
 
 
 # --- verbs ---------------------------------------------------------------------------------------
@@ -155,7 +153,7 @@ def test_diff_saves_what_report_shows(here: Path, capsys: pytest.CaptureFixture)
         captured.out.startswith("Only scheduling differs\nDiff: cutlasz_k → cutlass_k\n")
         and captured.err == "wrote d.json\nwrote d.html\n"
     )
-    assert main(["report", "d.json", "--html", "again.html"]) == 0
+    assert main(["show", "d.json", "--html", "again.html"]) == 0
     assert capsys.readouterr().out == captured.out
     first, second = page("d.html"), page("again.html")
     assert first.one("script", id="data").text == second.one("script", id="data").text
@@ -208,7 +206,7 @@ COMPARED = ("cutlass_layer_norm_kernel", "layer_norm_kernel", "NVIDIA H100 80GB 
 
 def test_a_timed_comparison_says_what_was_compared(here: Path, capsys: pytest.CaptureFixture) -> None:
     """Title and subtitle, as text, in Markdown and on the page, name both sides, the GPU and the ptxas."""
-    words = ["report", str(ROOT / "benchmarks" / "results" / "name_effect.json"), "--pick", "layer_norm"]
+    words = ["show", str(ROOT / "benchmarks" / "results" / "name_effect.json"), "--pick", "layer_norm"]
     assert main([*words, "--html", "p.html", "--save", "s.json"]) == 0
     title, subtitle = capsys.readouterr().out.splitlines()[:2]
     assert title == "Slower by 7.61%: cutlass_layer_norm_kernel against layer_norm_kernel"
@@ -230,7 +228,7 @@ def test_a_timed_comparison_says_what_was_compared(here: Path, capsys: pytest.Ca
 def test_each_side_of_a_comparison_has_one_colour(here: Path) -> None:
     """A rule of the style sheet that draws a side takes the colour of that side, and every chart marks its sides."""
     Path("r.json").write_text(json.dumps(golden("ab")))
-    assert main(["report", "r.json", "--html", "p.html"]) == 0
+    assert main(["show", "r.json", "--html", "p.html"]) == 0
     tree = page("p.html")
     rules = re.findall(r"([^{}]*)\{([^{}]*)\}", tree.one("style").text)
     for side, own in (("reference", "a"), ("candidate", "b")):
@@ -246,7 +244,7 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
     with tritonhook.session("captures") as session:
         triton_kernels.compile_kernel()
         triton_kernels.compile_kernel(triton_kernels.fused_kernel)
-    assert main(["report", "captures", "--html", "captures.html"]) == 0
+    assert main(["show", "captures", "--html", "captures.html"]) == 0
     rows = page("captures.html").one("table", id="kernel-table").rows()
     assert sorted(row[1].split("_kernel")[0] for row in rows) == ["add", "fused"]
     assert all(int(row[4]) > 0 for row in rows)  # registers
@@ -297,5 +295,5 @@ def test_a_fix_has_a_page(here: Path, tools: object) -> None:
 def test_the_page_of_a_document_is_the_page_of_what_was_saved(here: Path) -> None:
     """A report of a file is made of its values alone: the same document gives the same page, byte for byte."""
     Path("r.json").write_text(json.dumps(diff_with_code()))
-    assert main(["report", "r.json", "--html", "1.html"]) == main(["report", "r.json", "--html", "2.html"]) == 0
+    assert main(["show", "r.json", "--html", "1.html"]) == main(["show", "r.json", "--html", "2.html"]) == 0
     assert Path("1.html").read_bytes() == Path("2.html").read_bytes()
