@@ -257,12 +257,12 @@ def greatest_difference(plain: Path, other: Path) -> dict[str, float]:
 
 
 def compare_names(folder: Path, ptxas: str | None) -> list[dict[str, Any]]:
-    """`tritonhook ab --strip` on each captured kernel; with another ptxas if the one that made it is not at hand."""
+    """`tritonhook diff --strip` on each captured kernel; with another ptxas if the one that made it is not at hand."""
     found: list[dict[str, Any]] = []
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
     for record in sorted((folder / "kernels").glob("*")):
         for extra in ([], ["--ptxas", ptxas] if ptxas else []):
-            command = [sys.executable, "-m", "tritonhook", "ab", str(record), "--strip", "--json", *extra]
+            command = [sys.executable, "-m", "tritonhook", "diff", str(record), "--strip", "--json", *extra]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             if done.returncode in (0, 1) or not ptxas:
                 break

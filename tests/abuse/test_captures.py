@@ -166,7 +166,7 @@ def test_odd_files_are_named_and_never_waited_for(odd: str, name: str, place: Pa
     ODD_FILES[odd](path)
     try_all(place, record)
     if name == "foo.ptx":
-        outcome("ab", str(record), "--ptxas", "12.8.93")
+        outcome("diff", str(record), "--rename", "--ptxas", "12.8.93")
 
 
 @pytest.mark.parametrize("raw", ODD_VALUES, ids=lambda raw: raw[:20])

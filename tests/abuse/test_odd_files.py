@@ -29,7 +29,7 @@ READERS = [
     "mem fix {}",
     "probe {}",
     "bisect {} --good 12.8.93 --bad 13.5.37 --at-hand",
-    "ab --code {}",
+    "diff --rename {}",
     "ab --from {}",
     "verify --known {}",
     "tune --check -o {}",
@@ -99,7 +99,7 @@ def test_a_stage_without_end_is_named(odd: str) -> None:
     record = folder(Path("c"))
     (record / CAPTURE["files"]["ptx"]).unlink()
     ODD[odd](record / CAPTURE["files"]["ptx"])
-    assert "more than the 134,217,728 that are read" in outcome("ab", "--code", str(record))[1]
+    assert "more than the 134,217,728 that are read" in outcome("diff", "--rename", str(record))[1]
 
 
 # --- writing

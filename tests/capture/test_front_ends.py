@@ -120,7 +120,7 @@ def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path
     source = str(ROOT / "examples" / "saxpy.cu")
     call([*RUN, "--only", "^saxpy$", "--", "nvcc", "-arch=sm_90a", "-cubin", source, "-o", "x"], tmp_path, nvcc)
     assert captures(tmp_path / "captures")["saxpy"].cubin == (tmp_path / "x").read_bytes()
-    line = [sys.executable, "-m", "tritonhook", "ab", str(tmp_path / "captures"), "--json"]
+    line = [sys.executable, "-m", "tritonhook", "diff", str(tmp_path / "captures"), "--rename", "--json"]
     document = json.loads(call(line, tmp_path, nvcc).stdout)
     assert document["diff"]["verdict"] == "same code"  # without a loop, the name changes nothing
 

@@ -41,7 +41,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         return coordinator.run(fake, *more, **options, start=lambda: Process(FAKE))
 
     images: dict[str, Cubin] = {}
-    monkeypatch.setattr(timed, "run", run)
+    monkeypatch.setattr(timed, "time_plan", run)
     seen_images.clear()
     monkeypatch.setattr(sys.modules[__name__], "seen_images", images)
     return seen
@@ -93,8 +93,17 @@ def test_one_of_several_launches_can_be_named(captures, plans, capsys) -> None:
     assert rare.key in said
 
 
-def test_code_alone_is_compared_where_that_is_asked_for(captures, plans, capsys) -> None:
-    assert main(["ab", str(record(captures, "add_kernel")), "--code"]) == 0
+def test_what_has_no_launch_is_not_timed(captures, plans, tmp_path, capsys) -> None:
+    (ptx,) = record(captures, "add_kernel").glob("*.ptx")
+    assert main(["ab", str(ptx)]) == 2
+    assert f"`tritonhook diff {ptx} --rename` compares only the code" in capsys.readouterr().err
+    assert main(["ab"]) == 2
+    assert "nothing to time" in capsys.readouterr().err
+    assert plans == []
+
+
+def test_a_new_name_is_compared_without_timing(captures, plans, capsys) -> None:
+    assert main(["diff", str(record(captures, "add_kernel")), "--rename"]) == 0
     assert plans == []
     assert "same code" in capsys.readouterr().out.lower()
 
@@ -218,7 +227,7 @@ def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeyp
     assert main(["ab", named.get(target, target)]) == 2
     said = capsys.readouterr().err
     assert "CUDA_VISIBLE_DEVICES leaves no GPU" in said
-    assert "`tritonhook ab --code" in said
+    assert "`tritonhook diff PTX|CAPTURE --rename` compares only the code" in said
     assert "timing for up to" not in said
     assert plans == []
 
@@ -257,12 +266,9 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
         (["CAPTURE", "--tune", "each"], "--tune: not allowed here"),
         (["CAPTURE", "--prefix", "add", "--to", "a=b"], "do not combine"),
         (["CAPTURE", "--strip"], "leaves 'add_kernel' as it is: it has no 'cutlass' to remove"),
-        (["--code", "a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares the code of two"),
-        (["--code", "train.py"], "--code train.py: no PTX; capture it"),
-        (["--code", "m:f"], "--code m:f: no PTX; capture it"),
-        (["a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares their code without"),
+        (["a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares only the code"),
         (["a.cubin", "b.cubin", "--args", "x.json"], "--args x.json: no such file or folder"),
-        (["--code", "CAPTURE", "--", "--steps", "3"], "-- --steps 3: only a script takes arguments"),
+        (["CAPTURE", "--", "--steps", "3"], "-- --steps 3: only a script takes arguments"),
         (["--from", "x.json", "--tune", "each"], "--tune: not allowed with --from"),
         (["--from", "x.json", "--processes", "0"], "--processes: not allowed with --from"),
         (["--from", "x.json", "--prefix", "q_", "--hot"], "--prefix, --hot: not allowed with --from"),
@@ -280,7 +286,7 @@ def test_what_would_be_ignored_is_refused(words, message, captures, plans, capsy
 def test_rough_times_without_a_gpu_say_so(captures) -> None:
     from tritonhook.errors import DeviceError
 
-    with pytest.raises(DeviceError, match="--code compares code only"):
+    with pytest.raises(DeviceError, match="--rename` needs neither"):
         rough.rough_times(captures)
 
 

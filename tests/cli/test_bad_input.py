@@ -28,7 +28,7 @@ def record(captures: Path) -> Path:
     return found
 
 
-KERNEL_VERBS = ["ab", "lab probe", "mem fix", "mem predict --gpu H200"]
+KERNEL_VERBS = ["diff --rename", "lab probe", "mem fix", "mem predict --gpu H200"]
 
 
 @pytest.mark.parametrize("verb", KERNEL_VERBS)
@@ -56,8 +56,8 @@ def test_a_file_without_kernels_is_no_capture_folder(tmp_path: Path, capsys: pyt
 
 
 def test_an_entry_that_no_capture_has(captures: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "ab", str(captures), "--entry", "other")
-    assert error == f"tritonhook ab: {captures}: no capture of other; name one:\n  {record(captures)}"
+    error = failing(capsys, "diff", "--rename", str(captures), "--entry", "other")
+    assert error == f"tritonhook diff: {captures}: no capture of other; name one:\n  {record(captures)}"
 
 
 def test_a_wrong_rule_names_the_verb(captures: Path, capsys: pytest.CaptureFixture) -> None:

@@ -51,7 +51,7 @@ def test_titles_have_the_users_names_and_the_control_is_explained(
     assert shown.splitlines()[1] == "Diff: work → cutlass_work"
     assert "side a (work) is assembled under the control name cutlasz_work, as long as the other name" in shown
     assert "assembled under the control name <code>cutlasz_work</code>" in page.read_text()
-    assert main(["ab", str(plain), "--json"]) == 1
+    assert main(["diff", "--rename", str(plain), "--json"]) == 1
     sides = json.loads(capsys.readouterr().out)["diff"]
     assert [sides[side]["name"] for side in "ab"] == ["work", "cutlass_work"]
 
@@ -89,7 +89,7 @@ def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys
 def test_a_rewrite_that_this_ptxas_cannot_take(plain: Path, tools, capsys: pytest.CaptureFixture) -> None:
     words = ("diff", str(plain), "--rewrite", "mma-throughput", "--ptxas", "12.8.93")
     assert "needs ptxas 13.3 or newer, and this is 12.8.93; take a newer one" in failing(capsys, *words)
-    assert "give two kernels, or one and --rewrite NAME" in failing(capsys, "diff", str(plain))
+    assert "give two kernels, or one and --rename or --rewrite NAME" in failing(capsys, "diff", str(plain))
     assert "changes nothing" in failing(capsys, "diff", str(plain), "--rewrite", "tma-cta")
 
 
@@ -118,7 +118,7 @@ def test_diff_refuses_what_it_cannot_tell(
     assert "ptxas 1.2.3: not found" in failing(capsys, "diff", str(plain), str(plain), "--ptxas", "1.2.3")
     unknown = tmp_path / "unknown.ptx"
     unknown.write_text(plain.read_text().replace("sm_90a", "sm_999"))
-    assert "sm_999" in failing(capsys, "ab", str(unknown))
+    assert "sm_999" in failing(capsys, "diff", "--rename", str(unknown))
     error = failing(capsys, "diff", str(plain), str(plain), "--options=--no-such-option")
     assert "no-such-option" in error
     assert "repeat with:" in error
@@ -199,7 +199,7 @@ def test_a_newer_ptx_version_says_which_ptxas_reads_it(
 
 
 def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["ab", str(plain), "--json"]) == 1
+    assert main(["diff", "--rename", str(plain), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
     assert names == ["work", "cutlass_work", "cutlasz_work"]
@@ -208,16 +208,16 @@ def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFi
 
 
 def test_ab_of_a_name_that_does_nothing(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["ab", str(plain), "--prefix", "harmless_"]) == 0
+    assert main(["diff", str(plain), "--prefix", "harmless_"]) == 0
     assert "the name changes nothing in the code" in capsys.readouterr().out
 
 
 def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "leaves 'work' as it is" in failing(capsys, "ab", str(plain), "--strip")
+    assert "leaves 'work' as it is" in failing(capsys, "diff", str(plain), "--strip")
 
 
 def test_ab_to_of_a_name_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert f"{plain}: no entry 'nope'; it has: work" in failing(capsys, "ab", str(plain), "--to", "nope=x")
+    assert f"{plain}: no entry 'nope'; it has: work" in failing(capsys, "diff", str(plain), "--to", "nope=x")
 
 
 @pytest.mark.parametrize(("crashing", "code"), [("cutlass_work", 1), ("cutlasz_work", 2)])
@@ -233,7 +233,7 @@ def test_ab_of_a_crash(
         f'exec {shlex.quote(str(real))} "$@"\n'
     )
     fake.chmod(0o755)
-    assert main(["ab", str(plain), "--ptxas", str(fake)]) == code
+    assert main(["diff", "--rename", str(plain), "--ptxas", str(fake)]) == code
     shown = capsys.readouterr().out
     assert f"{crashing}: " in shown and "repeat the crash with: " in shown
 
@@ -248,7 +248,7 @@ def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.Captu
     assert "--entry typo: no such kernel; the kernels are: work" in failing(
         capsys, "diff", str(plain), str(plain), "--entry", "typo"
     )
-    assert "--entry typo: no such kernel" in failing(capsys, "ab", str(plain), "--entry", "typo")
+    assert "--entry typo: no such kernel" in failing(capsys, "diff", "--rename", str(plain), "--entry", "typo")
 
 
 def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):

@@ -40,13 +40,13 @@ def slow_ptxas(tmp_path: Path) -> str:
 
 VERBS: list[tuple[Callable[[str], list[str]], str]] = [
     (lambda ptx: ["diff", ptx, ptx], "tritonhook: assembling both sides ..."),
-    (lambda ptx: ["ab", ptx], "tritonhook: assembling work under three names with ptxas"),
+    (lambda ptx: ["diff", "--rename", ptx], "tritonhook: assembling work under three names with ptxas"),
     (lambda ptx: ["mem", "predict", ptx, "--gpu", "H100"], "tritonhook: reading and assembling the kernels ..."),
     (lambda ptx: ["lab", "probe", ptx, "--names", "cutlass_*", "--no-cache"], "tritonhook: assembling with ptxas"),
 ]
 
 
-@pytest.mark.parametrize(("words", "line"), VERBS, ids=["diff", "ab", "mem predict", "probe"])
+@pytest.mark.parametrize(("words", "line"), VERBS, ids=["diff", "diff --rename", "mem predict", "probe"])
 def test_a_verb_says_what_it_does(
     words: Callable[[str], list[str]], line: str, plain: Path, slow_ptxas: str, capsys: pytest.CaptureFixture
 ) -> None:

@@ -39,7 +39,7 @@ def test_all_verbs_give_the_total_of_a_launch(places: list[str], out: Path, caps
     assert static == [1024, 1024] and 0 < dynamic[0] < dynamic[1]
     totals = [1024 + more for more in dynamic]
     assert rows(document(capsys, "diff", *places)) == {"shared": tuple(totals), "dynamic_shared": tuple(dynamic)}
-    (own,) = {rows(document(capsys, "ab", "--code", place)["diff"])["shared"] for place in places[:1]}
+    (own,) = {rows(document(capsys, "diff", "--rename", place)["diff"])["shared"] for place in places[:1]}
     assert own == (totals[0], totals[0])
     (folder,), _ = kernels_at(str(out))
     assert sorted(facts.figures["shared"] or 0 for _, facts in folder) == totals

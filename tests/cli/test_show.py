@@ -120,7 +120,7 @@ def test_every_verb_takes_an_id_in_place_of_a_folder(
         document = json.loads(shown(capsys, name, "--json"))
         assert document["kernel"] == "k" and document["path"].endswith(f"tritonhook-captures/kernels/{record}")
     assert main(["diff", own, own]) == 0
-    assert main(["ab", own, "--code"]) in (0, 1)
+    assert main(["diff", own, "--rename"]) in (0, 1)
     assert main(["lab", "probe", own, "--names", "cutlass_k"]) in (0, 1)
     assert main(["mem", "predict", own, "--gpu", "H100"]) == 0
     assert main(["rename", own, "--prefix", "cutlass_", "-o", "renamed.ptx"]) == 0

@@ -104,7 +104,12 @@ def test_a_hostile_capture_folder_prints_no_control_character(captures: Path, ca
     one = str(captures / "kernels" / "k-0")
     commands = [["show", str(captures)], ["show", one], ["show", str(captures / "kernels" / "k-1")]]
     commands += [[*words, flag] for words in commands[:2] for flag in ("--json", "--markdown")]
-    commands += [["diff", one, one], ["ab", one], ["mem", "fix", one], ["mem", "predict", one, "--gpu", "H100"]]
+    commands += [
+        ["diff", one, one],
+        ["diff", "--rename", one],
+        ["mem", "fix", one],
+        ["mem", "predict", one, "--gpu", "H100"],
+    ]
     commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["show", HOSTILE]]
     commands += [["diff", str(captures), HOSTILE], ["rename", HOSTILE, "--prefix", HOSTILE], [HOSTILE], ["ab", HOSTILE]]
     commands += [["ptxas", "add", HOSTILE], ["ptxas", "status", HOSTILE], ["lab", "probe", one, "--ptxas", HOSTILE]]

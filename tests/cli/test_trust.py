@@ -45,10 +45,10 @@ def capture(folder: Path, path: object, version: str | None, text: str | None = 
 
 def commands(given: str) -> list[list[str]]:
     golden = str(GOLDEN / "sm_90a.exp.plain.cubin")
-    return [["ab", "--code", given], ["diff", given, golden, "--no-control"], ["mem", "fix", given]]
+    return [["diff", "--rename", given], ["diff", given, golden, "--no-control"], ["mem", "fix", given]]
 
 
-@pytest.mark.parametrize("verb", [0, 1, 2], ids=["ab", "diff", "mem fix"])
+@pytest.mark.parametrize("verb", [0, 1, 2], ids=["diff --rename", "diff", "mem fix"])
 @pytest.mark.parametrize("version", [VERSION, "77.7.7", None, "evil", "PATH"])
 def test_the_program_that_a_capture_names_is_not_run(
     verb: int, version: str | None, evil: Path, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -65,7 +65,7 @@ def test_the_program_that_a_capture_names_is_not_run(
         assert code == 2 and "none of the programs known here" in shown and "--trust" in shown
 
 
-@pytest.mark.parametrize("verb", [0, 1, 2], ids=["ab", "diff", "mem fix"])
+@pytest.mark.parametrize("verb", [0, 1, 2], ids=["diff --rename", "diff", "mem fix"])
 def test_a_trusted_capture_has_its_own_program(verb: int, evil: Path, tmp_path: Path) -> None:
     given = capture(tmp_path / "given", evil, VERSION)
     assert main([*commands(given)[verb], "--trust"]) in (0, 1)

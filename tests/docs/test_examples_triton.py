@@ -74,7 +74,7 @@ def test_the_tutorials_layer_norm_changes_with_its_name(tmp_path: Path) -> None:
     run(tmp_path, "-m", "tritonhook", "run", "--out", "plain", str(EXAMPLES / "layer_norm.py"))
     (record,) = CaptureFolder.open(tmp_path / "plain").records
     assert record.startswith("layer_norm-")
-    compared = run(tmp_path, "-m", "tritonhook", "ab", "plain", "--code", "--json", status=1)
+    compared = run(tmp_path, "-m", "tritonhook", "diff", "plain", "--rename", "--json", status=1)
     document = json.loads(compared.stdout)
     assert document["control_is_neutral"]
     assert document["diff"]["verdict"] == "different code"

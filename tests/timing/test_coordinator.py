@@ -182,30 +182,6 @@ def test_a_damaged_comparison_is_refused(damage: str, tmp_path: Path, capsys) ->
     assert "internal error" not in said
 
 
-IDLE = {
-    "--fail-on": ["--fail-on", "slower"],
-    "--only": ["--only", "a"],
-    "--hot": ["--hot"],
-    "--seconds": ["--seconds", "3"],
-    "--processes": ["--processes", "3"],
-    "--band": ["--band", "1%"],
-    "--tune": ["--tune", "each"],
-    "--candidate-options": ["--candidate-options", "-O1"],
-    "--rewrite": ["--rewrite", "tma-cta"],
-    "--nvbench": ["--nvbench", "x.json"],
-    "--launch": ["--launch", "ab"],
-    "--unchecked": ["--unchecked"],
-    "--rtol": ["--rtol", "0.1"],
-    "--baseline": ["--baseline", "m:f"],
-}
-
-
-@pytest.mark.parametrize("option", IDLE)
-def test_options_without_effect_are_refused(option: str, tmp_path: Path, capsys) -> None:
-    assert main(["ab", str(tmp_path / "k.ptx"), *IDLE[option]]) == 2
-    assert f"{option}: only for timed comparisons" in capsys.readouterr().err
-
-
 def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
     begun: list[Process] = []
 

@@ -140,11 +140,6 @@ def launches_of(captures: CaptureFolder) -> list[Launched]:
 # --- one launch ----------------------------------------------------------------------------------
 
 
-def has_launches(place: Path) -> bool:
-    """Whether a capture, or a folder of captures, has recorded launches."""
-    return any(place.glob("launches/*.json")) or any(place.glob("kernels/*/launches/*.json"))
-
-
 def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
     """The record's file: `args` if it is one; else the most frequent launch of the capture `args`, or of a target.
 
@@ -162,10 +157,10 @@ def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bo
             if not dry:
                 _refuse_dry(Path(place))
             return frequent.path
-    code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
+    words = f"{' '.join(targets)}{'' if len(targets) == 2 else ' --rename'}"
     raise UsageError(
-        f"{args or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE"
-        f"{code_only}"
+        f"{args or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE; "
+        f"`tritonhook diff {words}` compares only the code"
     )
 
 

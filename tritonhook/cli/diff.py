@@ -3,6 +3,10 @@
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
 trigger. --entry chooses one.
 
+With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
+as long: the control differs from the new name in spelling only. Exit codes: 0 same code, 1 other code, or ptxas crashes
+under the new name, 2 trouble, or ptxas crashes under the control name.
+
 PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
 length, one of them is assembled under a control name as long as the other's: the length alone moves sections.
 
@@ -11,6 +15,7 @@ length, one of them is assembled under a control name as long as the other's: th
   tritonhook diff a.cubin b.cubin                                     # all their kernels
   tritonhook diff a.cubin b.cubin --entry add:cutlass_add
   tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
+  tritonhook diff kernel.ptx --rename                                 # what does the prefix cutlass_ change?
   tritonhook diff --previous a1b2 --code                              # what an edit did to the machine code
   tritonhook diff OLD NEW --fail-on spills,registers+10%              # all kernels of two capture folders
 """
@@ -41,9 +46,11 @@ from tritonhook.cli._inputs import (
     place,
     trust_option,
 )
+from tritonhook.cli._names import give_names
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, working, write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
+from tritonhook.cli.rename import RenameOptions
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
@@ -52,7 +59,7 @@ from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
-from tritonhook.rename import TRIGGER, Rewrites, control_name
+from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
 from tritonhook.snapshot.changes import Rule
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.facts import identity_of
@@ -75,7 +82,7 @@ class ToolOptions(Group):
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    b: str | None = place(nargs="?", help="as for a; leave it out with --rewrite")
+    b: str | None = place(nargs="?", help="as for a; leave it out with --rename and --rewrite")
     previous: bool = flag(
         help="compare the latest run in a capture folder (default: the one that `run` writes to) with the run of the "
         "same command before it; of one kernel, give the kernel"
@@ -83,6 +90,8 @@ class Options(Group):
     rewrite: str | None = option(
         choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
     )
+    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or as the next options say")
+    names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
     ptx: bool = flag(one_of="code", help="the same of the PTX; --ttgir, --ttir: of these stages of captured kernels")
@@ -99,6 +108,8 @@ def run(options: Options) -> int:
         options = _with_previous(options)
     if not options.a:
         raise UsageError("give two kernels or folders, or --previous")
+    if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
+        return _compare_names(options, rename)
     if options.b is not None and options.tool.entry is None and _are_folders(options.a, options.b):
         return _compare_folders(options, options.b)
     if idle := [*(["--fail-on"] if options.fail_on else []), *given_options(options.shown)]:
@@ -107,6 +118,16 @@ def run(options: Options) -> int:
     if files is not None and (options.code or options.ptx or options.ttgir or options.ttir):
         raise UsageError("--code, --ptx, --ttgir and --ttir: for two kernels; choose one with --entry")
     return _compare_kernels(options) if files is None else _compare_modules(options, files)
+
+
+def _compare_names(options: Options, rename: Rename) -> int:
+    if idle := [*([options.b] if options.b else []), *(it for it in given_options(options) if it != "--rename")]:
+        raise UsageError(f"{idle[0]}: one kernel is compared with itself under a new name")
+    kernel = load_input(options.a, options.tool.entry)
+    check_entry(options.tool.entry, [kernel])
+    ptxas = chosen_ptxas(options.tool.ptxas, options.tool.trust, [kernel])
+    arguments = chosen_arguments(options.tool.ptxas_options, [kernel])
+    return give_names(kernel, rename, ptxas, arguments, options.results)
 
 
 def _with_previous(options: Options) -> Options:
@@ -228,7 +249,7 @@ def _inputs(options: Options) -> list[Input]:
     if options.b is not None and options.rewrite is None:
         return load_pair(options.a, options.b, options.tool.entry)
     if options.b is not None or options.rewrite is None:
-        raise UsageError("give two kernels, or one and --rewrite NAME")
+        raise UsageError("give two kernels, or one and --rename or --rewrite NAME")
     a = load_input(options.a, options.tool.entry)
     check_entry(options.tool.entry, [a])
     if a.ptx is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RenameOptions(Group):
-    """How kernels are renamed: for rename, ab and run."""
+    """How kernels are renamed: for rename, run, diff and ab."""
 
     prefix: str | None = option(help='put this in front of kernel names, e.g. "cutlass_"')
     strip: bool = flag(one_of="words", help=f'remove "{TRIGGER}" from names')

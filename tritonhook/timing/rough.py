@@ -58,7 +58,9 @@ def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_
             raise DeviceError(f"measuring the launches: {lost}; its output is above") from None
         yield Measured(why=f"its launch: {lost}")
     except TritonHookError as error:
-        raise DeviceError(f"{error}: a recorded launch needs torch and a GPU; --code compares code only") from None
+        raise DeviceError(
+            f"{error}: a recorded launch needs torch and a GPU; `tritonhook diff KERNEL --rename` needs neither"
+        ) from None
 
 
 # --- the process with the GPU --------------------------------------------------------------------

@@ -48,11 +48,11 @@ class TimingWorker:
             import torch
         except ModuleNotFoundError:
             raise DeviceError(
-                "torch is not installed: a timed comparison needs it, and a GPU; `tritonhook ab FILE` needs neither"
+                "a timed comparison needs torch and a GPU: no torch; `tritonhook diff FILE --rename` needs neither"
             ) from None
         if not torch.cuda.is_available():
             raise DeviceError(
-                "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs no GPU"
+                "a timed comparison needs a GPU: torch can use none; `tritonhook diff FILE --rename` needs none"
             )
         from tritonhook.timing.timer import TimedSide, Timer, device_errors
 

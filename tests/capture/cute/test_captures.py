@@ -69,7 +69,7 @@ def test_ab(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
         find_toolchain(version)
     except ToolError as error:
         pytest.skip(f"needs ptxas {version}: {error}")
-    code = main(["ab", str(plain), "--strip", "--json"])
+    code = main(["diff", str(plain), "--strip", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert code in (0, 1)
     assert document["ptxas"]["version"] == version

@@ -140,7 +140,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         "known_miscompilations": ["verify", "--known", "known.ptx", "--ptxas", "12.8.93"],
         "module_diff": ["diff", "a.ptx", "b.ptx", "--ptxas", "12.8.93"],
         "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
-        "names": ["ab", str(work), "--ptxas", "12.8.93"],
+        "names": ["diff", "--rename", str(work), "--ptxas", "12.8.93"],
         "probe": ["lab", "probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
         "file": ["show", str(GOLDEN / "sm_90a.exp.plain.cubin")],
         "captures": ["show", "captures"],

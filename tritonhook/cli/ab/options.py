@@ -43,7 +43,6 @@ class Timing(Group):
     )
     args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
     launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
-    code: bool = flag(help="compare only the code, even if a launch is recorded")
     tune: str | None = option(
         choices=("fixed", "each"),
         help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",

@@ -17,7 +17,6 @@ from tritonhook.capture.selection import (
     Launched,
     Selected,
     Skipped,
-    has_launches,
     launch_of,
     selected,
     with_times,
@@ -64,23 +63,6 @@ class Target(Protocol):
         """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
 
 
-def is_timed(options: Options) -> bool:
-    """Whether the target can be launched; else only its code can be compared."""
-    targets = options.target
-    if options.timing.saved:
-        return True
-    if not targets or options.timing.code:
-        return False
-    first = targets[0]
-    return (
-        is_function(first)
-        or is_script(first)
-        or len(targets) > 1
-        or bool(options.timing.args)
-        or has_launches(Path(first))
-    )
-
-
 def target_of(options: Options) -> Target:
     """The target that the command line names. Raises UsageError for options that it would ignore."""
     first, *rest = options.target
@@ -109,7 +91,7 @@ def refuse_without_gpu(undone: str) -> None:
     if (why := why_not_timed()) is not None:
         raise DeviceError(
             f"{undone}: a timed comparison needs torch and a GPU; {why}. "
-            "`tritonhook ab --code PTX|CAPTURE` compares only the code, and needs neither"
+            "`tritonhook diff PTX|CAPTURE --rename` compares only the code, and needs neither"
         )
 
 
@@ -273,7 +255,7 @@ class CapturedRun:
             why += f"; {DRY_LAUNCH}"
         elif captures.records:
             why += "; its kernels were compiled and not launched: is there a GPU?"
-        return f"no launch{what} was recorded{why}"
+        return f"no launch{what} was recorded{why}; `tritonhook diff CAPTURE --rename` compares only the code"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`tritonhook ab` where something is timed, and `tritonhook ab --from FILE`."""
+"""What `tritonhook ab` does: time, save, show and export; or read a saved comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tritonhook.cli.ab.options import OF_SAVED, Options
 from tritonhook.cli.ab.targets import refuse_without_gpu, target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.toolchain import find_toolchain
-from tritonhook.timing.coordinator import DEFAULT_SECONDS, run
+from tritonhook.timing.coordinator import DEFAULT_SECONDS
+from tritonhook.timing.coordinator import run as time_plan
 from tritonhook.timing.images import describe_captures, describe_images
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Timed
@@ -35,7 +36,9 @@ from tritonhook.timing.statistics import (
 _CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 1, TimingVerdict.INCONCLUSIVE: 2}
 
 
-def run_timed(options: Options) -> int:
+def run(options: Options) -> int:
+    if not (options.target or options.timing.saved):
+        raise UsageError("nothing to time; give MODULE:FUNCTION, a script, a capture with launches, or --from FILE")
     if options.results.save:
         check_new(Path(options.results.save), options.results.force)
     for path in _exports(options):
@@ -86,7 +89,7 @@ def _measure(options: Options) -> Timed:
             prepared = target_of(options).prepare(Path(folder))
         refuse_without_gpu("nothing was timed")
         with progress_bar(seconds) as progress:
-            timed = run(prepared.plan, options.timing.band or DEFAULT_BAND, processes, seconds, progress)
+            timed = time_plan(prepared.plan, options.timing.band or DEFAULT_BAND, processes, seconds, progress)
         timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if options.results.save:
         from tritonhook.report.results.ab import TimedComparison

@@ -1,4 +1,4 @@
-"""One kernel under two names and a control name, `ab FILE`: does the name change its code?"""
+"""One kernel under two names and a control name, `diff --rename`: does the name change its code?"""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Names(Result, tag="names"):
     not assembled. control_diff: how it differs. diff: of the pair of equal name length; null if one crashed.
     """
 
-    verbs: ClassVar = "ab FILE"
+    verbs: ClassVar = "diff --rename"
 
     ptxas: AssemblerFields
     original: NameBuild
