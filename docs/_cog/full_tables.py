@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import cost_tables
+import emulate_tables
 import gluon_tables
 import lock_tables
 import name_tables
@@ -24,6 +26,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "are inconclusive by today's rules: these runs began with three processes, `ab` begins with five.",
             name_tables.name_effect,
         ),
+        ("Cells of the sweep", "*Assembled* (`name_trigger.json`).", name_tables.trigger_counts),
         (
             "Changed code by version of ptxas",
             "*Assembled* (`name_trigger.json`). D: changed. X: ptxas crashes under the name alone. A dot: same. "
@@ -95,6 +98,12 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ),
     ("A chain of GEMMs", "../how-to/write-a-gemm-chain.md"): (
         ("Time of each shape", "*Measured* on an H200 (`gemm_chain.json`).", gluon_tables.gemm_chain),
+        (
+            "Errors of the chain",
+            "*Measured* on an H200: the largest relative error of any row against float64, by kind of data (norm of "
+            "the difference over norm of the result).",
+            gluon_tables.gemm_chain_errors,
+        ),
     ),
     ("Known miscompilations", "../explanation/miscompilations.md"): (
         ("Examples", "PTX that the wrong versions of ptxas miscompile.", verify_tables.miscompiled_programs),
@@ -121,7 +130,39 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("Places of one code", "*Measured* on an H200 (`placement.json`).", timing_tables.placement),
         ("Simulated kernels", "Simulated, no GPU (`ab_simulation.json`).", timing_tables.simulation),
     ),
+    ("Costs", "costs.md"): (
+        ("A policy", "*Measured* on two shared cores, medians (`overhead_policy.json`).", cost_tables.overhead_policy),
+        (
+            "Modules with many kernels",
+            "*Measured* on two busy cores (`large_modules.json`).",
+            cost_tables.large_modules,
+        ),
+    ),
+    ("Emulation", "../explanation/emulation.md"): (
+        (
+            "PTX that is understood",
+            "Any other form is NOT UNDERSTOOD when it is reached.",
+            lambda: emulate_tables.opcodes("ptx"),
+        ),
+        (
+            "Machine code that is understood",
+            "Of sm_80 to sm_121a, with or without the `U` of the uniform datapath.",
+            lambda: emulate_tables.opcodes("sass"),
+        ),
+    ),
+    ("Reports", "../how-to/share-a-result.md"): (
+        (
+            "How soon a page shows",
+            "Headless Chromium, from disk, on two shared cores (`reports.json`).",
+            cost_tables.first_paint,
+        ),
+    ),
     ("Upgrades", "../explanation/upgrades.md"): (
+        (
+            "Time of 500 kernels",
+            "*Measured*: 86 kernels under several names, each with its own PTX; the start of Python is included.",
+            lock_tables.speed,
+        ),
         ("Changes that were seeded", "*Assembled* (`lock.json`).", lock_tables.found),
         ("Triton 3.6 to 3.9: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("triton")),
         ("ptxas to 13.5.37: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("ptxas")),

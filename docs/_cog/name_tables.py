@@ -75,6 +75,17 @@ def _families(kernels: Iterable[str]) -> str:
     return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
 
 
+def trigger_sum() -> str:
+    """The same in one sentence."""
+    document = result("name_trigger")
+    summary = document["summary"]
+    return (
+        f"\nOf {summary['cells']:,} cells, {summary['cells_compared']:,} assemble under both names. The name changes "
+        f"{summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, {summary['crashes']} "
+        f"crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
+    )
+
+
 def trigger_counts() -> str:
     """How many cells were compared, and what was found in them."""
     document = result("name_trigger")

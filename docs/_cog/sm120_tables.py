@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections.abc import Mapping
 
 from results import RESULTS, Document, markdown, result
 
 
-def sm120(**where: int) -> str:
+def sm120(**where: int | tuple[int, ...]) -> str:
     """TFLOPS of sm120_attn and its peers on an H100. where: fields of the rows that are shown, else all."""
     document = result("sm120_bf16_h100")
     peers = {"torch": "torch flash", "fa4": "FA4, SM120 path", "cutlass_ampere": "CUTLASS Ampere example"}
@@ -30,7 +31,7 @@ def _problem(one: Document) -> str:
     return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
 
 
-def sm120_decode(**where: int) -> str:
+def sm120_decode(**where: int | tuple[int, ...]) -> str:
     """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers. where: fields of the rows, else all."""
     document = result("sm120_serving_h200")
     rows = []
@@ -58,11 +59,12 @@ def _flashinfer_us(us: Document, suffix: str = "") -> float:
     return min(float(time) for name, time in us.items() if name.startswith("flashinfer") and name.endswith(suffix))
 
 
-def _where(rows: list[Document], fields: dict[str, int]) -> list[Document]:
-    return [row for row in rows if fields.items() <= row.items()]
+def _where(rows: list[Document], fields: Mapping[str, int | tuple[int, ...]]) -> list[Document]:
+    wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
+    return [row for row in rows if all(row[name] in values for name, values in wanted.items())]
 
 
-def sm120_fp8_cache(**where: int) -> str:
+def sm120_fp8_cache(**where: int | tuple[int, ...]) -> str:
     """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
     rows = []
     for one in _where(result("sm120_serving_h200")["fp8"], where):
@@ -131,7 +133,7 @@ def sm120_cache_code(*kernels: str) -> str:
     return markdown(header, rows)
 
 
-def sm120_append(**where: int) -> str:
+def sm120_append(**where: int | tuple[int, ...]) -> str:
     """A decode step that appends a key on an H200, beside decode alone and after a write by torch."""
     rows = []
     for one in _where(result("sm120_serving_h200")["append"], where):
@@ -238,7 +240,7 @@ def _peer_ms(one: Document, name: str, document: Document) -> float:
     return fastest
 
 
-def quantize(**where: int) -> str:
+def quantize(**where: int | tuple[int, ...]) -> str:
     """Microseconds of sm120_attn.quantize and its peers on an H100."""
     rows = []
     for one in _where(result("sm120_quantize_h100")["shapes"], where):
