@@ -80,6 +80,21 @@ def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonhook.tuning.engine._RACE_S", 3600.0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each code is disassembled by one run of nvdisasm for all tests."""
+    from known_disassembly import remembering
+
+    from tritonhook.ptxas import disassembler
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "disassembled"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disassembler, "run_tool", remembering(disassembler.run_tool, folder))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def gpu_left_whole(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a test on a GPU: its kernels' errors are its own, and other processes' tests can have its memory."""
