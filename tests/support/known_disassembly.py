@@ -21,7 +21,7 @@ def remembering(run: Run, folder: Path) -> Run:
     def known(command: Sequence[str]) -> Finished:
         *words, path = command
         content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        program = str(os.stat(words[0]).st_mtime_ns) if words and os.path.isfile(words[0]) else ""
+        program = str(Path(words[0]).stat().st_mtime_ns) if Path(words[0]).is_file() else ""
         kept = folder / hashlib.sha256("\0".join((program, *words, content)).encode()).hexdigest()
         if kept.exists():
             return pickle.loads(kept.read_bytes())
