@@ -2,13 +2,18 @@
 ptxas, and cubins with one altered instruction. All of it is *emulated*; verify_h200.json has what an H200 said
 of the same.
 
-    python -m benchmarks emulate CAPTURES [--seeded FOLDER] [--ctas N] [--out FILE]
+    python -m benchmarks emulate [CAPTURES ...] [--parts PART ...] [--seeded FOLDER] [--seconds S] [--out FILE]
 
-1. Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
-   machine code, on the same random buffers; they agree if all bits are equal.
-2. The PTX of each known miscompilation must give the result that PTX says, and each ptxas at hand is judged by its
-   machine code: where an H200 ran the same build, by both.
-3. --seeded: altered cubins, which seeded.py makes there; each must come out as the H200 said.
+kernels   Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
+          machine code, on the same random buffers; they agree if all bits are equal.
+known     The PTX of each known miscompilation must give the result that PTX says, and each ptxas at hand is judged by
+          its machine code: where an H200 ran the same build, by both.
+altered   Altered cubins, which seeded.py makes in --seeded; each must come out as the H200 said.
+forms     Equivalent forms of known miscompilations (equivalent_forms.py): the PTX of each must give the result that the
+          first one gives. Those that a ptxas assembles wrongly are found where its code gives another.
+verified  `tritonhook verify --cpu` of each kernel of the captures that was SAME on the H200: all builds, also -O0.
+
+--seconds: `verified` begins nothing new after so many. What other parts found is kept from the file of the result.
 """
 
 from __future__ import annotations
@@ -17,6 +22,9 @@ import argparse
 import json
 import resource
 import statistics
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,27 +35,43 @@ from benchmarks.common import RESULTS, environment
 NEEDS = ("numpy",)
 GIVEN_CTAS = 2
 LIMIT_S = 120.0
+PARTS = ("kernels", "known", "altered", "forms", "verified")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("captures", type=Path)
+    parser.add_argument("captures", type=Path, nargs="*")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeded", type=Path, help="where seeded.py writes altered cubins, or has written them")
     parser.add_argument("--ctas", type=int, default=GIVEN_CTAS, help="CTAs of each launch (default: 2)")
+    parser.add_argument("--seconds", type=float, default=1e6)
 
 
-QUICK = ("{folder}",)
+QUICK = ("{folder}", "--parts", "kernels", "known", "forms")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    kernels = list(corpus(arguments.captures, arguments.ctas))
-    bugs = list(known(quick=arguments.quick))
-    altered = seeded(arguments.seeded) if arguments.seeded else []
+    parts = arguments.parts
+    kept = json.loads(arguments.out.read_bytes()) if arguments.out.is_file() else {}
+    samples: dict[str, Any] = {name: [] for name in PARTS} | kept.get("samples", {})
+    if "kernels" in parts:
+        samples["kernels"] = [row for folder in arguments.captures for row in corpus(folder, arguments.ctas)]
+        memory = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2)
+    else:
+        memory = kept.get("summary", {}).get("memory_gib")
+    if "known" in parts:
+        samples["known"] = list(known(quick=arguments.quick))
+    if "altered" in parts and arguments.seeded:
+        samples["altered"] = seeded(arguments.seeded)
+    if "forms" in parts:
+        samples["forms"] = list(forms(quick=arguments.quick))
+    if "verified" in parts:
+        samples["verified"] = list(verified(arguments.captures, arguments.ctas, arguments.seconds))
     return {
         "evidence": "emulated",
         "environment": environment("tritonhook", "numpy"),
-        "summary": summary(kernels, bugs, altered),
+        "summary": summary(samples) | {"memory_gib": memory},
         "opcodes": opcodes(),
-        "samples": {"kernels": kernels, "known": bugs, "altered": altered},
+        "samples": samples,
     }
 
 
@@ -187,10 +211,79 @@ def seeded(folder: Path) -> list[dict[str, Any]]:
     return [row | {"h200": said.get((row["kernel"], row["offset"], row["bit"]))} for row in rows]
 
 
+# --- equivalent forms of known miscompilations -----------------------------------------------------
+
+
+def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
+    """Each form of each bug: what its PTX gives, and what a ptxas with the bug and one without it make of it."""
+    from types import SimpleNamespace
+
+    from benchmarks.verify.equivalent_forms import VERSIONS, judged
+    from tritonhook.emulate.run import run_ptx
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+    from tritonhook.ptx.miscompiles.record import PtxasVerdict
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.discovery import available_ptxas
+
+    tools = {tool.version: tool for tool in available_ptxas() if tool.version in VERSIONS}
+    for bug in MISCOMPILATIONS[: 1 if quick else None]:
+        pair = [next((tools[v] for v in tools if bug.verdict(v, TARGET) is said), None) for said in PtxasVerdict]
+        bad, good = (
+            dict(zip(PtxasVerdict, pair, strict=True))[one] for one in (PtxasVerdict.WRONG, PtxasVerdict.RIGHT)
+        )
+        if bad is None or good is None:
+            continue
+        rows = judged(bug, bad, good)
+        for row in rows:
+            example = bug.example
+            text = Ptx(example.ptx(TARGET, "8.4", row.pop("lines")))
+            same = SimpleNamespace(example=example)
+            row["ptx"] = stored(same, lambda run, given, text=text: run_ptx(text, run, given))
+            row["code"], row["code_of_right"] = row.pop(bad.version), row.pop(good.version)
+            yield row
+        print(bug.name, len(rows), Counter((row["ptx"], row["code"]) for row in rows), flush=True)
+
+
+# --- kernels that were SAME on the H200 ------------------------------------------------------------
+
+
+def verified(folders: list[Path], ctas: int, seconds: float) -> Iterator[dict[str, Any]]:
+    """What `verify --cpu` says of kernels that were SAME on the H200, found by their names."""
+    from tritonhook.capture.selection import Selected, selected
+    from tritonhook.capture.store import CaptureFolder
+
+    end = time.monotonic() + seconds
+    rows = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
+    left = Counter(row["kernel"] for row in rows if row["verdict"] == "SAME")
+    for folder in folders:
+        chosen = selected(CaptureFolder.open(folder), dry=True) if (folder / "index").is_dir() else ()
+        names = dict.fromkeys(one.capture.kernel for one in chosen if isinstance(one, Selected) and one.launches)
+        for name in names:
+            if left.pop(name, 0) and time.monotonic() < end:
+                for row in verify_one(folder, name, ctas):
+                    print(*row.values(), flush=True)
+                    yield row
+
+
+def verify_one(folder: Path, name: str, ctas: int) -> Iterator[dict[str, Any]]:
+    options = ("--inputs", "normal", "--ctas", str(ctas), "--limit", "60", "--json")
+    command = [sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--entry", name, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not done.stdout:
+        yield {"kernel": name, "verdict": "SKIPPED", "reason": done.stderr.strip(), "builds": [], "seconds": 0}
+        return
+    for one in json.loads(done.stdout)["kernels"]:
+        builds = [build["label"] for build in one["builds"]]
+        row = {name: one[name] for name in ("kernel", "verdict", "reason")}
+        yield row | {"builds": builds, "seconds": one["seconds"]}
+
+
 # --- the whole -----------------------------------------------------------------------------------
 
 
-def summary(kernels: list[dict[str, Any]], bugs: list[dict[str, Any]], altered: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(samples: dict[str, Any]) -> dict[str, Any]:
+    kernels, bugs, altered, written, again = (samples[name] for name in PARTS)
+    wrong = [one for one in written if one["is_wrong"]]
     cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
     seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
     compared = [one for one in altered if one["h200"] is not None]
@@ -201,7 +294,6 @@ def summary(kernels: list[dict[str, Any]], bugs: list[dict[str, Any]], altered: 
         "understood_share": round(sum(one["verdict"] != "not understood" for one in kernels) / max(len(kernels), 1), 4),
         "seconds_median": round(statistics.median(seconds), 2) if seconds else None,
         "seconds_most": max(seconds, default=None),
-        "memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2),
         "known": len(bugs),
         "known_ptx_right": sum(one["ptx_is_right"] is True for one in bugs),
         "known_found": sum("wrong" in one["builds"].values() for one in bugs),
@@ -211,4 +303,11 @@ def summary(kernels: list[dict[str, Any]], bugs: list[dict[str, Any]], altered: 
         "altered": dict(Counter(one["found"] for one in altered)),
         "altered_of_h200": len(compared),
         "altered_as_h200": sum(one["found"] == one["h200"] for one in compared),
+        "forms": len(written),
+        "forms_ptx_right": sum(one["ptx"] == "right" for one in written),
+        "forms_wrong": len(wrong),
+        "forms_wrong_found": sum(one["ptx"] == "right" and one["code"] == "wrong" for one in wrong),
+        "verified": len(again),
+        "verified_verdicts": dict(Counter(one["verdict"] for one in again)),
+        "false_different": sum(one["verdict"] in ("DIFFERENT", "CRASH", "HANG") for one in again),
     }

@@ -248,7 +248,8 @@ def _special(site: Site, name: str) -> Array:
     sizes = {"SR_NTID": geometry.block, "SR_NCTAID": geometry.grid}
     if axis in axes and base in sizes:
         return site.decoder.constant(sizes[base][axes[axis]])
-    rows = {"SR_LANEID": machine.lane, "SR_CgaCtaId": machine.rank, "SRZ": site.decoder.zeros}
+    zeros = site.decoder.zeros  # SR_LMEMHIOFF: where the stack, which grows down, has to end
+    rows = {"SR_LANEID": machine.lane, "SR_CgaCtaId": machine.rank, "SRZ": zeros, "SR_LMEMHIOFF": zeros}
     one = np.uint32(1)
     lane = machine.lane
     with np.errstate(all="ignore"):

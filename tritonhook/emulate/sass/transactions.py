@@ -15,8 +15,8 @@ from tritonhook.emulate.sass.site import Array, Site, opcode
 
 @opcode("LDGSTS")
 def copy(site: Site) -> Step:
-    """Global to shared memory; zeros where the predicate is false."""
-    site.known("BYPASS", "64", "128", *_NO_MATTER)
+    """Global to shared memory; zeros where the predicate is false. -O0 (.ZFILL) has how many bytes in the address."""
+    how = site.known("BYPASS", "64", "128", "ZFILL", *_NO_MATTER)
     size = next((int(one) // 8 for one in site.modifiers if one in ("64", "128")), 4)
     if site.given[0].startswith("[") and "][" in site.given[0]:  # sm_80 has no comma there
         site.given[:1] = site.given[0].replace("][", "],[").split(",")
@@ -29,6 +29,8 @@ def copy(site: Site) -> Step:
         values = np.zeros((size // 4, g.size), np.uint32)
         reads = g if flag is None else g.under(flag(g))
         if reads is not None:
+            if "ZFILL" in how and (source(g) & np.uint64(15))[reads.active].any():
+                raise site.refuse("a part of a copy")
             found = memory.read(reads, spaces.GLOBAL, source(g), 4, size // 4)
             values = found if reads.mask is None else np.where(reads.mask, found, values)
         store, index = memory.locate(g, spaces.SHARED, to(g), size, "w")
