@@ -21,12 +21,12 @@ def launch_of(*buffers, threads=32, grid=1, shared=0, cluster=(1, 1, 1)):
     return Launch("k", (grid, 1, 1), (threads, 1, 1), parameters, made, cluster, shared)
 
 
-def run_body(body: str, *buffers, target="sm_90a", declarations="", threads=32, grid=1, ctas=None, **options):
-    """Run the body of a kernel with parameters x0, x1, ...; %rd20, %rd21, ... hold their addresses, %r20 is the
-    thread's number in the grid. Gives the buffers after it."""
-    parameters = ", ".join(f".param .u64 x{number}" for number in range(len(buffers)))
-    loads = "\n".join(f"ld.param.u64 %rd2{number}, [x{number}];" for number in range(len(buffers)))
-    text = (
+def module_of(body: str, count: int, target="sm_90a", declarations="") -> Ptx:
+    """The body of a kernel with parameters x0, x1, ...; %rd20, %rd21, ... hold their addresses, %r20 is the thread's
+    number in the grid."""
+    parameters = ", ".join(f".param .u64 x{number}" for number in range(count))
+    loads = "\n".join(f"ld.param.u64 %rd2{number}, [x{number}];" for number in range(count))
+    return Ptx(
         HEADER.format(target=target)
         + f"""{declarations}
 .visible .entry k({parameters}) {{
@@ -37,8 +37,16 @@ mov.u32 %r28, %ctaid.x; mov.u32 %r29, %ntid.x; mov.u32 %r20, %tid.x; mad.lo.u32 
 ret;
 }}"""
     )
+
+
+def run_body(body: str, *buffers, target="sm_90a", declarations="", threads=32, grid=1, ctas=None, **options):
+    """Run what `module_of` makes. Gives the buffers after it."""
     launch = launch_of(*buffers, threads=threads, grid=grid, cluster=options.pop("cluster", (1, 1, 1)))
-    ran: Ran = run_ptx(Ptx(text), Run(launch, ctas or range(grid), **options), [one.tobytes() for one in buffers])
+    ran: Ran = run_ptx(
+        module_of(body, len(buffers), target, declarations),
+        Run(launch, ctas or range(grid), **options),
+        [one.tobytes() for one in buffers],
+    )
     return [np.frombuffer(data, one.dtype) for data, one in zip(ran.contents, buffers, strict=True)]
 
 

@@ -40,6 +40,7 @@ class Barriers:
         keys = self._keys(g, numbers)
         before = self._generation[keys]
         for key, lanes in _each(keys, g.active):
+            self._tell(g, key, lanes, waits)
             self._arrived[key] += len(lanes)
             self._settle(key, None if counts is None else int(counts[lanes[0]]))
         if waits:
@@ -50,6 +51,7 @@ class Barriers:
         keys = self._keys(g, numbers)
         before = self._generation[keys]
         for key, lanes in _each(keys, g.active):
+            self._tell(g, key, lanes, True)
             total = self._sums.setdefault(key, [0, 0])
             total[0], total[1] = total[0] + int(values[lanes].sum()), total[1] + len(lanes)
             self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
@@ -62,6 +64,10 @@ class Barriers:
         for key in list(self._whole):
             if self._arrived[key]:
                 self._settle(key, None)
+
+    def _tell(self, g: Group, key: int, lanes: Array, waits: bool) -> None:
+        if (watch := self.machine.memory.watch) is not None:
+            watch.arrive(("barrier", key), lanes + g.s.start, waits)
 
     def _keys(self, g: Group, numbers: Array) -> Array:
         if int(numbers[g.active].max()) >= NUMBERS:
@@ -78,6 +84,8 @@ class Barriers:
         self._arrived[key] = 0
         self._generation[key] += 1
         self._whole.discard(key)
+        if (watch := self.machine.memory.watch) is not None:
+            watch.open(("barrier", key))
         true, voted = self._sums.pop(key, [0, 0])
         for target, threads, kind in self._targets.pop(key, []):
             target[threads] = {"popc": true, "and": true == voted, "or": true > 0}[kind]
@@ -95,13 +103,22 @@ class Barriers:
     def cluster_arrive(self, g: Group) -> None:
         clusters = self._cluster[g.s]
         g.put(self._cluster_seen, self._cluster_generation[clusters])
+        watch = self.machine.memory.watch
         for one, lanes in _each(clusters, g.active):
             self._cluster_arrived[one] += len(lanes)
+            if watch is not None:
+                watch.arrive(("cluster", one), lanes + g.s.start, False)
             if self._cluster_arrived[one] == int(self.machine.live[self._cluster == one].sum()):
                 self._cluster_arrived[one] = 0
                 self._cluster_generation[one] += 1
+                if watch is not None:
+                    watch.open(("cluster", one))
 
     def cluster_wait(self, g: Group) -> None:
+        if (watch := self.machine.memory.watch) is not None:
+            for one, lanes in _each(self._cluster[g.s], g.active):
+                is_open = self._cluster_generation[one] != self._cluster_seen[g.s.start + int(lanes[0])]
+                watch.wait(("cluster", one), lanes + g.s.start, is_open)
         self._wait_for(g, self._cluster_generation, self._cluster[g.s], self._cluster_seen[g.s])
 
 
@@ -125,10 +142,13 @@ class Phase:
     phase: int = 0
     transactions: int = 0
 
-    def settle(self) -> None:
-        if self.pending == 0 and self.transactions == 0:
-            self.phase += 1
-            self.pending = self.expected
+    def settle(self) -> bool:
+        """Go on to the next phase if this one is complete."""
+        if self.pending or self.transactions:
+            return False
+        self.phase += 1
+        self.pending = self.expected
+        return True
 
 
 class SharedBarriers:
@@ -178,7 +198,9 @@ class SharedBarriers:
             if arriving > one.pending:
                 raise Fault(f"{arriving} arrivals at an mbarrier that waits for {one.pending}", int(g.numbers[0]))
             one.pending -= arriving
-            one.settle()
+            if (watch := self.machine.memory.watch) is not None:
+                watch.arrive(("mbarrier", place), lanes + g.s.start, False)
+            self._settle(place, one)
         return states
 
     def expect(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
@@ -190,7 +212,13 @@ class SharedBarriers:
         """So many bytes have come."""
         one = self.at(place)
         one.transactions -= size
-        one.settle()
+        if (watch := self.machine.memory.watch) is not None:
+            watch.copied(("mbarrier", place), place)
+        self._settle(place, one)
+
+    def _settle(self, place: int, one: Phase) -> None:
+        if one.settle() and (watch := self.machine.memory.watch) is not None:
+            watch.open(("mbarrier", place))
 
     def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
         """Whether the phase of these states, or of this parity, is complete."""
@@ -199,6 +227,8 @@ class SharedBarriers:
             phase = np.uint64(self.at(place).phase)
             given = states[lanes].astype(np.uint64)
             found[lanes] = ((given ^ phase) & _PARITY) != 0 if by_parity else given != phase
+            if (watch := self.machine.memory.watch) is not None and found[lanes].any():
+                watch.wait(("mbarrier", place), lanes[found[lanes]] + g.s.start, True)
         return found
 
     def try_wait(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:

@@ -31,12 +31,15 @@ class AsyncCopies:
     """The copies of a machine's threads that have not arrived yet."""
 
     def __init__(self, machine: Machine) -> None:
+        self._memory = machine.memory
         self._committed = np.zeros(machine.threads, np.int64)  # groups, by thread
         self._waiting: list[_Copy] = []
 
     def start(self, g: Group, store: Store, index: Array, unit: int, values: Array) -> None:
         """Start a copy. index: of every lane. values: over the slice, read already."""
         active = g.active
+        if self._memory.watch is not None:
+            self._memory.watch.copying(g, index, unit * len(values))
         self._waiting.append(
             _Copy(g.numbers, store, index[active], unit, values[:, active], self._committed[g.s][active])
         )
@@ -53,11 +56,13 @@ class AsyncCopies:
         left = []
         for copy in self._waiting:
             done = copy.groups < limit[copy.threads]
-            if done.all():
-                copy.store.write(copy.index, copy.unit, copy.values)
-                continue
             if done.any():
                 copy.store.write(copy.index[done], copy.unit, copy.values[:, done])
+                if self._memory.watch is not None:
+                    self._memory.watch.landed(copy.threads[done], copy.index[done], copy.unit * len(copy.values))
+            if done.all():
+                continue
+            if done.any():
                 rest = ~done
                 copy = _Copy(
                     copy.threads[rest], copy.store, copy.index[rest], copy.unit, copy.values[:, rest], copy.groups[rest]

@@ -405,10 +405,27 @@ class Machine:
         self._blocks[pc] = steps, end, self.code.instructions[end - 1].ends
         return self._blocks[pc]
 
+    def parted(self) -> list[tuple[int, str, list[tuple[str, int]]]]:
+        """Where lanes wait for others of their warp: the instruction, which lanes, and where the others are."""
+        found = []
+        for group in self._groups:
+            if not group.parked:
+                continue
+            warp = int(group.numbers[0]) // WARP
+            others = [(_lanes(one, warp), one.pc) for one in self._groups if one is not group and _lanes(one, warp)]
+            found.append((group.pc, _lanes(group, warp), [(f"{text}, elsewhere", pc) for text, pc in others]))
+        return found
+
     def _stuck(self) -> str:
         places = {group.pc - (group.ready is not None and not group.retries) for group in self._groups}
         lines = sorted({self.code.instructions[pc].line for pc in places})
         return f"all threads wait: at line {', '.join(map(str, lines))}"
+
+
+def _lanes(group: Group, warp: int) -> str:
+    """Which lanes of a warp a group has, as people read it; "" for none."""
+    mine = group.numbers[group.numbers // WARP == warp]
+    return f"{len(mine)} lanes of warp {warp}, the first is {int(mine[0]) % WARP}" if len(mine) else ""
 
 
 def _coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:

@@ -29,6 +29,7 @@ from tritonhook.emulate.errors import Fault
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
+    from tritonhook.emulate.sanitizer.order import Order
 
 Array = Any
 GLOBAL, SHARED, CLUSTER, LOCAL, CONSTANT, GENERIC = "global", "shared", "shared::cluster", "local", "const", "generic"
@@ -39,10 +40,6 @@ GUARD_BYTES = 1 << 14  # between buffers
 _ALIGNED = 512
 _WINDOW = np.uint64(0xFFFF_FFFF)
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-Watch = Callable[
-    ["Group", str, Array, int, str], None
-]  # group, space, indices in its store, bytes, "r", "w", "a" or "b"
 
 
 class Store:
@@ -93,10 +90,12 @@ class Memory:
     """All memory of one run.
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
+    garbage: each byte of shared memory, until something is written. Allocate buffers first; `Machine` attaches itself,
+    and after that the size of global memory is fixed.
     """
 
-    def __init__(self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"") -> None:
+    def __init__(self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0) -> None:
+        self.garbage = garbage
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)
@@ -106,7 +105,7 @@ class Memory:
         self._contents: list[bytes] = []
         self._begins: list[int] = []
         self._end = GUARD_BYTES
-        self.watch: Watch | None = None
+        self.watch: Order | None = None  # sees each access of shared memory
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
@@ -129,6 +128,7 @@ class Memory:
         for one, contents in zip(self.allocations, self._contents, strict=True):
             self.global_.data[one.begin : one.begin + len(contents)] = np.frombuffer(contents, np.uint8)
         self.shared = Store.of_size(self.shared_bytes * len(machine.geometry.ctas))
+        self.shared.data[:] = self.garbage
         self.local = Store.of_size(self.local_bytes * machine.threads)
         self._shared_begin = machine.cta * self.shared_bytes
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
@@ -162,6 +162,8 @@ class Memory:
         if group.mask is not None:
             index, values = index[group.mask], [np.broadcast_to(row, group.mask.shape)[group.mask] for row in values]
         store.write(index, unit, values)
+        if self.watch is not None and store is self.shared:
+            self.watch.stored(group, index, unit, values)
 
     def atomic(
         self,
@@ -193,7 +195,8 @@ class Memory:
     def locate(self, group: Group, space: str, addresses: Array, size: int, how: str) -> tuple[Store, Array]:
         """The store of a space, and the byte indices of these addresses in it; those of inactive lanes are valid, too.
 
-        size: bytes that each lane accesses. how: "r", "w", "a"tomic or m"b"arrier. Raises Fault where no memory is."""
+        size: bytes that each lane accesses. how: "r", "w", "a"tomic, m"b"arrier, "c"opy. Raises Fault where there is no
+        memory."""
         if space == GENERIC:
             space = _one_space(group, addresses)
             if isinstance(space, dict):
@@ -218,8 +221,8 @@ class Memory:
             index = index + begin
         if size > 1 and (wrong := index & (size - 1)).any():
             self._refuse(group, wrong != 0, index, f"misaligned {_WORDS[how]} of {size} bytes of {space} memory")
-        if self.watch is not None:
-            self.watch(group, space, index, size, how)
+        if self.watch is not None and store is self.shared:
+            self.watch.access(group, index, size, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:
@@ -271,7 +274,7 @@ class Memory:
         return f", {index - one.begin - one.size:,} bytes behind the end of {one.name} ({one.size:,} bytes)"
 
 
-_WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier"}
+_WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier", "c": "copy"}
 
 
 def _in_space(space: str, addresses: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.launch import Placed, geometry_of, place
-from tritonhook.emulate.machine import MOST_STEPS, Machine
+from tritonhook.emulate.machine import MOST_STEPS, Code, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
@@ -34,7 +34,8 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps, limit_s: more count as hung. descriptors: by parameter, where the
-    launch has a pointer and the kernel takes a descriptor of TMA for it."""
+    launch has a pointer and the kernel takes a descriptor of TMA for it. shared, registers: the bytes of both in PTX,
+    until something is written."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -42,6 +43,8 @@ class Run:
     most_steps: int = MOST_STEPS
     limit_s: float = float("inf")
     descriptors: Mapping[int, TensorMap] = field(default_factory=dict)
+    shared: int = 0
+    registers: int = 0
 
     @property
     def executed(self) -> tuple[int, ...]:
@@ -65,12 +68,20 @@ class Run:
         return Ran(contents, self.most_steps - machine.steps_left, unknown)
 
 
-def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang."""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """PTX before it is executed. machine: its threads and memory."""
+
+    machine: Machine
+    code: Code
+    placed: Placed
+    unknown: tuple[NotUnderstood, ...]
+
+
+def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
+    """Put a launch into memory and decode its kernel. contents: of the launch's buffers before it."""
     launch = run.launch
-    if isinstance(kernel, Ptx):
-        kernel = read_kernel(kernel, launch.kernel if launch.kernel in kernel.entries else None)
-    memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size)
+    memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size, garbage=run.shared)
     placed = run.place(contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)
@@ -79,9 +90,18 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
     parameters = memory.allocate(bytes(given), "the parameters")
     variables = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
     machine = run.machine(memory)
-    code, unknown = decode(kernel, machine, parameters, variables, launch.shared)
-    machine.run(code)
-    return run.result(machine, placed, unknown)
+    code, unknown = decode(kernel, machine, parameters, variables, launch.shared, run.registers)
+    return Ready(machine, code, placed, unknown)
+
+
+def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
+    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang."""
+    if isinstance(kernel, Ptx):
+        name = run.launch.kernel
+        kernel = read_kernel(kernel, name if name in kernel.entries else None)
+    ready = ready_ptx(kernel, run, contents)
+    ready.machine.run(ready.code)
+    return run.result(ready.machine, ready.placed, ready.unknown)
 
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:

@@ -77,14 +77,20 @@ def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int,
     if tensor.fills_nan:
         raise NotUnderstood("tensormap", why="NaN outside of the tensor")
     values = np.where(inside, values, UNSIGNED[unit](0))
-    memory.shared.write(_in_shared(memory, tensor, cta, target, thread), unit, values[None])
+    places = _in_shared(memory, tensor, cta, target, thread)
+    if memory.watch is not None:
+        memory.watch.bulk_write(thread, places, unit)
+    memory.shared.write(places, unit, values[None])
     return tensor.bytes
 
 
 def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int) -> None:
     """Copy a box from the shared memory of a CTA; what the tensor does not have is left out."""
     addresses, inside = tensor.places(begin)
-    values = memory.shared.read(_in_shared(memory, tensor, cta, source, thread), tensor.element, 1)
+    places = _in_shared(memory, tensor, cta, source, thread)
+    if memory.watch is not None:
+        memory.watch.bulk_read("bulk", [thread], places, tensor.element)
+    values = memory.shared.read(places, tensor.element, 1)
     memory.global_.write((addresses - GLOBAL_BASE)[inside], tensor.element, values[:, inside])
 
 

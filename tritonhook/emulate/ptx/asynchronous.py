@@ -12,6 +12,7 @@ from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHAR
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.memory import drop_hints
 from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.emulate.ptx.warps import watched
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SPACES = {"shared": SHARED, "shared::cta": SHARED, "shared::cluster": CLUSTER}
@@ -115,10 +116,17 @@ def arrive_after_copies(site: Site) -> Step:
     return step
 
 
-@opcode("setmaxnreg", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.bulk.prefetch")
+@opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group")
+def groups(site: Site) -> Step:
+    """They are done at once; but who watches wants to know."""
+    site.known("read")
+    return watched(site, "bulk")
+
+
+@opcode("setmaxnreg", "cp.async.bulk.prefetch")
 def nothing(site: Site) -> Step:
     """What has no effect where bulk copies are done at once."""
-    site.known("inc", "dec", "sync", "aligned", "u32", "read", "L2", "global", "tensor", "tile", *_DIMENSIONS)
+    site.known("inc", "dec", "sync", "aligned", "u32", "L2", "global", "tensor", "tile", *_DIMENSIONS)
     return lambda g: None
 
 
@@ -219,8 +227,14 @@ def copy_in_bulk(site: Site) -> Step:
                 raise site.refuse(f"{size} bytes")
             (from_, index), (into, place) = (
                 memory.locate(one, space, address(g), 16, kind)
-                for space, address, kind in ((of, source, "r"), (to, target, "w"))
+                for space, address, kind in ((of, source, "c"), (to, target, "c"))
             )
+            if memory.watch is not None:
+                thread = g.s.start + int(lane)
+                if into is memory.shared:
+                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16)
+                if from_ is memory.shared:
+                    memory.watch.bulk_read("bulk", [thread], index[lane] + np.arange(0, size, 16), 16)
             tma.copy_bytes(from_, int(index[lane]), into, int(place[lane]), size)
             if barrier is not None:
                 barriers.complete(int(barriers.places(one, to, barrier(g))[lane]), size)

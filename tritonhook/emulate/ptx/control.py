@@ -70,7 +70,10 @@ def nothing(site: Site) -> Step:
         "discard": "global L2",
     }
     name = site.name
-    site.known(*known[name].split())
+    how = site.known(*known[name].split())
+    if "proxy" in how and how & {"async", "async::generic"} and "global" not in how:
+        memory = site.machine.memory
+        return lambda g: None if memory.watch is None else memory.watch.fence(g)
     return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
 
 
@@ -88,8 +91,11 @@ def barrier(site: Site) -> Step:
         return _reduction(site, how)
     number, count = _id_and_count(site, site.operands)
     waits = "arrive" not in how
+    aligned, memory = site.name == "bar" or "aligned" in how, site.machine.memory
 
     def step(g: Group) -> None:
+        if aligned and memory.watch is not None:
+            g.converge(0xFFFF_FFFF)  # who watches wants to know whether all lanes come
         barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits)  # type: ignore[index]
 
     return step

@@ -34,14 +34,16 @@ def decode(
     parameters: Allocation,
     variables: Mapping[str, Allocation],
     dynamic_shared: int = 0,
+    garbage: int = 0,
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:
     """Decode a kernel. What is not understood raises when it is reached, and is listed.
 
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
+    garbage: each byte of a register that nothing has written.
     """
     for name in MODULES:
         import_module(f"tritonhook.emulate.ptx.{name}")
-    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared)
+    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage)
     return decoder.code(), tuple(decoder.unknown)
 
 
@@ -55,8 +57,9 @@ class Decoder:
         parameters: Allocation,
         variables: Mapping[str, Allocation],
         dynamic_shared: int,
+        garbage: int,
     ) -> None:
-        self.kernel, self.machine, self.dynamic_shared = kernel, machine, dynamic_shared
+        self.kernel, self.machine, self.dynamic_shared, self.garbage = kernel, machine, dynamic_shared, garbage
         self.parameters, self.variables = parameters, variables
         self.unknown: list[NotUnderstood] = []
         self.functions = {one.name: one for one in kernel.functions}
@@ -119,7 +122,10 @@ class Decoder:
         highest: dict[str, int] = {}
         for name, prefix in registers_in(function.items):
             highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
-        return {p: self.machine.registers(count, FILES[p]) for p, count in highest.items() if p in FILES}
+        files = {p: self.machine.registers(count, FILES[p]) for p, count in highest.items() if p in FILES}
+        for prefix, rows in files.items():
+            rows.view(np.uint8)[:] = bool(self.garbage) if prefix == "p" else self.garbage
+        return files
 
     # --- rows --------------------------------------------------------------------------------
 

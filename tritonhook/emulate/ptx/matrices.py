@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.machine import WARP, Group, Step
 from tritonhook.emulate.memory import RANK_SHIFT, UNSIGNED
 from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.emulate.ptx.warps import watched
 from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, wgmma_sums
 from tritonhook.emulate.tensor_core.fragments import (
     by_warp,
@@ -118,9 +119,9 @@ def _doubles(site: Site, m: int) -> Step:
 
 @opcode("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
 def order(site: Site) -> Step:
-    """What has no effect where each product is done at once."""
+    """What has no effect where each product is done at once; but who watches wants to know."""
     site.known("sync", "aligned")
-    return lambda g: None
+    return (lambda g: None) if site.name.endswith("fence") else watched(site, "wgmma")
 
 
 @lru_cache(maxsize=4096)
@@ -188,8 +189,10 @@ def _tile(site: Site, row: Array, begin: int, length: int, k: int, size: int, is
     machine = site.machine
     places = _places(Descriptor.of(int(row[begin])), length, k, size, is_k_major)
     offset = int(machine.cta[begin]) * machine.memory.shared_bytes
-    store = machine.memory.shared
+    store, watch = machine.memory.shared, machine.memory.watch
     index = (places & (1 << RANK_SHIFT) - 1) + offset
     if int(places.max()) + size > machine.memory.shared_bytes:
         raise site.refuse("a descriptor of memory that the CTA has not")
+    if watch is not None:
+        watch.bulk_read("wgmma", range(begin, begin + WARPGROUP, WARP), np.unique(index // 16) * 16, 16)
     return store.data.view(UNSIGNED[size])[index // size]

@@ -120,7 +120,7 @@ def copy(site: Site) -> Step:
             values = read if whole is g else np.where(whole.active, read, values)
         if (part := g.under((wanted > 0) & (wanted < size))) is not None:
             _partial(part, addresses, wanted, values)
-        store, index = memory.locate(g, SHARED, target(g), size, "w")
+        store, index = memory.locate(g, SHARED, target(g), size, "c")
         copies.start(g, store, index, unit, values)
 
     def _partial(g: Group, addresses: Array, wanted: Array, values: Array) -> None:

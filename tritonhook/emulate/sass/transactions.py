@@ -33,7 +33,7 @@ def copy(site: Site) -> Step:
                 raise site.refuse("a part of a copy")
             found = memory.read(reads, spaces.GLOBAL, source(g), 4, size // 4)
             values = found if reads.mask is None else np.where(reads.mask, found, values)
-        store, index = memory.locate(g, spaces.SHARED, to(g), size, "w")
+        store, index = memory.locate(g, spaces.SHARED, to(g), size, "c")
         copies.start(g, store, index, 4, values)
 
     return step

@@ -1,0 +1,152 @@
+"""The sanitizer: each fault is found where a line of a healthy kernel is missing, and the healthy one has none."""
+
+from __future__ import annotations
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from emulated import launch_of, module_of  # noqa: E402
+
+from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
+from tritonhook.emulate.run import Run  # noqa: E402
+from tritonhook.emulate.sanitizer.findings import source_lines  # noqa: E402
+from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
+from tritonhook.ptx.module import Ptx  # noqa: E402
+
+ROOM = '.file 1 "/home/kernels.py"\n.shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;'
+MINE = "mov.u32 %r1, room; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r2, 4, %r1; xor.b32 %r5, %r3, 128;\n"
+STORE = "mad.wide.u32 %rd9, %r20, 4, %rd20; st.global.b32 [%rd9], %r4;"
+INIT = "setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 1; bar.sync 0;\n"
+WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], 0; @!%p2 bra {name};"
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r10,%r11,%r12,%r13}, %rd1, %rd1, 0, 1, 1, 0, 0;"
+# Each: what the kernel does, and without which line of it which fault is found, between which accesses.
+KERNELS = {
+    "a barrier before the reads": (
+        "st.shared.b32 [%r3], %r2;\nbar.sync 0;\nld.shared.b32 %r4, [%r5];\n",
+        ("bar.sync 0;", "race", "write by warp", "read by warp"),
+    ),
+    "a barrier before the next writes": (
+        "st.shared.b32 [%r3], %r2; bar.sync 0; ld.shared.b32 %r4, [%r5];\nbar.sync 0, 64;\nst.shared.b32 [%r3], %r4;\n",
+        ("bar.sync 0, 64;", "race", "read by warp", "write by warp"),
+    ),
+    "named barriers that hand over": (
+        "setp.lt.u32 %p1, %r2, 32; mov.u32 %r4, 0;\n"
+        "@%p1 st.shared.b32 [%r3], %r2; @%p1 bar.arrive 1, 64; @%p1 bra END;\n"
+        "bar.sync 1, 64;\nld.shared.b32 %r4, [%r5]; END:\n",
+        ("bar.sync 1, 64;", "race", "write by warp", "read by warp"),
+    ),
+    "an mbarrier that hands over": (
+        INIT + "mov.u32 %r4, 0; setp.ge.u32 %p3, %r2, 32; @%p3 bra OTHER;\nst.shared.b32 [%r3], %r2;\n"
+        "@%p1 mbarrier.arrive.shared.b64 %rd3, [gate]; bra END;\nOTHER:\n"
+        + WAIT.format(name="A") + "\nld.shared.b32 %r4, [%r5];\nEND:\n",
+        (WAIT.format(name="A"), "race", "write by warp", "read by warp"),
+    ),
+    "a copy that is waited for": (
+        "cp.async.ca.shared.global [%r3], [%rd21], 4; cp.async.commit_group;\ncp.async.wait_group 0;\n"
+        "ld.shared.b32 %r4, [%r3];\n",
+        ("cp.async.wait_group 0;", "race", "copy that has not landed", "read by warp"),
+    ),
+    "a bulk copy that is waited for": (
+        INIT + f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [gate], 256; @%p1 {BULK} [%r1], [%rd21], 256, [gate];\n"
+        + WAIT.format(name="A") + "\nld.shared.b32 %r4, [%r3];\n",
+        (WAIT.format(name="A"), "race", "bulk copy to CTA 0", "read by warp"),
+    ),
+    "a fence before a bulk store": (
+        "mov.u32 %r4, 0; setp.eq.u32 %p1, %r2, 0; st.shared.b32 [%r3], %r2;\n"
+        "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
+        "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd21], [%r1], 256;\n",
+        ("fence.proxy.async.shared::cta;", "missing proxy fence", "write by warp", "read of a bulk store"),
+    ),
+    "a bulk store that is waited for": (
+        "mov.u32 %r4, 0; setp.eq.u32 %p1, %r2, 0; st.shared.b32 [%r3], %r2; fence.proxy.async; bar.sync 0;\n"
+        "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd21], [%r1], 256; cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group.read 0;\nbar.sync 0; st.shared.b32 [%r3], %r4;\n",
+        ("cp.async.bulk.wait_group.read 0;", "race", "asynchronous read", "write by warp"),
+    ),
+    "all lanes at a barrier": (
+        "mov.u32 %r4, 0; and.b32 %r6, %r2, 31; setp.lt.u32 %p1, %r6, 4;\nbar.warp.sync -1;\nbar.sync 0;\n@%p1 bra A;\n"
+        "bar.sync 0; bra.uni B;\nA: bar.sync 0;\nB:\n",
+        None,
+    ),
+    "what is written before it is read": (
+        "st.shared.b32 [%r3], 0;\nld.shared.b32 %r4, [%r3];\n",
+        ("st.shared.b32 [%r3], 0;", "uninitialised", "read", ""),
+    ),
+    "a register that is written": (
+        "mov.u32 %r4, 1;\nadd.u32 %r4, %r4, 1;\n",
+        ("mov.u32 %r4, 1;", "uninitialised", "read", ""),
+    ),
+}  # fmt: skip
+
+
+def found(body, threads=64):
+    """What is found in a kernel that stores %r4."""
+    buffers = [np.zeros(128, np.uint32)] * 2
+    launch = launch_of(*buffers, threads=threads)
+    text = ".loc 1 7 3\n" + MINE + body + STORE
+    return sanitize(module_of(text, 2, declarations=ROOM), Run(launch, (0,)), [one.tobytes() for one in buffers])
+
+
+@pytest.mark.parametrize("name", [name for name, (_, fault) in KERNELS.items() if fault])
+def test_a_line_that_is_missing_is_a_finding(name):
+    body, (line, kind, first, second) = KERNELS[name]
+    assert line in body
+    assert found(body).findings == ()
+    (one,) = found(body.replace(line, "")).findings
+    assert one.kind == kind
+    assert one.places[0].what.startswith(first) and one.places[-1].what.startswith(second)
+    assert all(place.source == "kernels.py:7" and place.line > 0 for place in one.places)
+
+
+def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
+    body = """mov.u32 %r10, 0; mov.u32 %r11, 0; mov.u32 %r12, 0; mov.u32 %r13, 0; mov.u32 %r4, 0; mov.u32 %r6, 0;
+    mov.u64 %rd1, 0x0000001000080000; shr.u32 %r7, %r1, 4; cvt.u64.u32 %rd2, %r7; or.b64 %rd1, %rd1, %rd2;
+    mad.lo.u32 %r3, %r2, 16, %r1; st.shared.v4.b32 [%r3], {%r6, %r6, %r6, %r6};
+    fence.proxy.async;
+    bar.sync 0; wgmma.fence.sync.aligned; %s wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    bar.sync 0; st.shared.b32 [%r3], %r10; """.replace("%s", WGMMA)
+    assert found(body, 128).findings == ()
+    (one,) = found(body.replace("fence.proxy.async;", ""), 128).findings
+    assert one.kind == "missing proxy fence" and one.places[1].instruction.startswith("wgmma.mma_async")
+    (one,) = found(body.replace("wgmma.wait_group.sync.aligned 0;", ""), 128).findings
+    assert one.kind == "race" and one.places[0].what.startswith("asynchronous read")
+
+
+def test_a_barrier_that_some_lanes_do_not_reach():
+    body, _ = KERNELS["all lanes at a barrier"]
+    assert isinstance(found(body).error, Hang)
+    (one,) = found(body).findings[:1]
+    assert one.kind == "barrier in divergence" and len(one.places) == 2
+    assert found(body.replace("@%p1 bra A;\n", "")).findings == ()
+
+
+def test_writes_that_change_nothing_are_no_race():
+    assert found("st.shared.b32 [%r1], 5; mov.u32 %r4, 0;\n").findings == ()
+    (one,) = found("st.shared.b32 [%r1], %r2; mov.u32 %r4, 0;\n").findings
+    assert one.kind == "race"
+
+
+def test_what_does_not_reach_the_result_is_no_finding():
+    """Lanes read what nothing has written, and choose something else."""
+    body = "ld.shared.b32 %r6, [%r3]; setp.ge.u32 %p1, %r2, 0; selp.b32 %r4, 1, %r6, %p1;\n"
+    assert found(body).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("st.global.b32 [%rd20+512], %r2;", "out of bounds"), ("st.shared.b32 [%r3+2], %r2;", "misaligned")],
+)
+def test_faults_are_findings(line, kind):
+    got = found(line)
+    assert isinstance(got.error, Fault) and got.ran is None
+    assert [one.kind for one in got.findings] == [kind] and got.findings[0].places[0].instruction.startswith("st.")
+
+
+def test_places_in_the_source():
+    place = source_lines(
+        Ptx('.version 8.0\n.target sm_90\n.file 2 "x/a.py"\n.file 1 "/y/b.py"\n.loc 1 5 1\nadd;\n.loc 2 6 1\n')
+    )
+    assert [place(line) for line in (1, 6, 8)] == ["", "b.py:5", "a.py:6"]

@@ -1,0 +1,345 @@
+"""Which accesses of shared memory are ordered: a clock for each warp, as race detectors for threads have.
+
+Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (`seen`). Barriers and
+mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
+of the two writes. The bulk copies to a CTA's shared memory are an actor of their own; reads of wgmma and of bulk stores
+last until they are waited for, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
+which comes a `fence.proxy.async`: what wgmma and bulk stores read has to be ordered so, too.
+
+Lanes of one warp are not told apart. Writes that leave a byte as it was, behind another write, are no race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.machine import WARP
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+    from tritonhook.emulate.memory import Memory
+
+Array = Any
+Place = tuple[str, int]  # of a barrier
+SEEN, FENCED = 0, 1
+MOST = 32  # findings
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """pc: of the instruction. actor: the warp, or the copies of a CTA. what: "read", "write", ..."""
+
+    what: str
+    pc: int
+    actor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy". first: the earlier
+    one, as it was executed. at: the shared address."""
+
+    kind: str
+    first: Access
+    second: Access
+    at: int
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """Reads that last until a warp has waited for them. clocks: when which warp had."""
+
+    pc: int
+    warp: int
+    group: int
+    clocks: dict[int, int] = field(default_factory=dict)
+
+
+class Order:
+    """Watches the shared memory of a machine. conflicts: what was found. unwritten: instructions that read what nothing
+    has written. unit: bytes that are told apart."""
+
+    def __init__(self, machine: Machine, memory: Memory, unit: int) -> None:
+        self.machine, self.memory, self.unit = machine, memory, unit
+        self.warps, ctas = machine.threads // WARP, len(machine.geometry.ctas)
+        actors = self.warps + ctas
+        self.state = np.zeros((2, actors, actors), np.int64)
+        np.fill_diagonal(self.state[SEEN], 1)
+        self.rows = machine.geometry.padded_threads // WARP * machine.geometry.cluster_size
+        size = len(memory.shared.data) // unit
+        self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+        self.written = np.zeros(size, np.int64)
+        self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
+        self.read, self.read_pc = np.zeros((self.rows, size), np.int32), np.zeros((self.rows, size), np.int32)
+        self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
+        self.flights: list[_Flight] = []
+        self.committed = {kind: np.zeros(self.warps, np.int64) for kind in ("wgmma", "bulk")}
+        self.open_flights: dict[str, list[_Flight]] = {"wgmma": [], "bulk": []}
+        self.conflicts: dict[tuple[str, int, int], Conflict] = {}
+        self.unwritten: set[int] = set()
+        self._meeting: dict[Place, Array] = {}
+        self._opened: dict[Place, Array] = {}
+        self._waiting: dict[Place, list[Array]] = {}
+        self._doubts: list[tuple[Conflict, Array, Array]] = []
+
+    # --- barriers ----------------------------------------------------------------------------
+
+    def arrive(self, place: Place, threads: Array, waits: bool) -> None:
+        """Threads arrive; those that wait go on when it opens."""
+        self._give(place, np.unique(threads // WARP), waits)
+
+    def copied(self, place: Place, index: int) -> None:
+        """Bytes of a bulk copy arrive at an mbarrier. index: the byte of shared memory where that lies."""
+        self._give(place, np.array([self._copies_to(index)]), False)
+
+    def _give(self, place: Place, actors: Array, waits: bool) -> None:
+        known = self.state[:, actors].max(1)
+        self._meeting[place] = np.maximum(self._meeting.get(place, known), known)
+        self.state[SEEN][actors, actors] += 1
+        if waits:
+            self._waiting.setdefault(place, []).append(actors)
+
+    def open(self, place: Place) -> None:
+        """All are there: those that wait know what each of them knew."""
+        known = self._meeting.pop(place, None)
+        if known is None:
+            return
+        self._opened[place] = np.maximum(self._opened.get(place, known), known)
+        for actors in self._waiting.pop(place, []):
+            self._take(actors, known)
+
+    def wait(self, place: Place, threads: Array, is_open: bool) -> None:
+        """Threads go on behind a barrier that is open, or will when it opens."""
+        actors = np.unique(threads // WARP)
+        if not is_open:
+            self._waiting.setdefault(place, []).append(actors)
+        elif place in self._opened:
+            self._take(actors, self._opened[place])
+
+    def _take(self, actors: Array, known: Array) -> None:
+        self.state[:, actors] = np.maximum(self.state[:, actors], known[:, None])
+
+    def fence(self, g: Group) -> None:
+        """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
+        actors = np.unique(g.numbers // WARP)
+        self.state[FENCED, actors] = self.state[SEEN, actors]
+        self.state[SEEN][actors, actors] += 1
+
+    # --- accesses ----------------------------------------------------------------------------
+
+    def _places(self, index: Array, size: int) -> Array:
+        """The numbers of the units that accesses take, one row for each."""
+        return (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
+
+    def _copies_to(self, index: int) -> int:
+        return self.warps + index // self.memory.shared_bytes
+
+    def access(self, g: Group, index: Array, size: int, how: str) -> None:
+        """Lanes read or write. index: over the slice. how: as in Memory.locate."""
+        if how in "bc":
+            return
+        numbers = g.numbers
+        places = self._places(index[numbers - g.s.start], size)
+        actors = np.repeat(numbers // WARP, places.shape[1])
+        places = places.reshape(-1)
+        if how == "a":
+            self._atomic(g, numbers)
+        if how != "w":
+            self._reads(places, actors)
+        if how != "r":
+            self._writes(places, actors, how)
+
+    def _atomic(self, g: Group, numbers: Array) -> None:
+        """Atomics of a CTA are ordered among one another."""
+        actors = np.unique(numbers // WARP)
+        place = "atomics", int(self.machine.cta[numbers[0]])
+        if place in self._opened:
+            self._take(actors, self._opened[place])
+        self._give(place, actors, False)
+        self.open(place)
+
+    def _reads(self, places: Array, actors: Array) -> None:
+        pc = self.machine.pc
+        self._check_writer(places, actors, Access("read", pc, 0))
+        if (self.writer[places] < 0).any():
+            self.unwritten.add(pc)
+        rows = actors % self.rows
+        self.read[rows, places] = self.state[SEEN][actors, actors]
+        self.read_pc[rows, places] = pc
+
+    def _check_writer(self, places: Array, actors: Array, mine: Access) -> None:
+        """Whether the last write of each place is ordered before this access."""
+        writers = self.writer[places]
+        wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.state[SEEN][actors, writers])
+        if wrong.any():
+            self._conflict("race", places, actors, wrong, self._write_at, mine)
+        self._check_flying(places, actors, mine)
+
+    def _check_flying(self, places: Array, actors: Array, mine: Access) -> None:
+        """Whether a copy is on its way there."""
+        flying = self.flying[places] > 0
+        if flying.any():
+            self._conflict("race", places, actors, flying, self._flying_at, mine)
+
+    def _writes(self, places: Array, actors: Array, how: str) -> None:
+        pc = self.machine.pc
+        mine = Access("atomic access" if how == "a" else "write", pc, 0)
+        self._check_readers(places, actors, mine)
+        self._check_flying(places, actors, mine)
+        writers = self.writer[places]
+        doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.state[SEEN][actors, writers])
+        if doubt.any() and how == "w":  # it may leave all as it is
+            where = places[doubt]
+            first = int(np.flatnonzero(doubt)[0])
+            conflict = self._made("race", where[0], int(actors[first]), self._write_at(int(where[0])), mine)
+            self._doubts.append((conflict, where, self._bytes(where)))
+        self._written(places, actors, pc, True)
+
+    def _written(self, places: Array, actors: Array, pc: int, is_generic: bool) -> None:
+        self.writer[places], self.write_pc[places] = actors, pc
+        self.written[places] = self.state[SEEN][actors, actors]
+        self.is_generic[places], self.flying[places] = is_generic, 0
+
+    def _check_readers(self, places: Array, actors: Array, mine: Access) -> None:
+        for row in range(self.rows):
+            times = self.read[row, places]
+            if not times.any():
+                continue
+            readers = self._first_warp(places) + row
+            wrong = (times > self.state[SEEN][actors, readers]) & (readers != actors)
+            if wrong.any():
+                self._conflict("race", places, actors, wrong, lambda at, r=row: self._read_at(at, r), mine)
+        for number in np.unique(self.flight[places]):
+            if number == 0:
+                continue
+            flight = self.flights[number - 1]
+            here = self.flight[places] == number
+            ordered = [self.state[SEEN][actors, warp] >= time for warp, time in flight.clocks.items()]
+            wrong = here & ~np.logical_or.reduce(ordered) if ordered else here
+            if wrong.any():
+                first = Access("asynchronous read", flight.pc, flight.warp)
+                self._conflict("race", places, actors, wrong, lambda at, one=first: one, mine)
+
+    def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
+        """Lanes have written. Warps of one instruction that write other values to one place: a race."""
+        self._settle_doubts()
+        held = self.memory.shared.read(index, unit, len(values))
+        wrong = (held != np.asarray(list(values))).any(0)
+        if wrong.any():
+            actors, lane = g.numbers // WARP, int(np.flatnonzero(wrong)[0])
+            same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
+            if len(same):
+                pc, at = self.machine.pc, int(index[lane])
+                first, second = (Access("write", pc, int(actors[one])) for one in (lane, int(same[0])))
+                self._add(Conflict("race", first, second, at % self.memory.shared_bytes))
+
+    # --- what is asynchronous ------------------------------------------------------------------
+
+    def copying(self, g: Group, index: Array, size: int) -> None:
+        """cp.async begins."""
+        numbers = g.numbers
+        places = self._places(index[numbers - g.s.start], size)
+        actors = np.repeat(numbers // WARP, places.shape[1])
+        places, mine = places.reshape(-1), Access("copy", self.machine.pc, 0)
+        self._check_writer(places, actors, mine)
+        self._check_readers(places, actors, mine)
+        self.flying[places] = self.machine.pc + 1
+        self.writer[places] = np.maximum(self.writer[places], 0)
+
+    def landed(self, threads: Array, index: Array, size: int) -> None:
+        """The copies of these threads have arrived."""
+        places = self._places(index, size)
+        actors, places = np.repeat(threads // WARP, places.shape[1]), places.reshape(-1)
+        pcs = self.flying[places] - 1
+        self._written(places, actors, 0, False)
+        self.write_pc[places] = pcs
+
+    def bulk_write(self, thread: int, index: Array, size: int) -> None:
+        """A bulk copy to shared memory: by the copies of its CTA, ordered behind what its thread knows."""
+        places, actor, warp = self._places(index, size).reshape(-1), self._copies_to(int(index[0])), thread // WARP
+        self.state[:, actor] = np.maximum(self.state[:, actor], self.state[:, warp])
+        actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
+        self._check_writer(places, actors, mine)
+        self._check_readers(places, actors, mine)
+        self.state[SEEN][actor, actor] += 1
+        self._written(places, actors, mine.pc, False)
+
+    def bulk_read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
+        """A read that lasts until its warps wait for it: "wgmma", or a "bulk" store. threads: one of each warp."""
+        places, pc = np.unique(self._places(index.reshape(-1), size)), self.machine.pc
+        what = "read of wgmma" if kind == "wgmma" else "read of a bulk store"
+        for thread in threads:
+            warp = thread // WARP
+            actors, mine = np.full(len(places), warp), Access(what, pc, 0)
+            self._check_writer(places, actors, mine)
+            writers = self.writer[places]
+            known = self.state[FENCED][actors, writers]
+            wrong = self.is_generic[places] & (writers >= 0) & (self.written[places] > known)
+            if wrong.any():
+                self._conflict("proxy", places, actors, wrong, self._write_at, mine)
+        if (self.writer[places] < 0).any():
+            self.unwritten.add(pc)
+        warp = threads[0] // WARP
+        made = _Flight(pc, warp, int(self.committed[kind][warp]))
+        self.flights.append(made)
+        self.open_flights[kind].append(made)
+        self.flight[places] = len(self.flights)
+
+    def commit(self, g: Group, kind: str) -> None:
+        """The group of these reads ends."""
+        self.committed[kind][np.unique(g.numbers // WARP)] += 1
+
+    def wait_reads(self, g: Group, kind: str, pending: int) -> None:
+        """All but the latest `pending` groups of these warps are done."""
+        warps = set(np.unique(g.numbers // WARP).tolist())
+        left = []
+        for one in self.open_flights[kind]:
+            mine = {one.warp, one.warp + 1, one.warp + 2, one.warp + 3} if kind == "wgmma" else {one.warp}
+            done = [w for w in mine & warps if one.group < self.committed[kind][w] - pending]
+            one.clocks |= {w: int(self.state[SEEN][w, w]) for w in done}
+            if len(one.clocks) < len(mine):
+                left.append(one)
+        self.open_flights[kind] = left
+
+    # --- findings ----------------------------------------------------------------------------
+
+    def _write_at(self, place: int) -> Access:
+        actor = int(self.writer[place])
+        return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
+
+    def _flying_at(self, place: int) -> Access:
+        return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
+
+    def _read_at(self, place: int, row: int) -> Access:
+        return Access("read", int(self.read_pc[row, place]), int(self._first_warp(place)) + row)
+
+    def _first_warp(self, places: Any) -> Any:
+        """The first warp of the cluster whose shared memory these are."""
+        return places * self.unit // self.memory.shared_bytes // self.machine.geometry.cluster_size * self.rows
+
+    def _conflict(self, kind: str, places: Array, actors: Array, wrong: Array, first: Any, mine: Access) -> None:
+        at = int(np.flatnonzero(wrong)[0])
+        self._add(self._made(kind, int(places[at]), int(actors[at]), first(int(places[at])), mine))
+
+    def _made(self, kind: str, place: int, actor: int, first: Access, mine: Access) -> Conflict:
+        second = Access(mine.what, mine.pc, actor)
+        return Conflict(kind, first, second, int(place) * self.unit % self.memory.shared_bytes)
+
+    def _add(self, found: Conflict) -> None:
+        key = found.kind, found.first.pc, found.second.pc
+        if len(self.conflicts) < MOST:
+            self.conflicts.setdefault(key, found)
+
+    def _bytes(self, places: Array) -> Array:
+        return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
+
+    def _settle_doubts(self) -> None:
+        """Writes behind writes: a race if something has changed."""
+        for conflict, places, before in self._doubts:
+            if (self._bytes(places) != before).any():
+                self._add(conflict)
+        self._doubts.clear()
