@@ -98,9 +98,10 @@ def test_two_cubins_are_compared_as_they_are(kernel, fake_gpu, capsys, tools) ->
     assert document(words, capsys, 1)["kernels"][0]["verdict"] == "DIFFERENT"
 
 
-def test_without_a_gpu_it_says_what_can_be_done(kernel, capsys) -> None:
-    assert main(kernel) == 2
-    assert "verify --known FILE|CAPTURES" in capsys.readouterr().err
+def test_without_a_gpu_it_emulates_and_says_so(kernel, capsys) -> None:
+    assert main(kernel) == 0
+    said = capsys.readouterr().out
+    assert "1 kernel: 1 SAME" in said and "run on CPU (emulated)" in said
 
 
 def _zeros(level: str) -> int:

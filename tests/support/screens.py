@@ -30,6 +30,7 @@ class Screens:
     def check(self, name: str, draw: Callable[[], str], widths: Sequence[int] = WIDTHS) -> None:
         """Call `draw` at each width and compare the text with NAME-WIDTH.txt. No line may exceed the width."""
         self._environment.setenv("TERM", "dumb")  # no colours
+        self._environment.setenv("LINES", "10000")  # no pager
         for width in widths:
             self._environment.setenv("COLUMNS", str(width))
             self._compare(self._folder / f"{name}-{width}.txt", draw(), width)

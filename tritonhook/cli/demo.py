@@ -93,11 +93,11 @@ def _capture(out: str | None, is_shown: bool) -> tuple[Session, dict[str, Captur
         _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
     with session(out) as current:
         for title, packed in _VARIANTS.items():
-            before = set(current.kernels)
+            before = set(current.records)
             with working(f"compiling the kernel with a {title}"):
                 call_function(SUBJECT, packed_row_sum=packed, **_COMPILE)
-            (record,) = set(current.kernels) - before
-            captures[title] = current.captures[current.kernels.index(record)]
+            (record,) = set(current.records) - before
+            captures[title] = current.captures[current.records.index(record)]
             if is_shown and not before:
                 _show_capture(current.out / "kernels" / record, captures[title])
     return current, captures

@@ -64,7 +64,7 @@ class Outcome:
         document["limits"] = [self.limits.seconds, self.limits.memory_bytes]
         if self.image is not None:
             kernels = [[getattr(k, name) for name in _KERNEL_FIELDS] for k in self.image.kernels]
-            document["facts"] = [kernels, self.image.sections, self.image.program_sha256, self.image.file_bytes]
+            document["facts"] = [kernels, *(getattr(self.image, name) for name in _IMAGE_FIELDS)]
         return document
 
     @classmethod
@@ -79,9 +79,10 @@ class Outcome:
         )
 
 
-def _image_summary(kernels: Any, sections: Any, program_sha256: str, file_bytes: int) -> ImageSummary:
-    sizes = tuple((role, size) for role, size in sections)
-    return ImageSummary(tuple(map(_kernel_summary, kernels)), sizes, program_sha256, file_bytes)
+def _image_summary(kernels: Any, *values: Any) -> ImageSummary:
+    named = dict(zip(_IMAGE_FIELDS, values, strict=True))
+    sizes = tuple((role, size) for role, size in named["sections"])
+    return ImageSummary(tuple(map(_kernel_summary, kernels)), **named | {"sections": sizes})
 
 
 def _kernel_summary(values: list[Any]) -> KernelSummary:
@@ -89,6 +90,7 @@ def _kernel_summary(values: list[Any]) -> KernelSummary:
     return KernelSummary(**named | {"externs": tuple(named["externs"])})
 
 
+_IMAGE_FIELDS = tuple(f.name for f in fields(ImageSummary) if f.init and f.name != "kernels")
 _KERNEL_FIELDS = tuple(f.name for f in fields(KernelSummary))
 _PLAIN_FIELDS = ("message", "returncode", "signal", "cpu_s", "wall_s")
 _FROM_OUTSIDE = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGQUIT")

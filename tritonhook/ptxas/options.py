@@ -1,7 +1,8 @@
 """Which options of ptxas a file from a stranger may carry: those that decide the code, and none that names a file.
 
 A list of what is allowed: ptxas takes input (`--input-as-string`), output (`-o`) and further options (`--options-file`)
-as options, and has some that its help does not name. From `ptxas --help` of 12.4 to 13.5.
+as options, and has some that its help does not name. From `ptxas --help` of 12.4 to 13.5; `--enable-extended-smem` is
+what tileiras gives it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _VALUED_NAMES = """
 -func-maxrregcount --device-function-maxrregcount -regUsageLevel --register-usage-level -fmad
 -allow-expensive-optimizations -device-stack-protector -pic --position-independent-code -split-compile -sanitize
 -enable-func-clone-sc -dlcm --def-load-cache -dscm --def-store-cache -flcm --force-load-cache -fscm
---force-store-cache -e --entry
+--force-store-cache -e --entry --enable-extended-smem
 """
 _SWITCHES, _VALUED = frozenset(_SWITCH_NAMES.split()), frozenset(_VALUED_NAMES.split())
 _CONTROLS = "--apply-controls"  # a file, which tritonhook keeps under the hash of its content

@@ -107,7 +107,7 @@ def test_show_tells_configurations_apart(driver, out, capsys, monkeypatch):
     lines = [line for line in capsys.readouterr().out.splitlines() if "_kernel" in line]
     results = [line.split()[-1] for line in lines if "add_" in line]
     assert sorted(results) == ["tried", "tried", "tried", "won"]
-    assert sum("warps=2, BLOCK=128" in line and line.endswith("won") for line in lines) == 1
+    assert sum("[BLOCK=128,num_warps=2]" in line and line.endswith("won") for line in lines) == 1
     (other,) = [line for line in lines if "multiply_" in line]
     assert "BLOCK" not in other  # there is one of this name
 

@@ -82,8 +82,8 @@ def check_cpu(options: Options) -> None:
     first = options.target[0]
     if is_function(first) or is_script(first):
         raise UsageError(
-            f"{first}: without a GPU its launches come from a dry run: `tritonhook run --arch sm_90a {first}`, then "
-            "`tritonhook verify tritonhook-captures`"
+            f"{why_no_gpu() or '--cpu'}: the launches of {first} come from a dry run: "
+            f"`tritonhook run --arch sm_90a {first}`, then `tritonhook verify tritonhook-captures`"
         )
 
 
