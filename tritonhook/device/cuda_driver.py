@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.errors import DeviceError
+
+if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Tiling
 
 STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2  # CUlimit
 _SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # CUlaunchAttributeID
+_SMALL_TENSOR = 1 << 17  # bytes
 _SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
 _NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
 
@@ -248,6 +252,19 @@ class Driver:
         while not self._result("cuFuncGetParamInfo", handle, len(sizes), ctypes.byref(offset), ctypes.byref(size)):
             sizes.append(size.value)
         return tuple(sizes)
+
+    def tensor_map(self, tiling: Tiling, address: int) -> Any:
+        """Make the TMA descriptor of the tensor at an address, as an argument: 128 bytes, aligned to 64."""
+        rank, room = len(tiling.shape), (ctypes.c_ubyte * 192)()
+        made = (ctypes.c_ubyte * 128).from_buffer(room, -ctypes.addressof(room) % 64)
+        sizes = [(ctypes.c_uint64 * rank)(*sizes) for sizes in (tiling.shape, tiling.strides)]
+        boxes = [(ctypes.c_uint * rank)(*counts) for counts in (tiling.box, tiling.steps)]
+        rest = tiling.interleave, tiling.swizzle, tiling.promotion, tiling.fill
+        where = ctypes.c_void_p(address)
+        self._call("cuTensorMapEncodeTiled", made, tiling.element, rank, where, *sizes, *boxes, *rest)
+        if tiling.bytes < _SMALL_TENSOR and tuple(map(int, self.version().split("."))) <= (13, 1):
+            made[10] &= ~(1 << 5)  # as CUTLASS and Triton do: these drivers set a bit that is wrong for small tensors
+        return made
 
     def launch_config(self, function: int, config: LaunchConfig, arguments: Any) -> None:
         """cuLaunchKernelEx. arguments: as `argument_pointers` made them."""

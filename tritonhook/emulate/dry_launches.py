@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from tritonhook.capture.launches.recorder import of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
-from tritonhook.emulate.tma import TensorMap
-from tritonhook.errors import EmulationError, NotUnderstood, TritonHookError
+from tritonhook.errors import EmulationError, TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import registers_in
 
 _MOST_REGISTERS = 256 << 20  # bytes of registers of the CTAs that are executed together
-_SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}
 
 
@@ -55,58 +52,15 @@ def execute(kernels: dict[str, Kernel], kernel: Any, grid: Sequence[int], argume
     try:
         if kernel.hash not in kernels:
             kernels[kernel.hash] = read_kernel(Ptx(kernel.asm["ptx"]), kernel.name)
-        flat, descriptors = _without_descriptors(kernel, arguments)
-        launch, storages = of_triton(flat, grid, flat.arguments)
+        launch, storages = of_triton(kernel, grid, arguments)
         contents = [_bytes_of(*storage) for storage in storages]
-        run = Run(launch, (), descriptors=descriptors)
-        after = _stored(kernels[kernel.hash], run, [one.tobytes() for one in contents])
+        after = _stored(kernels[kernel.hash], Run(launch, ()), [one.tobytes() for one in contents])
     except Exception as error:
         if isinstance(error, TritonHookError):
             raise EmulationError(f"{kernel.name} cannot be emulated: {error}") from None
         raise EmulationError(f"{kernel.name} cannot be emulated: {type(error).__name__}: {error}") from error
     for one, data in zip(contents, after, strict=True):
         one[:] = np.frombuffer(data, np.uint8)
-
-
-def _without_descriptors(kernel: Any, arguments: Sequence[Any]) -> tuple[Any, dict[int, TensorMap]]:
-    """A kernel whose signature has a pointer, shape and strides for each descriptor that Triton's launcher makes, as
-    its PTX has, and whose `arguments` fit to it; and the descriptors, by parameter."""
-    signature: dict[Any, Any] = {}
-    given: list[Any] = []
-    found: dict[int, TensorMap] = {}
-    known = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
-    count = 0
-    for (name, kind), argument in zip(kernel.src.signature.items(), arguments, strict=True):
-        about = next(known, None) if str(kind).startswith("tensordesc") else None
-        if about is None:
-            signature[name] = kind
-            given.append(argument)
-            count += kind != "constexpr"
-            continue
-        found[count] = _tensor_map(argument, about)
-        sizes = [*((f"shape{n}", "i32", one) for n, one in enumerate(argument.shape))]
-        sizes += [(f"stride{n}", "i64", one) for n, one in enumerate(argument.strides)]
-        signature |= {name: "*u8"} | {f"{name}.{part}": type_ for part, type_, _ in sizes}
-        given += [argument.base, *(one for _, _, one in sizes)]
-        count += 1 + len(sizes)
-    source = SimpleNamespace(signature=signature, fn=getattr(kernel.src, "fn", None))
-    return SimpleNamespace(name=kernel.name, metadata=kernel.metadata, src=source, arguments=given), found
-
-
-def _tensor_map(argument: Any, about: Any) -> TensorMap:
-    """What Triton asks of the driver for a descriptor; its dimensions begin with the outermost."""
-    if about["fp4_padded"]:
-        raise NotUnderstood("tensormap", why="padded fp4")
-    size = int(about["elem_size"])
-    return TensorMap(
-        0,
-        size,
-        tuple(reversed(argument.shape)),
-        tuple(size * stride for stride in reversed(argument.strides)),
-        tuple(reversed(about["block_size"])),
-        _SWIZZLES[int(about["swizzle"])],
-        argument.padding == "nan",
-    )
 
 
 def _stored(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Sequence[bytes]:

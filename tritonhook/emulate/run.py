@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
@@ -14,7 +14,6 @@ from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
 from tritonhook.emulate.sass.kernel import read_sass_kernel
-from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
@@ -33,16 +32,14 @@ class Ran:
 @dataclass(frozen=True, slots=True)
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
-    chooses the order of atomics. most_steps, limit_s: more count as hung. descriptors: by parameter, where the
-    launch has a pointer and the kernel takes a descriptor of TMA for it. shared, registers: the bytes of both in PTX,
-    until something is written."""
+    chooses the order of atomics. most_steps, limit_s: more count as hung. shared, registers: the bytes of both in
+    PTX, until something is written."""
 
     launch: Launch
     ctas: Sequence[int]
     seed: int = 0
     most_steps: int = MOST_STEPS
     limit_s: float = float("inf")
-    descriptors: Mapping[int, TensorMap] = field(default_factory=dict)
     shared: int = 0
     registers: int = 0
 
@@ -50,15 +47,6 @@ class Run:
     def executed(self) -> tuple[int, ...]:
         """The CTAs that are executed: those of `ctas`, and the others of their clusters."""
         return geometry_of(self.launch, self.ctas).ctas
-
-    def place(self, contents: Sequence[bytes], memory: Memory) -> Placed:
-        """Put the launch's buffers and arguments into memory."""
-        placed = place(self.launch, contents, memory)
-        arguments = list(placed.arguments)
-        for number, tensor in self.descriptors.items():
-            address = int.from_bytes(arguments[number], "little")
-            arguments[number] = register(memory, replace(tensor, address=address))
-        return replace(placed, arguments=tuple(arguments))
 
     def machine(self, memory: Memory) -> Machine:
         return Machine(geometry_of(self.launch, self.ctas), memory, self.seed, self.most_steps, self.limit_s)
@@ -82,7 +70,7 @@ def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
     """Put a launch into memory and decode its kernel. contents: of the launch's buffers before it."""
     launch = run.launch
     memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size, garbage=run.shared)
-    placed = run.place(contents, memory)
+    placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)
     for (variable, offset), value in zip(kernel.parameters.variables, placed.arguments, strict=True):
@@ -108,7 +96,7 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
     """Execute machine code. Raises NotUnderstood, Fault, Hang."""
     kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
     memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
-    placed = run.place(contents, memory)
+    placed = place(run.launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address
     machine = run.machine(memory)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tritonhook.capture.launches.record import Tiling
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Array, Memory, Store
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
 from tritonhook.errors import NotUnderstood
 
 BYTES = 128  # of a descriptor
+_SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _MAGIC = b"tensor map of tritonhook"
 
 
@@ -36,6 +38,21 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 16
     fills_nan: bool = False
+
+    @classmethod
+    def of(cls, tiling: Tiling, address: int) -> TensorMap:
+        """Read what the host says of the tensor at an address."""
+        for why, is_there in (
+            ("steps between elements", any(step != 1 for step in tiling.steps)),
+            ("interleaved channels", tiling.interleave),
+            (f"elements of {tiling.bits} bits", tiling.bits % 8),
+            (f"swizzle {tiling.swizzle}", tiling.swizzle not in _SWIZZLES),
+        ):
+            if is_there:
+                raise NotUnderstood("tensormap", why=why)
+        size = tiling.bits // 8
+        strides = (size, *tiling.strides)
+        return cls(address, size, tiling.shape, strides, tiling.box, _SWIZZLES[tiling.swizzle], bool(tiling.fill))
 
     @property
     def bytes(self) -> int:

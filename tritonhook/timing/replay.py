@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tritonhook._util.files import MOST_BYTES, read_regular
-from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Descriptor, Launch, Pointer, Scalar, Tiling
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import UsageError
 from tritonhook.timing.output_check import difference
@@ -214,7 +214,7 @@ class LoadedKernel:
             self._driver.set_dynamic_shared(self._function, launch.shared)
         if launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > _PORTABLE_CLUSTER:
             self._driver.allow_large_clusters(self._function)
-        self._arguments = pack(launch, memory.addresses, memory.scratch)
+        self._arguments = pack(launch, memory.addresses, memory.scratch, self._driver.tensor_map)
         check_parameters(name, self._arguments, self._driver.parameter_sizes(self._function))
         self._pointers = argument_pointers(self._arguments)
         self._config = launch_config(
@@ -231,9 +231,14 @@ class LoadedKernel:
         self._driver.unload(self._module)
 
 
-def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]) -> list[Any]:
+def pack(
+    launch: Launch,
+    addresses: Sequence[int],
+    scratch: Callable[[int], int],
+    tensor_map: Callable[[Tiling, int], Any],
+) -> list[Any]:
     """Pack the kernel's parameters as ctypes values. addresses: of the buffers. scratch: allocates N bytes for the
-    kernel's own use and returns their address."""
+    kernel's own use and returns their address. tensor_map: makes the TMA descriptor of a tensor at an address."""
     packed: list[Any] = []
     for parameter in launch.parameters:
         if isinstance(parameter, Scalar):
@@ -241,6 +246,8 @@ def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]
         elif isinstance(parameter, Pointer):
             null = parameter.buffer is None
             packed.append(ctypes.c_uint64(0 if null else addresses[parameter.buffer or 0] + parameter.offset))
+        elif isinstance(parameter, Descriptor):
+            packed.append(tensor_map(parameter.tiling, addresses[parameter.buffer] + parameter.offset))
         else:
             packed.append(ctypes.c_uint64(scratch(parameter.size) if parameter.size else 0))
     return packed

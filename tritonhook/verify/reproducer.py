@@ -9,11 +9,11 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.launches.record import DTYPE_BYTES, Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import DTYPE_BYTES, Addressing, Descriptor, Launch, Scalar
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.verify.minimise import Trial
@@ -110,8 +110,9 @@ def _arguments(launch: Launch) -> list[dict[str, Any]]:
     for parameter in launch.parameters:
         if isinstance(parameter, Scalar):
             arguments.append({"bytes": parameter.bytes.hex()})
-        elif isinstance(parameter, Pointer):
-            arguments.append({"buffer": parameter.buffer, "offset": parameter.offset})
+        elif isinstance(parameter, Addressing):
+            tiling = {"tiling": asdict(parameter.tiling)} if isinstance(parameter, Descriptor) else {}
+            arguments.append({"buffer": parameter.buffer, "offset": parameter.offset} | tiling)
         else:
             arguments.append({"scratch": parameter.size})
     return arguments

@@ -14,7 +14,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonhook._display import Brief
@@ -33,6 +33,7 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of th
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
 }
+ELEMENT_BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # by CUtensorMapDataType
 NOT_FINITE = ("inf", "-inf", "nan")  # as text in JSON
 
 
@@ -86,7 +87,47 @@ class Scratch:
     size: int = 0
 
 
-Parameter = Pointer | Scalar | Scratch
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How TMA copies boxes of a tensor: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
+    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
+    steps: how far apart these are."""
+
+    element: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    promotion: int = 0
+    fill: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return ELEMENT_BITS[self.element]
+
+    @property
+    def bytes(self) -> int:
+        """From the begin of the first element to the end of the last."""
+        last = sum((count - 1) * stride for count, stride in zip(self.shape[1:], self.strides, strict=True))
+        return last + -(-self.shape[0] * self.bits // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: as of a Pointer, of the first
+    element."""
+
+    name: str
+    buffer: int
+    offset: int
+    tiling: Tiling
+
+
+Addressing = Pointer | Descriptor
+Parameter = Addressing | Scalar | Scratch
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,8 +160,8 @@ class Launch(Brief):
     @property
     def problem(self) -> str:
         """A hash of the arguments and the sizes of the buffers: equal for launches of several configurations of one
-        autotuned kernel with the same arguments."""
-        arguments = [parameter for parameter in self.parameters if not isinstance(parameter, Scratch)]
+        autotuned kernel with the same arguments. Their descriptors have other boxes."""
+        arguments = [_problem(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
         known = repr((arguments, [buffer.size for buffer in self.buffers]))
         return hashlib.sha256(known.encode()).hexdigest()[:12]
 
@@ -136,9 +177,18 @@ class Launch(Brief):
         return f"grid {'x'.join(map(str, self.grid))}, block {'x'.join(map(str, self.block))}: {', '.join(shown)}"
 
 
+def _problem(parameter: Parameter) -> Parameter:
+    if not isinstance(parameter, Descriptor):
+        return parameter
+    return replace(parameter, tiling=replace(parameter.tiling, box=(), swizzle=0))
+
+
 def _shown(parameter: Parameter) -> str:
     if isinstance(parameter, Scalar):
         return f"{parameter.name}={parameter.value:g}"
+    if isinstance(parameter, Descriptor):
+        shape, box = ([*reversed(sizes)] for sizes in (parameter.tiling.shape, parameter.tiling.box))
+        return f"{parameter.name} descriptor of {shape}, boxes of {box}"
     assert isinstance(parameter, Pointer)
     if parameter.buffer is None:
         return f"{parameter.name}=None"
@@ -149,7 +199,7 @@ def to_document(launch: Launch) -> dict[str, Any]:
     """A launch as JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
     from dataclasses import asdict
 
-    kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch"}
+    kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch", Descriptor: "descriptor"}
     parameters = [{"kind": kinds[type(parameter)], **asdict(parameter)} for parameter in launch.parameters]
     for parameter in parameters:
         if isinstance(value := parameter.get("value"), float) and not math.isfinite(value):

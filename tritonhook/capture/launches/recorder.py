@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.locks import ForkLock
-from tritonhook.capture.launches.record import DTYPE_BYTES, SCALARS, Buffer, Launch, Parameter, Pointer, Scalar, Scratch
+from tritonhook.capture.launches.arguments import Arguments, Unrecordable
+from tritonhook.capture.launches.record import Buffer, Launch, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
 
@@ -23,14 +24,9 @@ if TYPE_CHECKING:
 
 MOST_INTEGERS = 64 << 20  # bytes; the contents of larger integer buffers are not kept
 MOST_VALUES = 4 << 30  # bytes of contents per launch
-MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
 _LAUNCHERS = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
 _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
 _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*"}
-
-
-class Unrecordable(Exception):
-    """A launch that cannot be recorded; the message says why."""
 
 
 class Recorder:
@@ -184,93 +180,46 @@ def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tup
     signature = getattr(source, "signature", None)
     if signature is None:
         raise Unrecordable(f"{kernel.name} has no signature")
-    tensors = _Tensors()
-    parameters: list[Parameter] = []
+    given = Arguments(kernel.name, getattr(metadata, "tensordesc_meta", None) or ())
     for (name, kind), argument in zip(signature.items(), arguments, strict=True):
-        _add(parameters, tensors, kernel.name, _argument_name(source, name), kind, argument)
+        given.add(_argument_name(source, name), kind, argument)
     clusters = int(getattr(metadata, "num_ctas", 1))
     blocks = grid[0] * grid[1] * grid[2] * clusters
     for what in ("global_scratch_size", "profile_scratch_size"):
         if (size := getattr(metadata, what, None)) is not None:
-            parameters.append(Scratch(int(size) * blocks))
+            given.parameters.append(Scratch(int(size) * blocks))
     launch = Launch(
         kernel.name,
         (grid[0] * clusters, grid[1], grid[2]),
         (32 * metadata.num_warps, 1, 1),
-        tuple(parameters),
-        tuple(tensors.buffers),
+        tuple(given.parameters),
+        tuple(given.buffers),
         (clusters, 1, 1),
         int(metadata.shared),
         bool(getattr(metadata, "launch_cooperative_grid", False)),
         bool(getattr(metadata, "launch_pdl", False)),
     )
-    return launch, tensors.storages
+    return launch, given.storages
 
 
 def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
     """Describe a launch through torch.compile's static launcher; as of_triton."""
-    tensors = _Tensors()
-    parameters: list[Parameter] = []
+    given = Arguments(kernel.name)
     for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
         if code not in _STATIC_TYPES:
             raise Unrecordable(f"{kernel.name}: argument {number} has the unknown type {code!r}")
-        _add(parameters, tensors, kernel.name, str(number), _STATIC_TYPES[code], argument)
+        given.add(str(number), _STATIC_TYPES[code], argument)
     scratch = (getattr(kernel, name, False) for name in ("has_global_scratch", "has_profile_scratch"))
-    parameters += [Scratch() for wanted in scratch if wanted]
+    given.parameters += [Scratch() for wanted in scratch if wanted]
     x, y, z = grid
     block = (32 * kernel.num_warps, 1, 1)
-    made = Launch(kernel.name, (x, y, z), block, tuple(parameters), tuple(tensors.buffers), shared=int(kernel.shared))
-    return made, tensors.storages
+    passed = tuple(given.parameters), tuple(given.buffers)
+    return Launch(kernel.name, (x, y, z), block, *passed, shared=int(kernel.shared)), given.storages
 
 
 def _argument_name(source: Any, name: Any) -> str:
     names = getattr(getattr(source, "fn", None), "arg_names", ())
     return str(names[name] if isinstance(name, int) and name < len(names) else name)
-
-
-def _add(parameters: list[Parameter], tensors: _Tensors, kernel: str, name: str, kind: Any, argument: Any) -> None:
-    """Add one argument, or all of a tuple; a constexpr is no parameter of the kernel."""
-    if isinstance(kind, tuple):
-        for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
-            _add(parameters, tensors, kernel, f"{name}.{number}", inner, value)
-    elif kind == "constexpr":
-        return
-    elif kind.startswith("*"):
-        parameters.append(tensors.pointer(kernel, name, argument))
-    elif kind in SCALARS:
-        parameters.append(Scalar(name, kind, float(argument) if kind.startswith(("f", "b")) else int(argument)))
-    else:
-        what = "a TMA descriptor made by the host" if kind.startswith("tensordesc") or "TmaDesc" in kind else kind
-        raise Unrecordable(f"{kernel}: argument {name} is {what}; time it as MODULE:FUNCTION instead")
-
-
-class _Tensors:
-    """The allocations that a launch's arguments point into; two views of one allocation share it."""
-
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
-        self.storages: list[Any] = []
-        self._numbers: dict[tuple[int, ...], int] = {}
-
-    def pointer(self, kernel: str, name: str, argument: Any) -> Pointer:
-        if argument is None:
-            return Pointer(name, None)
-        tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
-        dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
-        if dtype not in DTYPE_BYTES or not hasattr(tensor, "untyped_storage"):
-            raise Unrecordable(f"{kernel}: argument {name} is a {type(argument).__name__}, not a tensor of known type")
-        whole = tensor.untyped_storage()
-        start, size = whole.data_ptr(), whole.nbytes()
-        offset = argument.data_ptr() - start
-        if size > MOST_BUFFER:
-            size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-            start, offset, size = start + offset, 0, size * DTYPE_BYTES[dtype]
-        key = (start, size) if start else (whole._cdata, start, size)  # without memory all begin at 0
-        if key not in self._numbers:
-            self._numbers[key] = len(self.buffers)
-            self.buffers.append(Buffer(size, dtype))
-            self.storages.append((tensor, start - whole.data_ptr(), size))
-        return Pointer(name, self._numbers[key], offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
 
 
 def _contents(tensor: Any, start: int, size: int) -> bytes:

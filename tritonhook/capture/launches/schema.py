@@ -21,15 +21,18 @@ from tritonhook._util.schema import (
 )
 from tritonhook.capture.launches.record import (
     DTYPE_BYTES,
+    ELEMENT_BITS,
     FORMAT,
     NOT_FINITE,
     SCALARS,
     Buffer,
+    Descriptor,
     Launch,
     Parameter,
     Pointer,
     Scalar,
     Scratch,
+    Tiling,
     to_document,
 )
 from tritonhook.errors import CaptureError
@@ -48,15 +51,46 @@ class BufferFields(Fields):
     values: FileName | None = None
 
 
+_Sizes = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=5)]
+_Element = Annotated[int, Meta(ge=0, lt=len(ELEMENT_BITS))]
+_Choice = Annotated[int, Meta(ge=0, le=15)]
+
+
+class TilingFields(Fields):
+    """How TMA copies boxes of a tensor: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
+    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
+    steps: how far apart these are. promotion: to L2. fill: of what lies outside of the tensor.
+    """
+
+    element: _Element
+    shape: _Sizes
+    strides: Annotated[tuple[Count, ...], Meta(max_length=4)]
+    box: _Sizes
+    steps: _Sizes
+    interleave: _Choice = 0
+    swizzle: _Choice = 0
+    promotion: _Choice = 0
+    fill: _Choice = 0
+
+    @property
+    def tiling(self) -> Tiling:
+        """The value. Raises DocumentError where the dimensions are not as many."""
+        rank = len(self.shape)
+        if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
+            raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} of box and steps, {rank - 1} strides")
+        sizes = self.shape, self.strides, self.box, self.steps
+        return Tiling(self.element, *sizes, self.interleave, self.swizzle, self.promotion, self.fill)
+
+
 class ParameterFields(Fields):
     """One argument. kind: without it, a parameter with `type` is a scalar, any other a pointer.
 
     name: for messages. dtype, shape, stride: of a tensor. values: a file beside the record with its bytes, for a tensor
     without a buffer. buffer: an index into `buffers`; null is a null pointer. offset: in bytes. type, value: of a
-    number. size: of scratch memory, in bytes.
+    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor.
     """
 
-    kind: Literal["pointer", "scalar", "scratch"] | None = None
+    kind: Literal["pointer", "scalar", "scratch", "descriptor"] | None = None
     name: str | int | None = None
     dtype: Dtype | None = None
     shape: list[Count] | None = None
@@ -67,6 +101,7 @@ class ParameterFields(Fields):
     type: ScalarType | None = None
     value: int | float | bool | _NotFinite | None = None
     size: Count = 0
+    tiling: TilingFields | None = None
 
 
 class LaunchFields(Fields):
@@ -135,6 +170,8 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
         except (struct.error, OverflowError) as error:
             raise DocumentError(f"parameter {name}: {value!r} does not fit {given.type}: {error}") from None
         return scalar
+    if kind == "descriptor":
+        return _descriptor(name, given, buffers)
     shape = None if given.shape is None else tuple(given.shape)
     number = None if given.buffer == "new" else given.buffer
     if given.buffer == "new":
@@ -146,6 +183,15 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
         raise DocumentError(f"parameter {name}: it points outside of its buffer")
     stride = None if given.stride is None else tuple(given.stride)
     return Pointer(name, number, given.offset, given.dtype, shape, stride)
+
+
+def _descriptor(name: str, given: ParameterFields, buffers: list[Buffer]) -> Descriptor:
+    if given.tiling is None or not isinstance(given.buffer, int):
+        raise DocumentError(f"parameter {name}: a descriptor needs tiling and buffer")
+    tiling = given.tiling.tiling
+    if not (given.buffer < len(buffers) and given.offset + tiling.bytes <= buffers[given.buffer].size):
+        raise DocumentError(f"parameter {name}: its descriptor reaches outside of its buffer")
+    return Descriptor(name, given.buffer, given.offset, tiling)
 
 
 def _extent(values: tuple[int, ...]) -> tuple[int, int, int]:

@@ -1,0 +1,124 @@
+"""The arguments of a launch as Triton's launchers pass them to the kernel: pointers, numbers, TMA descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook.capture.launches.record import (
+    DTYPE_BYTES,
+    SCALARS,
+    Buffer,
+    Descriptor,
+    Parameter,
+    Pointer,
+    Scalar,
+    Tiling,
+)
+
+MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
+_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the device has another one
+_TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
+
+
+class Unrecordable(Exception):
+    """A launch that cannot be recorded; the message says why."""
+
+
+class Arguments:
+    """The arguments of one launch, and the allocations that they point into; two views of one allocation share it.
+
+    descriptors: Triton's `tensordesc_meta`, in order; none where the kernel takes descriptors apart. storages: of each
+    buffer (tensor, start in bytes, size in bytes).
+    """
+
+    def __init__(self, kernel: str, descriptors: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.parameters: list[Parameter] = []
+        self.buffers: list[Buffer] = []
+        self.storages: list[Any] = []
+        self._kernel, self._descriptors = kernel, iter(descriptors)
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def add(self, name: str, kind: Any, argument: Any) -> None:
+        """Add one argument, or all of a tuple; a constexpr is no parameter of the kernel. Raises Unrecordable."""
+        if isinstance(kind, tuple):
+            for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
+                self.add(f"{name}.{number}", inner, value)
+        elif kind == "constexpr":
+            return
+        elif kind.startswith("*"):
+            self.parameters.append(self._pointer(name, argument))
+        elif kind in SCALARS:
+            value = float(argument) if kind.startswith(("f", "b")) else int(argument)
+            self.parameters.append(Scalar(name, kind, value))
+        elif kind.startswith("tensordesc"):
+            self._add_descriptor(name, argument)
+        else:
+            what = "a TMA descriptor in bytes" if "TmaDesc" in kind else kind
+            raise self._refused(name, f"{what}; time it as MODULE:FUNCTION instead")
+
+    def _add_descriptor(self, name: str, argument: Any) -> None:
+        """A descriptor, or its parts where the GPU has no TMA; then the shape and the strides, which Triton's launcher
+        passes in any case."""
+        base = self._pointer(name, argument.base)
+        shape, strides = [*map(int, argument.shape)], [*map(int, argument.strides)]
+        about = next(self._descriptors, None)
+        if about is None:
+            self.parameters.append(base)
+            self._add_numbers(name, "i64", shape, strides)
+            flags = [argument.padding == "nan", getattr(argument, "round_f32_to_tf32", None)]  # since Triton 3.7
+            self.parameters += [Scalar(f"{name}.flag", "i1", int(flag)) for flag in flags if flag is not None]
+        else:
+            descriptor = self._descriptor(base, argument, shape, about)
+            self.parameters.append(descriptor)
+            if about["fp4_padded"] and not hasattr(argument, "round_f32_to_tf32"):  # Triton 3.6
+                shape = [*reversed(descriptor.tiling.shape)]
+        self._add_numbers(name, "i32", shape)
+        self._add_numbers(name, "i64", (), strides)
+
+    def _add_numbers(self, name: str, kind: str, shape: Sequence[int], strides: Sequence[int] = ()) -> None:
+        self.parameters += [Scalar(f"{name}.shape.{number}", kind, size) for number, size in enumerate(shape)]
+        self.parameters += [Scalar(f"{name}.stride.{number}", kind, size) for number, size in enumerate(strides)]
+
+    def _descriptor(self, base: Pointer, given: Any, shape: Sequence[int], about: Mapping[str, Any]) -> Descriptor:
+        """What Triton asks of the driver for a descriptor. Its own dimensions begin with the outermost."""
+        if about.get("is_im2col"):
+            raise self._refused(base.name, "a TMA descriptor of im2col, not of tiles")
+        size = int(about["elem_size"])
+        element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
+        tiling = Tiling(
+            _TF32 if getattr(given, "round_f32_to_tf32", False) else element,
+            tuple(reversed([*shape[:-1], shape[-1] * (2 if about["fp4_padded"] else 1)])),
+            tuple(size * int(stride) for stride in reversed(given.strides[:-1])),
+            tuple(map(int, reversed(about["block_size"]))),
+            (1,) * len(shape),
+            swizzle=int(about["swizzle"]),
+            promotion=_L2_128B,
+            fill=int(given.padding == "nan"),
+        )
+        if base.buffer is None or base.offset + tiling.bytes > self.buffers[base.buffer].size:
+            raise self._refused(base.name, "a TMA descriptor that reaches outside of its tensor's memory")
+        return Descriptor(base.name, base.buffer, base.offset, tiling)
+
+    def _refused(self, name: str, what: str) -> Unrecordable:
+        return Unrecordable(f"{self._kernel}: argument {name} is {what}")
+
+    def _pointer(self, name: str, argument: Any) -> Pointer:
+        if argument is None:
+            return Pointer(name, None)
+        tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
+        dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+        if dtype not in DTYPE_BYTES or not hasattr(tensor, "untyped_storage"):
+            raise self._refused(name, f"a {type(argument).__name__}, not a tensor of known type")
+        whole = tensor.untyped_storage()
+        start, size = whole.data_ptr(), whole.nbytes()
+        offset = argument.data_ptr() - start
+        if size > MOST_BUFFER:
+            size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+            start, offset, size = start + offset, 0, size * DTYPE_BYTES[dtype]
+        key = (start, size) if start else (whole._cdata, start, size)  # without memory all begin at 0
+        if key not in self._numbers:
+            self._numbers[key] = len(self.buffers)
+            self.buffers.append(Buffer(size, dtype))
+            self.storages.append((tensor, start - whole.data_ptr(), size))
+        return Pointer(name, self._numbers[key], offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
