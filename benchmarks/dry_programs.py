@@ -169,7 +169,12 @@ def mamba() -> Programs:
         "layer_norm_gated": lambda: backward(layernorm_fn(x(256, 1024), single(1024), single(1024), x(256, 1024))),
         "rms_norm_gated": lambda: backward(rmsnorm_fn(x(256, 1024), single(1024), None, x(256, 1024))),
         "selective_state_update": lambda: selective_state_update(
-            randn(2, 512, 16), randn(2, 512), randn(2, 512), randn(512, 16), randn(2, 16), randn(2, 16)
+            randn(2, 512, 16),
+            *(randn(2, 512) for _ in "xt"),
+            randn(512, 16),
+            randn(2, 16),
+            randn(2, 16),
+            dt_bias=randn(512),
         ),
     }
 

@@ -349,7 +349,8 @@ def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
     needed = sorted({p.buffer for p in arguments if isinstance(p, Addressing) and p.buffer is not None})
     places = {old: new for new, old in enumerate(needed)}
     moved = tuple(
-        replace(p, buffer=places[p.buffer]) if isinstance(p, Addressing) and p.buffer is not None else p for p in arguments
+        replace(p, buffer=places[p.buffer]) if isinstance(p, Addressing) and p.buffer is not None else p
+        for p in arguments
     )
     buffers = tuple(parts.launch.buffers[number] for number in needed)
     contents = tuple(parts.contents[number] for number in needed) if parts.contents else ()

@@ -64,9 +64,13 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
     """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand),
-    PHASECHK looks whether the phase of a parity is complete."""
-    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "PHASECHK", "TRYWAIT"))
+    PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory again."""
+    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "PHASECHK", "TRYWAIT", "CCTL", "IV"))
     barriers = site.machine.shared_barriers
+    if how == {"CCTL", "IV"}:
+        where = site.address(32)
+        site.done()
+        return lambda g: barriers.invalidate(g, spaces.SHARED, where(g))
     if "EXCH" in how:
         return _initialise(site)
     if "PHASECHK" in how:
@@ -134,14 +138,15 @@ def copy_tile(site: Site) -> Step:
         raise site.refuse()
     site.done()
     begin = int(first[1])
-    words = [site.register(f"UR{begin + number}") for number in range(2 + int(name[0]))]
+    words = [site.register(f"UR{begin + number}") for number in range(loads + 1 + int(name[0]))]
     descriptor, machine = site.pair(f"UR{second[1]}"), site.machine
 
     def step(g: Group) -> None:
         where = descriptor(g)
         for lane in np.flatnonzero(_first_lanes(g)):
             thread = g.s.start + int(lane)
-            target, barrier, *at = (int(row[thread]) for row in words)
+            target, *at = (int(row[thread]) for row in words)
+            barrier = at.pop(0) if loads else 0
             at = [value - (value >> 31 << 32) for value in at]
             tensor = tma.map_at(machine.memory, int(where[lane]))
             cta = int(machine.cta[thread])
