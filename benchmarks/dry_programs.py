@@ -174,6 +174,7 @@ def mamba() -> Programs:
             randn(512, 16),
             randn(2, 16),
             randn(2, 16),
+            D=randn(512),
             dt_bias=randn(512),
         ),
     }

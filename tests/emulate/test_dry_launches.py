@@ -6,8 +6,12 @@ import pytest
 from dry_runs import run_dry
 
 pytest.importorskip("torch")
-pytest.importorskip("numpy")
+np = pytest.importorskip("numpy")
 pytest.importorskip("triton", minversion="3.6")
+
+from tritonhook.capture.store import CaptureFolder  # noqa: E402
+from tritonhook.cubin.image import Cubin  # noqa: E402
+from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 
 KERNELS = """
 import torch, triton, triton.language as tl
@@ -80,6 +84,38 @@ assert (o.double() - wanted).abs().max() < 1e-3
 print("all right")
 """
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+
+
+def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, triton_cache):
+    """The PTX and the machine code of the capture, from the launch's record alone."""
+    script = """
+import torch, triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, PART: tl.constexpr):
+    row, column = tl.program_id(0) * M, tl.program_id(1) * N
+    found = tl.zeros((M, N), tl.float32)
+    for k in range(0, K, PART):
+        found = tl.dot(a.load([row, k]), b.load([column, k]).T, found)
+    c.store([row, column], found.to(tl.float16))
+
+a, b, c = (torch.zeros(shape, device="cuda", dtype=torch.float16) for shape in ((100, 96), (64, 96), (100, 64)))
+boxes = (64, 32), (64, 32), (64, 64)
+product[(2, 1)](*(TensorDescriptor.from_tensor(x, list(box)) for x, box in zip((a, b, c), boxes)), 96, 64, 64, 32)
+"""
+    run_dry(tmp_path, script, "--launches")
+    folder = CaptureFolder.open(tmp_path / "out")
+    (record,) = folder.records
+    capture, (launched,) = folder.capture(record), folder.launches(record)
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((100, 96), (64, 96)))
+    contents = a.tobytes(), b.tobytes(), bytes(2 * 100 * 64)
+    run = Run(launched.launch, (0, 1))
+    stored = run_ptx(capture.ptx, run, contents).contents
+    found = np.frombuffer(stored[2], np.float16).reshape(100, 64)
+    assert np.abs(found - a.astype(np.float32) @ b.astype(np.float32).T).max() < 0.02
+    assert run_cubin(Cubin.from_bytes(capture.cubin), "product", run, contents).contents == stored
 
 
 def test_what_is_not_understood_ends_the_program(tmp_path, triton_cache):

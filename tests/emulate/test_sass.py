@@ -98,6 +98,7 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),
         ([("", "STS", "[RZ+0x10],R2"), ("", "LDS.U8", "R7,[RZ+0x10]")], 5),
         ([("", "UMOV", "UR6,0x9"), ("", "IADD3", "R7,R2,UR6,RZ")], 14),
+        ([("", "S2R", "R7,SR_LMEMHIOFF"), ("", "DEPBAR.LE", "SB3,0x0")], 0),
     ],
 )
 def test_instructions(code, stored):
@@ -176,15 +177,19 @@ def test_lanes_that_come_late_are_waited_for():
     assert run(lines, threads=32) == b"\xff" * 4
 
 
-def test_barriers_join_warps_of_a_cta():
-    """Each thread writes to shared memory what another warp reads behind the barrier. The second warp writes late."""
+@pytest.mark.parametrize("barrier", ["0x0", "R10,R10", "R11,R11"])
+def test_barriers_join_warps_of_a_cta(barrier):
+    """Each thread writes to shared memory what another warp reads behind the barrier. The second warp writes late.
+    A register that is given twice holds the number, and the count of threads from bit 16 on; 0 is all."""
     lines = [
         ("", "S2R", "R0,SR_TID.X"),
+        ("", "MOV", "R10,0x1"),
+        ("", "MOV", "R11,0x400001"),
         ("", "SHF.L.U32", "R1,R0,0x2,RZ"),
         ("", "ISETP.GE.AND", "P0,PT,R0,0x20,PT"),
-        ("@P0", "BRA", "0xd0"),
+        ("@P0", "BRA", "0xf0"),
         ("", "STS", "[R1],R0"),
-        ("", "BAR.SYNC.DEFER_BLOCKING", "0x0"),  # 0x50
+        ("", "BAR.SYNC.DEFER_BLOCKING", barrier),  # 0x70
         ("", "LOP3.LUT", "R2,R1,0x80,RZ,0x3c,!PT"),
         ("", "LDS", "R9,[R2]"),
         ("", "LDC.64", "R4,c[0x0][0x210]"),
@@ -192,8 +197,8 @@ def test_barriers_join_warps_of_a_cta():
         ("", "STG.E", "desc[UR4][R4.64],R9"),
         ("", "EXIT", ""),
         ("", "NOP", ""),
-        ("", "STS", "[R0.X4],R0"),  # 0xd0
-        ("", "BRA", "0x50"),
+        ("", "STS", "[R0.X4],R0"),  # 0xf0
+        ("", "BRA", "0x70"),
     ]
     found = np.frombuffer(run(lines, threads=64, size=256), np.uint32)
     assert found.tolist() == [thread ^ 32 for thread in range(64)]

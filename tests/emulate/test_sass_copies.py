@@ -23,7 +23,7 @@ KERNEL = """.version 8.4
 .address_size 64
 .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out) {
 .shared .align 128 .b8 tile[1024]; .shared .align 8 .b64 bar;
-.reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %rd<6>;
+.reg .pred %p<5>; .reg .b32 %r<12>; .reg .b64 %rd<6>;
 mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, bar; mov.u32 %r3, tile;
 mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; mov.u32 %r4, 4; mov.u32 %r5, 6;
 @%p1 bra ALL;
@@ -42,17 +42,23 @@ AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r2], 1;
 @!%p3 bra AGAIN;
 shl.b32 %r6, %r1, 2; add.u32 %r7, %r3, %r6; ld.shared.u32 %r8, [%r7];
 ld.param.u64 %rd2, [out]; cvt.u64.u32 %rd3, %r6; add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r8;
-ret; }
+@%p1 bra END;
+mbarrier.inval.shared::cta.b64 [%r2];
+mov.u32 %r9, -2; mov.u32 %r10, 1;
+cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r9, %r10}], [%r3];
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+END: ret; }
 """
 
 
 class Loading:
-    """A launch of one CTA: two boxes of 8 by 16 words of a matrix of 20 by 20, the second over the first."""
+    """A launch of one CTA: two boxes of 8 by 16 words of a matrix of 20 by 20, the second over the first. It is stored
+    elsewhere in the matrix, two columns to the left of it."""
 
     def __init__(self) -> None:
         self.matrix = np.arange(400, dtype=np.uint32) + 1
         self.memory = Memory(4096)
-        data = self.memory.allocate(self.matrix.tobytes())
+        self.data = data = self.memory.allocate(self.matrix.tobytes())
         self.out = self.memory.allocate(4 * THREADS)
         box = tma.TensorMap(data.address, 4, (20, 20), (4, 80), (8, 16))
         self.arguments = tma.register(self.memory, box), self.out.address.to_bytes(8, "little")
@@ -70,6 +76,12 @@ class Loading:
         padded[:20, :20] = self.matrix.reshape(20, 20)
         return padded[6:22, 4:12]
 
+    @property
+    def is_stored_back(self) -> bool:
+        wanted = self.matrix.reshape(20, 20).copy()
+        wanted[1:17, :6] = self.expected[:, 2:]
+        return bool((np.frombuffer(self.memory.contents(self.data), np.uint32).reshape(20, 20) == wanted).all())
+
 
 def test_the_ptx_copies_a_box() -> None:
     loading = Loading()
@@ -79,7 +91,7 @@ def test_the_ptx_copies_a_box() -> None:
     machine = loading.machine()
     code, unknown = decode_ptx(kernel, machine, parameters, {})
     machine.run(code)
-    assert not unknown and (loading.stored == loading.expected).all()
+    assert not unknown and (loading.stored == loading.expected).all() and loading.is_stored_back
 
 
 def test_the_machine_code_copies_a_box(tools) -> None:
@@ -87,11 +99,11 @@ def test_the_machine_code_copies_a_box(tools) -> None:
     assert isinstance(made, Assembled), made
     kernel = read_sass_kernel(made.cubin, reading_toolchain().disassemble(made.cubin, ["k"])["k"])
     opcodes = {one.opcode for one in kernel.sass.instructions}
-    assert {"UTMALDG.2D", "SYNCS.EXCH.64", "SYNCS.PHASECHK.TRANS64.TRYWAIT"} <= opcodes
+    assert {"UTMALDG.2D", "SYNCS.EXCH.64", "SYNCS.CCTL.IV", "UTMASTG.2D"} <= opcodes
     loading = Loading()
     parameters = kernel.pack(loading.arguments)
     address = loading.memory.allocate(parameters, "the parameters").address
     machine = loading.machine()
     code, unknown = decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
     machine.run(code)
-    assert not unknown and (loading.stored == loading.expected).all()
+    assert not unknown and (loading.stored == loading.expected).all() and loading.is_stored_back

@@ -9,7 +9,7 @@ import pytest
 
 from tritonhook._util.schema import as_schema
 from tritonhook.capture.launches.schema import LaunchFields
-from tritonhook.device.cuda_driver import LaunchConfig, argument_pointers, launch_config
+from tritonhook.device.cuda_driver import Driver, LaunchConfig, argument_pointers, launch_config
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
@@ -26,6 +26,12 @@ LAUNCH = as_schema(
             {"type": "fp16", "value": 1.5},
             {"kind": "scratch", "size": 256},
             {"kind": "scratch"},
+            {
+                "kind": "descriptor",
+                "buffer": 0,
+                "offset": 32,
+                "tiling": {"element": 6, "shape": [4, 2], "strides": [16], "box": [4, 1], "steps": [1, 1], "fill": 1},
+            },
         ],
         "buffers": [{"size": 64, "dtype": "float32"}],
     },
@@ -35,7 +41,9 @@ LAUNCH = as_schema(
 
 def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
     asked: list[int] = []
-    packed = pack(LAUNCH, [0x1000], lambda size: asked.append(size) or 0x2000)
+    driver = Driver(Encoder())
+    packed = pack(LAUNCH, [0x1000], lambda size: asked.append(size) or 0x2000, driver.tensor_map)
+    descriptor = packed.pop()
     assert [bytes(value) for value in packed] == [
         struct.pack("<Q", 0x1010),
         bytes(8),
@@ -48,9 +56,26 @@ def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
     pointers = argument_pointers(packed)
     assert ctypes.string_at(pointers[2], 4) == struct.pack("<i", -3)
 
+    assert (len(bytes(descriptor)), ctypes.addressof(descriptor) % 64) == (128, 0)
+    assert bytes(descriptor)[:11] == bytes([0xFF] * 10 + [0xDF]), "a small tensor, with this driver"
+
+
+class Encoder:
+    """libcuda, of which only descriptors are asked; it fills their bytes with ones."""
+
+    def cuTensorMapEncodeTiled(self, made, element, rank, address, shape, strides, box, steps, *rest) -> int:
+        given = element, rank, address.value, list(shape), strides[0], list(box), list(steps), rest
+        assert given == (6, 2, 0x1020, [4, 2], 16, [4, 1], [1, 1], (0, 0, 0, 1))
+        made[:] = [0xFF] * 128
+        return 0
+
+    def cuDriverGetVersion(self, number) -> int:
+        number._obj.value = 13010
+        return 0
+
 
 def test_a_record_of_another_kernel_is_refused() -> None:
-    packed = pack(LAUNCH, [0x1000], lambda size: 0)
+    packed = pack(LAUNCH, [0x1000], lambda size: 0, lambda tiling, address: ctypes.c_uint64())[:-1]
     check_parameters("k", packed, (8, 8, 4, 2, 8, 8))
     check_parameters("k", packed, None)  # an older driver does not say
     for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8), ()):

@@ -89,7 +89,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How TMA copies boxes of a tensor: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
+    """How TMA copies boxes: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
     first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
     steps: how far apart these are."""
 

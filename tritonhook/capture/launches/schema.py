@@ -57,7 +57,7 @@ _Choice = Annotated[int, Meta(ge=0, le=15)]
 
 
 class TilingFields(Fields):
-    """How TMA copies boxes of a tensor: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
+    """How TMA copies boxes: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
     first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
     steps: how far apart these are. promotion: to L2. fill: of what lies outside of the tensor.
     """

@@ -203,13 +203,18 @@ def barrier(site: Site) -> Step:
     barriers = site.machine.barriers
     if "RED" in how:
         return _reduction(site, how)
+    is_packed = len(site.given) == 2 and site.given[0] == site.given[1]  # the number below, the count from bit 16 on
     numbers = site.integer()
     count = site.integer() if site.given else None
     site.done()
     waits = "ARV" not in how
 
     def step(g: Group) -> None:
-        barriers.arrive(g, numbers(g), None if count is None else count(g), waits)
+        number, counts = numbers(g), None if count is None else count(g)
+        if is_packed:
+            counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # else all threads
+            number = number & np.uint32(15)
+        barriers.arrive(g, number, counts, waits)
 
     return step
 

@@ -48,12 +48,13 @@ def commit(site: Site) -> Step:
 
 @opcode("DEPBAR")
 def wait(site: Site) -> Step:
-    """Wait until at most so many groups of copies are on their way."""
-    if site.known("LE") != {"LE"} or site.text() != "SB0":
+    """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these."""
+    if site.known("LE") != {"LE"} or not site.next_is(r"SB\d"):
         raise site.refuse()
+    counts_copies = site.text() == "SB0"
     pending, copies = site.number(), site.machine.copies
     site.done()
-    return lambda g: copies.wait(g, pending)
+    return lambda g: copies.wait(g, pending) if counts_copies else None
 
 
 # --- mbarriers -----------------------------------------------------------------------------------
