@@ -26,6 +26,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "are inconclusive by today's rules: these runs began with three processes, `ab` begins with five.",
             name_tables.name_effect,
         ),
+        ("The pragma by architecture", "*Assembled* (`mma_throughput.json`).", name_tables.mma_throughput),
         ("Cells of the sweep", "*Assembled* (`name_trigger.json`).", name_tables.trigger_counts),
         (
             "Changed code by version of ptxas",
@@ -129,6 +130,12 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ("Times", "../explanation/timing.md"): (
         ("Places of one code", "*Measured* on an H200 (`placement.json`).", timing_tables.placement),
         ("Simulated kernels", "Simulated, no GPU (`ab_simulation.json`).", timing_tables.simulation),
+        (
+            "Simulated tunings",
+            "Simulated, no GPU (`tune_simulation.json`): runs of 50 kernels with eight other codes each. Places differ by "
+            "a standard deviation; where the order is fixed, each code lies at one place in every process.",
+            tune_tables.tune_simulation,
+        ),
     ),
     ("Costs", "costs.md"): (
         ("A policy", "*Measured* on two shared cores, medians (`overhead_policy.json`).", cost_tables.overhead_policy),

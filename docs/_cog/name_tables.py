@@ -178,6 +178,18 @@ def name_range() -> str:
     )
 
 
+def mma_throughput_sum() -> str:
+    """The same in one sentence."""
+    document = result("mma_throughput")
+    cells, other = document["samples"], len(document["summary"]["exceptions"])
+    archs = len({row["arch"] for row in cells})
+    changed = sum(row["plain"] != row["name"] for row in cells)
+    return (
+        f"\nIn {len(cells) - other:,} of {len(cells):,} cells, of {archs} architectures, name and pragma do the same; "
+        f"{changed:,} of them are changed by the name,\nand {sum('draws' in row for row in cells)} are unsteady.\n\n"
+    )
+
+
 def mma_throughput() -> str:
     """Cells by architecture: how many change, and whether name and pragma give the same code."""
     document = result("mma_throughput")

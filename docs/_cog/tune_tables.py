@@ -10,12 +10,14 @@ from typing import Any
 from results import markdown, result
 
 
-def tune_simulation() -> str:
-    """How often a tuning certifies a gain that is not there, and one that is."""
+def tune_simulation(*chosen: str) -> str:
+    """How often a tuning certifies a gain that is not there, and one that is. chosen: else all."""
     samples = result("tune_simulation")["samples"]
     names = {"null": "all codes are copies of the own one", "null, forced": "the same, and a copy is always confirmed"}
     rows = []
     for name, runs in samples.items():
+        if chosen and name not in chosen:
+            continue
         tuned, wins = sum(len(run["blocks"]) for run in runs), sum(run["wins"] for run in runs)
         what = f"copies; {name.removeprefix('null, ')}" if "places" in name else f"one code takes {name} less time"
         rows.append((names.get(name, what), f"{tuned:,}", f"{wins:,}"))
