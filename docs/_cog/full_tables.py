@@ -26,6 +26,12 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "are inconclusive by today's rules: these runs began with three processes, `ab` begins with five.",
             name_tables.name_effect,
         ),
+        (
+            "Code of the bundled fp8 attention",
+            "*Assembled* for sm_100a, ptxas 12.8.93 (`name_effect_assembled.json`); 12.9.86 is alike. The control's code "
+            "is the plain one's; each side has 128 registers.",
+            name_tables.name_effect_assembled,
+        ),
         ("The pragma by architecture", "*Assembled* (`mma_throughput.json`).", name_tables.mma_throughput),
         ("Cells of the sweep", "*Assembled* (`name_trigger.json`).", name_tables.trigger_counts),
         (
@@ -132,8 +138,8 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("Simulated kernels", "Simulated, no GPU (`ab_simulation.json`).", timing_tables.simulation),
         (
             "Simulated tunings",
-            "Simulated, no GPU (`tune_simulation.json`): runs of 50 kernels with eight other codes each. Places differ by "
-            "a standard deviation; where the order is fixed, each code lies at one place in every process.",
+            "Simulated, no GPU (`tune_simulation.json`): runs of 50 kernels with eight other codes each. Places differ "
+            "by a standard deviation; where the order is fixed, each code lies at one place in every process.",
             tune_tables.tune_simulation,
         ),
     ),
