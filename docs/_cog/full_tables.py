@@ -28,8 +28,8 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ),
         (
             "Code of the bundled fp8 attention",
-            "*Assembled* for sm_100a, ptxas 12.8.93 (`name_effect_assembled.json`); 12.9.86 is alike. The control's code "
-            "is the plain one's; each side has 128 registers.",
+            "*Assembled* for sm_100a, ptxas 12.8.93 (`name_effect_assembled.json`); 12.9.86 is alike. The control's "
+            "code is the plain one's; each side has 128 registers.",
             name_tables.name_effect_assembled,
         ),
         ("The pragma by architecture", "*Assembled* (`mma_throughput.json`).", name_tables.mma_throughput),

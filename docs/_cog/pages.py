@@ -2,7 +2,7 @@
 
 MkDocs calls `on_files` (`hooks` in mkdocs.yml). No such page is committed: the command line's follows from argparse,
 the JSON documents' from the schemas of the results, the tables of instructions and of measurements from
-`benchmarks/results/`. Triton is not needed.
+`benchmarks/results/`, what is trusted from SECURITY.md. Triton is not needed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ def on_files(files: Any, config: Any) -> Any:
     for name, content in PAGES.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content()))
     return files
+
+
+# --- What is trusted --------------------------------------------------------------------------------
+
+
+def trust() -> str:
+    """What SECURITY.md says of files of others: the docs cannot link to files outside of docs/."""
+    _, _, text = (ROOT / "SECURITY.md").read_text().partition("## What is trusted\n")
+    return f"# What is trusted\n{text}"
 
 
 # --- JSON documents and measurements ----------------------------------------------------------------
@@ -132,4 +141,5 @@ PAGES = {
     "instructions": instructions,
     "json": json_documents,
     "results": measurements,
+    "trust": trust,
 }
