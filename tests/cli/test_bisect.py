@@ -9,7 +9,7 @@ import pytest
 from command_line import EXP, TARGET, failing
 
 from tests.cli.test_lock import here, locked  # noqa: F401  (fixtures)
-from tests.snapshot.conftest import compiled  # noqa: F401  (a fixture)
+from tests.snapshot.conftest import captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import bisect, main
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.discovery import available_ptxas

@@ -15,7 +15,7 @@ from command_line import failing
 from repository import GOLDEN, ROOT, SUPPORT
 
 import tritonhook
-from tests.snapshot.conftest import Compile, compiled  # noqa: F401  (a fixture)
+from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import main
 
 Workflow = Callable[..., dict[str, Any]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import failing
 
-from tests.snapshot.conftest import Compile, compiled  # noqa: F401  (a fixture)
+from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import main
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 
@@ -102,8 +102,8 @@ def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> N
     assert "BLOCK=256" in (here / "page.html").read_text()
 
 
-def test_a_lock_is_the_same_for_every_compile(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
-    compiled("again")
+def test_a_lock_is_the_same_for_every_compile(locked: Path, compile_now: Compile, capsys) -> None:  # noqa: F811
+    compile_now("again")
     assert main(["lock", "again", "-o", "again.lock"]) == 0
     first, again = (Path(name).read_text().splitlines()[1:] for name in ("tritonhook.lock", "again.lock"))
     assert first[1:] == again[1:]

@@ -18,7 +18,7 @@ LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in 
 
 
 @pytest.fixture
-def captured(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def captured(compile_now: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Capture in a run of a command, which began some seconds from now. edited: whether the source of the addition has
     changed. Returns the folder."""
     kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
@@ -28,7 +28,7 @@ def captured(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(RUN_ID, raising=False)
         if command is not None:
             monkeypatch.setenv(RUN_ID, f"{command}-{time.time_ns() + int(begins_s * 1e9)}")
-        return str(compiled(folder, adds=kernels.other_add_kernel() if edited else None))
+        return str(compile_now(folder, adds=kernels.other_add_kernel() if edited else None))
 
     return run
 

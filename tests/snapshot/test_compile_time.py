@@ -34,10 +34,10 @@ def test_a_compile_that_takes_longer_by_the_factor_breaks_the_rule() -> None:
 
 
 def test_captures_keep_the_time_of_each_stage(
-    compiled: Compile, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    compile_now: Compile, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    first, cached = compiled("first"), compiled("cached")
+    first, cached = compile_now("first"), compile_now("cached")
     folder = CaptureFolder.open(first)
     for record in folder.records:
         times = folder.compile_us(record)
@@ -47,7 +47,7 @@ def test_captures_keep_the_time_of_each_stage(
     document = json.loads(capsys.readouterr().out)
     totals = [sum(kernel["seen"][0]["compile_us"].values()) for kernel in document["kernels"]]
     assert totals == sorted(totals, reverse=True) and len(totals) == 2
-    other = compiled("other", ptx_options="-O1")
+    other = compile_now("other", ptx_options="-O1")
     index = next((other / "index").glob("*.jsonl"))
     lines = [json.loads(line) for line in index.read_text().splitlines()]
     for line in lines:
