@@ -127,6 +127,12 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "*Measured* on an H200 (`tune_configured.json`).",
             tune_tables.tuned_configured,
         ),
+        ("Kernels that were tuned", "*Measured* on two H200 (`tune_h200.json`).", tune_tables.tuned),
+        (
+            "Levers that won",
+            "*Measured* on two H200 (`tune_h200.json`).",
+            lambda: tune_tables.tuned_levers() + tune_tables.tuned_maxnreg(),
+        ),
         (
             "More levers",
             "*Measured* on an H200 (`tune_h200.json`): kernels that were tuned again with 13 more levers.",

@@ -122,6 +122,13 @@ def tuned_maxnreg() -> str:
     )
 
 
+def tuned_sum() -> str:
+    """The same in one sentence."""
+    whole = _group(_kernels(), _wins())
+    gain = f"{whole['gain']:.1f}%"
+    return f"\n{whole['wins']} of {whole['kernels']} kernels have a win, of {gain} in the geometric mean.\n\n"
+
+
 def tuned() -> str:
     """How many kernels `tune` made faster, and by how much."""
     document = result("tune_h200")
