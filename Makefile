@@ -7,7 +7,7 @@ PARALLEL ?= -n auto
 
 .PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark clean
 
-demo: $(VENV)/.installed
+demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
 
 # Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
@@ -144,10 +144,21 @@ lock-benchmark: $(VENV)/.installed .venv-triton-3.9.0/.installed
 	$(VENV)/bin/python -m benchmarks lock --work $(VENV)/lock-benchmark $(if $(ONLY),--only $(ONLY)) \
 		--other-triton $$(echo $(CURDIR)/.venv-triton-3.9.0/lib/python3*/site-packages)
 
+# Triton, and what tritonhook itself needs ...
+$(VENV)/.runs: requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'
+	@echo "Installing Triton into $(VENV): about 250 MB to download, once"
+	$(PYTHON) -m venv $(VENV)
+	sed '/^# For tests/,$$d' requirements.txt > $(VENV)/requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $(VENV)/requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# ... and with the test tools.
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'
 	@echo "Installing Triton and the test tools into $(VENV): about 350 MB to download, once"
-	$(PYTHON) -m venv $(VENV)
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --disable-pip-version-check -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@

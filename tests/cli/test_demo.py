@@ -1,4 +1,4 @@
-"""The main job, end to end, on the bundled attention kernel: what `make demo` runs."""
+"""The demo: one kernel in sixty lines, which is what `make demo` runs; with --full the main job on an attention."""
 
 import contextlib
 import io
@@ -24,6 +24,28 @@ def published_ptxas() -> None:
         pytest.skip(f"needs ptxas {PTXAS}: {str(error).splitlines()[0]}")
 
 
+def test_one_kernel_takes_sixty_lines(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["demo", "--out", str(tmp_path / "out")]
+    assert main([*words, "--save", str(tmp_path / "demo.json")]) == 0
+    said, saved = capsys.readouterr().out, json.loads((tmp_path / "demo.json").read_text())
+    assert len(said.splitlines()) <= 60
+    (record,) = CaptureFolder.open(tmp_path / "out").records
+    own = CaptureFolder.open(tmp_path / "out").ids[record]
+    for part in (
+        "layer_norm",
+        "total += value",
+        "registers",
+        f"tritonhook diff {own} --rename",
+        "tritonhook run --arch",
+    ):
+        assert part in said
+    assert [kernel["kernel"] for kernel in saved["captures"]] == list(saved["comparisons"]) == ["layer_norm"]
+    assert "table" not in saved
+    assert main(["show", str(tmp_path / "demo.json")]) == 0 and "layer_norm" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
@@ -35,7 +57,7 @@ def text(place: Path, published_ptxas: None) -> str:
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setenv("TRITON_CACHE_DIR", str(place / "cache"))
-        assert main(["demo", "--out", str(place / "out"), "--save", str(place / "demo.json")]) == 0
+        assert main(["demo", "--full", "--out", str(place / "out"), "--save", str(place / "demo.json")]) == 0
     return printed.getvalue()
 
 
@@ -94,7 +116,7 @@ def test_the_first_result_comes_before_the_work_for_the_next(
         raise UsageError("stopped")
 
     monkeypatch.setattr("tritonhook.cli.demo.compare_names", stop)
-    assert main(["demo", "--out", str(tmp_path / "out")]) == 2
+    assert main(["demo", "--full", "--out", str(tmp_path / "out")]) == 2
     parts = ["1. Capture", "2. Rename", "cutlass_attention_fwd(", "3. Assemble and diff"]
     places = [printed[0].find(part) for part in parts]
     assert -1 not in places and places == sorted(places)
@@ -110,7 +132,7 @@ def test_people_see_all_five_parts(text: str) -> None:
 
 def test_a_warm_cache_is_as_good(place: Path, document: dict, monkeypatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(place / "cache"))
-    assert main(["demo", "--out", str(place / "again"), "--json"]) == 0
+    assert main(["demo", "--full", "--out", str(place / "again"), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert [seen.cache_hit for seen in CaptureFolder.open(place / "again").sightings] == [True, True]
     assert [one["hash"] for one in again["captures"]] == [one["hash"] for one in document["captures"]]

@@ -58,7 +58,7 @@ def test_a_verb_says_what_it_does(
 
 def test_the_table_counts(monkeypatch: pytest.MonkeyPatch, slow_ptxas: str, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(_streams, "_AGAIN_S", 0.2)
-    assert main(["table", "--ptxas", slow_ptxas, "--json"]) == 0
+    assert main(["demo", "--table", "--ptxas", slow_ptxas, "--json"]) == 0
     counts = [int(n) for n in re.findall(r"(\d+) of 6 done", capsys.readouterr().err)]
     assert counts[0] == 0 and counts == sorted(counts) and counts[-1] > 0
 
@@ -76,7 +76,7 @@ def test_quick_work_and_quiet_work_say_nothing(
 
 
 def test_a_terminal_gets_a_bar_that_goes_away(plain: Path, slow_ptxas: str) -> None:
-    words = [sys.executable, "-m", "tritonhook", "table", "--ptxas", slow_ptxas, "--json"]
+    words = [sys.executable, "-m", "tritonhook", "demo", "--table", "--ptxas", slow_ptxas, "--json"]
     here, there = pty.openpty()
     done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=there, env=os.environ | {"COLUMNS": "100"})
     os.close(there)

@@ -130,7 +130,7 @@ def test_every_verb_takes_an_id_in_place_of_a_folder(
 
 
 def test_an_id_that_nothing_or_too_much_fits_is_refused(folder: CaptureFolder, capsys: pytest.CaptureFixture) -> None:
-    for verb in ("show", "report"):
+    for verb in ("show", "rename"):
         assert main([verb, "0123abcd"]) == 2
         error = capsys.readouterr().err
         assert "0123abcd: no such file or folder, and no kernel in tritonhook-captures has an id" in error

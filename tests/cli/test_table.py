@@ -1,4 +1,4 @@
-"""`tritonhook table` and `demo` on an installation that lacks the published ptxas, or Triton."""
+"""`tritonhook demo` and its table on an installation that lacks the published ptxas, or Triton."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MISSING = "12.8.1"  # no such ptxas was ever released
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Tool]], None]:
     """An installation without the published ptxas; takes what fetching it does. Nothing is assembled."""
-    monkeypatch.setattr("tritonhook.cli.table.PTXAS", MISSING)
-    monkeypatch.setattr("tritonhook.cli.table.measure", lambda *words: iter(()))
-    return lambda fetch: monkeypatch.setattr("tritonhook.cli.table.add_ptxas", fetch)
+    monkeypatch.setattr("tritonhook.cli.demo.PTXAS", MISSING)
+    monkeypatch.setattr("tritonhook.cli.demo.measure", lambda *words: iter(()))
+    return lambda fetch: monkeypatch.setattr("tritonhook.cli.demo.add_ptxas", fetch)
 
 
 def test_the_published_ptxas_is_fetched(lacking, capsys: pytest.CaptureFixture) -> None:
     asked: list[str] = []
     lacking(lambda version: (asked.append(version), find_ptxas())[1])
-    assert main(["table", "--json"]) == 0
+    assert main(["demo", "--table", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert asked == [MISSING] and document["notes"] == [] and document["ptxas"] == find_ptxas().version
 
@@ -38,7 +38,7 @@ def test_without_a_network_the_ptxas_at_hand_is_used_and_named(lacking, capsys: 
         raise ToolError("pip could not fetch it: no network")
 
     lacking(fetch)
-    assert main(["table"]) == 0
+    assert main(["demo", "--table"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"ptxas {MISSING}, the version of the published table, could not be fetched" in shown
     assert f"ptxas {find_ptxas().version} at hand is used" in shown and "no network" in shown
@@ -46,7 +46,7 @@ def test_without_a_network_the_ptxas_at_hand_is_used_and_named(lacking, capsys: 
 
 def test_a_ptxas_that_was_asked_for_is_not_replaced(lacking, capsys: pytest.CaptureFixture) -> None:
     lacking(lambda version: pytest.fail("it was fetched"))
-    assert "ptxas 1.2.3: not found" in failing(capsys, "table", "--ptxas", "1.2.3")
+    assert "ptxas 1.2.3: not found" in failing(capsys, "demo", "--table", "--ptxas", "1.2.3")
 
 
 def test_the_demo_without_triton_says_so_before_any_work(monkeypatch, lacking, capsys: pytest.CaptureFixture) -> None:

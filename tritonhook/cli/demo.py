@@ -1,56 +1,145 @@
-"""Show every step on a bundled kernel, without a GPU: capture, rename, assemble both forms, diff, table.
+"""Show what tritonhook tells of a bundled Triton kernel, without a GPU: what it needs, its source, another name.
 
-The kernel is a Triton Gluon attention for Blackwell (sm_100a), compiled offline. Everything is *assembled* by ptxas;
-nothing is executed or timed.
+With --full the kernel is an attention in Triton Gluon for Blackwell (sm_100a), step by step: capture, rename, assemble
+both forms, diff, and the published table of the name effect. --table is that table alone, which needs no Triton.
+Everything is *assembled* by ptxas; nothing is executed or timed.
+
+  tritonhook demo
+  tritonhook demo --full                # ptxas 12.8.93, as published; it is fetched if need be
+  tritonhook demo --table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook._util.entry_points import call_function
+from tritonhook._util.entry_points import call_function, compiled_ptx
 from tritonhook._util.text import say
 from tritonhook.capture.model import Capture
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
-from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give, show_summary, working, write_out
-from tritonhook.cli.table import HELP, ROW_NOTES, measured_rows, published_ptxas
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._streams import Results, give, near, show_summary, working, write_out
 from tritonhook.compare.names import NameComparison, compare_names
-from tritonhook.errors import UsageError
-from tritonhook.lab.published_table import ATTENTION_PUBLISHED, ConditionRow
+from tritonhook.errors import ToolError, UsageError
+from tritonhook.lab.kernels.published import CONDITIONS
+from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
+from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.install import add_ptxas
+from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.summary import Summary, Table
 
-SUBJECT = "gluon_kernels:compile_offline"
+SUBJECT = "tritonhook.lab.kernels.layer_norm:compile_offline"
+FULL_SUBJECT = "gluon_kernels:compile_offline"
 # PTX 8.7 is what ptxas 12.8, the version of the published table, reads.
 _COMPILE = {"options": {"ptx_version": 87}}
 _VARIANTS = {"scalar row sum": False, "packed row sum": True}
+ROW_NOTES = {
+    "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",
+    "packed row sum": "the row sum adds pairs (add.f32x2), as in Triton's own kernel",
+}
+_NEXT = """
+Assembled, not executed or timed. Your own kernels:
+  tritonhook run --arch sm_90a train.py            captures what it compiles, without a GPU
+  tritonhook show --sort spills                    lists it; `show {id} --sass` prints code
+  tritonhook diff {id} --rename --html diff.html makes a page of the last step
+  tritonhook demo --full                           takes an attention for Blackwell, step by step
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
+    full: bool = flag(one_of="what", help="the long story of the cutlass name, with an attention kernel")
+    table: bool = flag(one_of="what", help="only the published table of the name effect beside this machine's ptxas")
+    kernel: str | None = option(metavar="MODULE:FUNCTION", help="add the kernel that this compiles to the table")
     out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
-    ptxas: str | None = option(metavar="VERSION|PATH", help=HELP)
+    ptxas: str | None = option(
+        metavar="VERSION|PATH", help=f"assemble with this (default: Triton's; with --full and --table {PTXAS})"
+    )
     results: Results = part(Results)
 
 
 def run(options: Options) -> int:
+    if options.table:
+        return _give_table(options)
+    if options.kernel:
+        raise UsageError("--kernel: only with --table")
     if find_spec("triton") is None:
         raise UsageError(
             "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
-            "'tritonhook[triton]' tritonhook demo`, or see `tritonhook table`, which needs no Triton"
+            "'tritonhook[triton]' tritonhook demo`, or see `tritonhook demo --table`, which needs no Triton"
         )
+    return _give_full(options) if options.full else _give_short(options)
+
+
+# --- one kernel -----------------------------------------------------------------------------------
+
+
+def _give_short(options: Options) -> int:
+    from tritonhook.report.render.code import source_summary
+    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.captures import Captures
+    from tritonhook.report.results.kernel import kernel_fields
+    from tritonhook.report.results.names import Names
+    from tritonhook.report.results.table import Demo
+
+    given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work
+    started = time.time_ns()
+    with session(options.out) as current, working("compiling a layer norm for sm_90a"):
+        call_function(SUBJECT)
+    (capture,), (record,) = current.captures, current.records
+    kernel = load_input(str(current.out / "kernels" / record), None)
+    ptxas, arguments = given or chosen_ptxas(None, True, [kernel]), chosen_arguments(None, [kernel])
+    with working(f"assembling it under three names with ptxas {ptxas.version}"):
+        compared = compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain_of(ptxas), arguments, capture.kernel)
+        compared = compared.with_launches(kernel.dynamic_shared)
+
+    def demo(full: bool) -> Demo:
+        return Demo((kernel_fields(capture),), {capture.kernel: Names.of(compared, ptxas, arguments, full)})
+
+    def show(summary: Summary) -> None:
+        folder = CaptureFolder.open(current.out)
+        own = folder.ids[record]
+        _show_title(f"1. A layer norm, compiled for sm_90a without a GPU: tritonhook show {near(current.out)}")
+        show_summary(Captures.of(folder.since(started)).summary())
+        _show_title(f"2. What each line became: tritonhook show {own} --source")
+        code = CapturedOne.of(capture, full=True).code
+        source = source_summary(code) if code else None
+        if source is not None:
+            show_summary(replace(source, tables=source.tables[:1], notes=()))
+        _show_title(f"3. Under another name, by the same ptxas: tritonhook diff {own} --rename")
+        show_summary(
+            replace(summary, tables=tuple(_changed_rows(t) for t in summary.tables if t.title == "Resources"), notes=())
+        )
+        write_out(_NEXT.format(id=own))
+
+    give(options.results, demo, show=show)
+    return 0
+
+
+def _changed_rows(table: Table) -> Table:
+    return replace(table, rows=tuple(row for row in table.rows if "same" not in row[-1]), tones=())
+
+
+# --- the long story -------------------------------------------------------------------------------
+
+
+def _give_full(options: Options) -> int:
     started = time.monotonic()
     is_shown = not options.results.is_printed
     ptxas, notes = published_ptxas(options.ptxas)
@@ -90,16 +179,14 @@ def _capture(out: str | None, is_shown: bool) -> tuple[Session, dict[str, Captur
     """Compile both variants offline and capture them, also from a warm Triton cache. The first is shown at once."""
     captures: dict[str, Capture] = {}
     if is_shown:
-        _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
+        _show_title(f"1. Capture: {FULL_SUBJECT}, compiled for sm_100a without a GPU")
     with session(out) as current:
         for title, packed in _VARIANTS.items():
-            before = set(current.records)
             with working(f"compiling the kernel with a {title}"):
-                call_function(SUBJECT, packed_row_sum=packed, **_COMPILE)
-            (record,) = set(current.records) - before
-            captures[title] = current.captures[current.records.index(record)]
-            if is_shown and not before:
-                _show_capture(current.out / "kernels" / record, captures[title])
+                call_function(FULL_SUBJECT, packed_row_sum=packed, **_COMPILE)
+            captures[title] = current.captures[-1]
+            if is_shown and len(captures) == 1:
+                _show_capture(current.out / "kernels" / current.records[0], captures[title])
     return current, captures
 
 
@@ -145,3 +232,52 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
     pairs = [(a, b) for a, b in zip(old.text.splitlines(), new.text.splitlines(), strict=True) if a != b]
     shown = [f"{a.strip()}  ->  {b.strip()}" for a, b in pairs[:most]]
     return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
+
+
+# --- the published table --------------------------------------------------------------------------
+
+
+def _give_table(options: Options) -> int:
+    from tritonhook.report.results.table import PublishedTable
+
+    if options.out is not None:
+        raise UsageError("--out: not with --table, which captures nothing")
+    ptxas, notes = published_ptxas(options.ptxas)
+    ptx = {} if options.kernel is None else {options.kernel: Ptx(compiled_ptx(options.kernel))}
+    rows = measured_rows(toolchain_of(ptxas), [ExtraRow(name, own, DEFAULT_ARGUMENTS) for name, own in ptx.items()])
+    give(options.results, PublishedTable.of(rows, ptxas, notes))
+    return 0
+
+
+def measured_rows(toolchain: Toolchain, extra: Sequence[ExtraRow] = ()) -> list[ConditionRow]:
+    """Assemble all rows of the table, with progress."""
+    total = len(CONDITIONS) + len(extra)
+    rows = []
+    with working(f"assembling the table with ptxas {toolchain.ptxas.version}", total) as advance:
+        for row in measure(toolchain, extra):
+            rows.append(row)
+            advance(1)
+    return rows
+
+
+def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
+    """Find the ptxas, and fetch the published version where it is missing; a note if another one has to do.
+
+    Raises ToolError if there is none at all.
+    """
+    if given is not None:
+        return find_ptxas(given), ()
+    try:
+        return find_ptxas(PTXAS), ()
+    except ToolError:
+        pass
+    try:
+        with working(f"fetching ptxas {PTXAS}, the version of the published table, once (30 MB)"):
+            return add_ptxas(PTXAS), ()
+    except ToolError as error:
+        reason = str(error).splitlines()[0]
+    tool = find_ptxas()
+    return tool, (
+        f"ptxas {PTXAS}, the version of the published table, could not be fetched; ptxas {tool.version} at hand is "
+        f"used, whose code can differ ({reason})",
+    )

@@ -1,4 +1,4 @@
-"""The published table of the name effect, beside what was assembled here (`table`); and `demo`, which has it too."""
+"""The published table of the name effect, beside what was assembled here (`demo --table`); and `demo`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class PublishedTable(Result, tag="table"):
     """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it
     is not the published ptxas."""
 
-    verbs: ClassVar = "table"
+    verbs: ClassVar = "demo --table"
 
     ptxas: str
     rows: tuple[PublishedRow, ...]
@@ -125,22 +125,25 @@ class PublishedTable(Result, tag="table"):
 
 
 class Demo(Result, tag="demo"):
-    """Every step on a bundled kernel. captures: the kernels. comparisons: by title."""
+    """The demo's kernels. comparisons: each under two names, by title. table: with --full."""
 
     verbs: ClassVar = "demo"
 
     captures: tuple[KernelFields, ...]
     comparisons: Annotated[dict[str, Names], Meta(min_length=1)]
-    table: PublishedTable
+    table: PublishedTable | UnsetType = UNSET
 
     @property
     def _first(self) -> tuple[str, Names]:
         return next(iter(self.comparisons.items()))
 
     def summary(self) -> Summary:
-        """The attention kernel under two names, with the published table first."""
+        """The first kernel under two names, with the published table first."""
         title, first = self._first
-        names, table = first.summary(), self.table.summary()
+        names = first.summary()
+        if not self.table:
+            return replace(names, notes=(*names.notes, "assembled, not executed or timed"))
+        table = self.table.summary()
         return replace(
             names,
             what="Demo",
@@ -152,5 +155,6 @@ class Demo(Result, tag="demo"):
     def page(self) -> Page:
         """The first kernel's page, with the published table above it."""
         inner = self._first[1].page()
-        parts = {**inner.parts, "extra": (*self.table.summary().tables, *inner.parts.get("extra", ()))}
+        tables = self.table.summary().tables if self.table else ()
+        parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
         return replace(inner, summary=self.summary(), parts=parts)
