@@ -1,8 +1,8 @@
 """Which options of ptxas a file from a stranger may carry: those that decide the code, and none that names a file.
 
 A list of what is allowed: ptxas takes input (`--input-as-string`), output (`-o`) and further options (`--options-file`)
-as options, and has some that its help does not name. From `ptxas --help` of 12.4 to 13.5; `--enable-extended-smem` is
-what tileiras gives it.
+as options, and has some that its help does not name. From `ptxas --help` of 12.4 to 13.5; `-uumn` and
+`--enable-extended-smem` are what tileiras gives it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SWITCH_NAMES = """
 --warn-on-double-precision-use -g-tmem-access-check --g-tensor-memory-access-check -gno-tmem-access-check
 --gno-tensor-memory-access-check -gno-fabric-access-check -suppress-async-bulk-multicast-advisory-warning
 -suppress-double-demote-warning -suppress-position-independent-code-warning -suppress-sparse-mma-advisory-info
--suppress-stack-size-warning
+-suppress-stack-size-warning -uumn
 """
 _VALUED_NAMES = """
 -O --opt-level -Ofc --Ofast-compile -arch --gpu-name -m --machine -maxrregcount -maxntid -minnctapersm
