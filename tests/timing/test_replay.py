@@ -95,6 +95,9 @@ def test_launch_attributes_lie_where_the_driver_looks() -> None:
     assert struct.unpack("<3I", found[4]) == (2, 1, 1)
     assert {number: struct.unpack_from("<I", found[number])[0] for number in (2, 5, 6)} == {2: 1, 5: 1, 6: 1}
     assert launch_config((1, 1, 1), (32, 1, 1), 0).count == 0
+    assert launch_config((1, 1, 1), (32, 1, 1), 228 << 10).count == 0
+    (oversized,) = launch_config((1, 1, 1), (32, 1, 1), (228 << 10) + 16).attributes[:1]
+    assert (oversized.id, oversized.value[0]) == (18, 3)
 
 
 def test_the_clock_is_all_cycles_over_all_time() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 np = pytest.importorskip("numpy")
@@ -79,6 +81,18 @@ def test_only_some_ctas_are_executed_and_the_last_is_one(tmp_path):
         assert judgement.verdict is verdict
     judgement, _ = judged(order_of(tmp_path, "", wrong_at.format(4), launch=launch), ctas=10)
     assert judgement.verdict is Verdict.DIFFERENT
+
+
+def test_all_ctas_of_a_cooperative_launch_are_executed(tmp_path):
+    everyone = (
+        "atom.global.add.u32 %r5, [%rd2], 1; WAIT: ld.volatile.global.u32 %r6, [%rd2]; setp.lt.u32 %p2, %r6, 320; "
+    )
+    everyone += "@%p2 bra WAIT;"
+    _, (ran,) = judged(order_of(tmp_path, everyone, launch=launch_of(10, 640), inputs=(ZEROS,)), ctas=2, limit_s=0.5)
+    assert "2 of 10 CTAs" in ran.failure.text
+    launch = replace(launch_of(10, 640), cooperative=True)
+    _, (ran,) = judged(order_of(tmp_path, everyone, launch=launch, inputs=(ZEROS,)), ctas=2)
+    assert ran.failure is None
 
 
 def test_atomics_in_another_order_are_seen(tmp_path):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2  # CUlimit
 _SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
-_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
-_COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # CUlaunchAttributeID
+_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # CUfunction_attribute
+_COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
+_OVERSIZED, _LARGEST_SHARED = 3, 228 << 10  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY; bytes without it
 _SMALL_TENSOR = 1 << 17  # bytes
 _SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
 _NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
@@ -58,6 +59,8 @@ def launch_config(
         wanted.append((_COOPERATIVE, (1,)))
     if pdl:
         wanted.append((_STREAM_SERIALIZATION, (1,)))
+    if shared > _LARGEST_SHARED:
+        wanted.append((_SHARED_MODE, (_OVERSIZED,)))
     attributes = (_Attribute * max(len(wanted), 1))()
     for attribute, (number, values) in zip(attributes, wanted, strict=False):
         attribute.id = number
@@ -236,6 +239,8 @@ class Driver:
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
         """Allow a kernel so many bytes of dynamic shared memory: more than 48 KiB must be allowed."""
+        if size > _LARGEST_SHARED:
+            self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _FUNCTION_SHARED_MODE, _OVERSIZED)
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
 
     def allow_large_clusters(self, function: int) -> None:

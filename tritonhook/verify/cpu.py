@@ -5,6 +5,7 @@ Only a few CTAs of a launch are executed: those at its edges, and some between t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -68,6 +69,8 @@ class CpuExecutor:
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
     """What each build stores on one input. The first that comes to its end is the one that others are compared with."""
     launch = order.launch
+    if launch.cooperative:  # CTAs wait for one another
+        ctas = math.prod(launch.grid)
     given = [before(launch, order.folder, number, name, order.keep) for number in range(len(launch.buffers))]
     reference: tuple[bytes, ...] | None = None
     for number, build in enumerate(order.builds):

@@ -175,14 +175,14 @@ def test_clusters_cooperative_grids_and_hooks_of_others(go, tmp_path) -> None:
     script = (
         "seen = []\n"
         "triton.knobs.runtime.launch_enter_hook.add(lambda metadata: seen.append(metadata.get()['name']))\n"
-        "options = dict(BLOCK=128, num_ctas=2, launch_cooperative_grid=True)\n"
+        "options = dict(BLOCK=128, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True)\n"
         "kernels.add_kernel[(8,)](x, x, x, 1000, **options)\n"
         "print(seen)\n"
     )
     assert go(script).stdout == "['add_kernel']\n"
     folder = CaptureFolder.open(tmp_path / "out")
     (one,) = folder.launches(folder.records[0])
-    assert (one.launch.cluster, one.launch.cooperative) == ((2, 1, 1), True)
+    assert (one.launch.cluster, one.launch.cooperative, one.launch.pdl) == ((2, 1, 1), True, True)
 
 
 # --- a script that is locked ---------------------------------------------------------------------

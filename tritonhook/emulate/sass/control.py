@@ -15,7 +15,20 @@ _ALL = 0xFFFF_FFFF
 
 
 @opcode(
-    *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR", "MEMBAR", "FENCE", "YIELD", "ACQBULK", "ENDCOLLECTIVE")
+    *(
+        "NOP",
+        "CCTL",
+        "CCTLL",
+        "CCTLT",
+        "ERRBAR",
+        "CGAERRBAR",
+        "MEMBAR",
+        "FENCE",
+        "YIELD",
+        "ACQBULK",
+        "PREEXIT",
+        "ENDCOLLECTIVE",
+    )
 )
 def nothing(site: Site) -> Step:
     """What orders accesses or schedules."""
