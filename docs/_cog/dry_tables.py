@@ -6,10 +6,9 @@ from results import markdown, result
 
 
 def libraries() -> str:
-    """What the programs of each library gave, and how much of the GPU's PTX was found."""
-    document = result("dry_run")
-    rows = document["samples"]["libraries"]
-    table = markdown(
+    """What the programs of each library gave."""
+    rows = result("dry_run")["samples"]["libraries"]
+    return markdown(
         ("library", "programs", "failed", "kernels", "launches", "seconds"),
         (
             (
@@ -23,11 +22,19 @@ def libraries() -> str:
             for row in rows
         ),
     )
-    told = document["summary"]
+
+
+def libraries_sum() -> str:
+    """The same in one paragraph, and how much of the GPU's PTX was found."""
+    document = result("dry_run")
+    rows, told = document["samples"]["libraries"], document["summary"]
     equal = sum(row["equal"] for row in document["samples"]["against_gpu"])
-    said = (
+    programs, kernels = (sum(row[name] for row in rows) for name in ("programs", "kernels"))
+    failed, stopped = sum(len(row["failed"]) for row in rows), sum(bool(row["stopped"]) for row in rows)
+    return (
+        f"\n{programs} programs of {len(rows)} collections gave {kernels:,} kernels; {failed} programs failed, and "
+        f"{stopped} collections were stopped before their end.\n"
         f"Of {told['kernels_of_gpu']} kernels whose PTX is known from an H200, "
         f"{told['kernels_of_gpu_same_configuration']} were compiled in the same configuration, and {equal} have the "
-        "same PTX.\nSeconds are those of a machine with 2 cores that others used at the same time.\n"
+        "same PTX.\n\n"
     )
-    return f"{table}{said}\n"

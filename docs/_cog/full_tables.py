@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import cost_tables
+import dry_tables
 import emulate_tables
 import gluon_tables
 import lock_tables
@@ -155,6 +156,13 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "Modules with many kernels",
             "*Measured* on two busy cores (`large_modules.json`).",
             cost_tables.large_modules,
+        ),
+    ),
+    ("Dry runs", "../how-to/capture-without-a-gpu.md"): (
+        (
+            "Libraries in a dry run",
+            "*Assembled* for sm_90a, on two cores that others used at the same time (`dry_run.json`).",
+            dry_tables.libraries,
         ),
     ),
     ("Emulation", "../explanation/emulation.md"): (
