@@ -83,9 +83,11 @@ class Loading:
         return bool((np.frombuffer(self.memory.contents(self.data), np.uint32).reshape(20, 20) == wanted).all())
 
 
-def test_the_ptx_copies_a_box() -> None:
+@pytest.mark.parametrize("address", ["mov.b64 %rd1, map;", "mov.b32 %r11, map; cvt.u64.u32 %rd1, %r11;"])
+def test_the_ptx_copies_a_box(address: str) -> None:
+    """The second takes the lower half of the parameter's address, as Triton 3.9 does."""
     loading = Loading()
-    kernel = read_kernel(Ptx(KERNEL))
+    kernel = read_kernel(Ptx(KERNEL.replace("mov.b64 %rd1, map;", address)))
     given = loading.arguments[0] + loading.arguments[1]
     parameters = loading.memory.allocate(given, "the parameters")
     machine = loading.machine()

@@ -167,6 +167,9 @@ def to_generic(site: Site) -> Step:
     if "u64" not in how:
         raise site.refuse()
     target, row = site.target(0, "u64"), site.row(1, "u64")
+    if space == "param":  # Triton 3.9 takes the lower half of a parameter's address
+        begin = np.uint64(site.decoder.parameters.address)
+        return lambda g: g.put(target, begin + (row[g.s] - begin & low))
     if not window:
         return lambda g: g.put(target, row[g.s])
     if "to" in how:
