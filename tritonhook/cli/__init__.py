@@ -16,7 +16,7 @@ from tritonhook.errors import INTERRUPTED
 GROUPS = {
     "daily": ("run", "show", "diff", "lock", "check", "verify", "ab", "tune", "mem"),
     "more": (
-        *("bisect", "rename", "lab", "ptxas", "demo"),
+        *("emulate", "bisect", "rename", "lab", "ptxas", "demo"),
         *("status", "completion", "help"),
     ),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
@@ -20,6 +21,10 @@ from tritonhook.verify.builds import Built
 from tritonhook.verify.compare import difference
 from tritonhook.verify.contents import before
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.sanitizer.run import Sanitized
+    from tritonhook.verify.differential import Case
 
 CTAS = 2
 LIMIT_S = 120.0
@@ -64,6 +69,20 @@ class CpuExecutor:
                 if stop(ran):
                     return tuple(results)
         return tuple(results)
+
+
+def sanitized(case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0) -> Sanitized:
+    """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
+
+    Raises NotUnderstood."""
+    from tritonhook.emulate.launch import edges
+    from tritonhook.emulate.run import Run
+    from tritonhook.emulate.sanitizer.run import sanitize
+
+    launch = case.launch
+    x, y, z = launch.grid
+    given = [before(launch, case.folder, number, name, case.keep) for number in range(len(launch.buffers))]
+    return sanitize(ptx, Run(launch, edges(launch, ctas or x * y * z), seed, limit_s=limit_s), given, case.kernel)
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:

@@ -37,10 +37,9 @@ class Sanitized:
     error: Fault | Hang | None = None
 
 
-def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes]) -> Sanitized:
+def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. Raises NotUnderstood."""
-    name = run.launch.kernel
-    kernel = read_kernel(ptx, name if name in ptx.entries else None)
+    kernel = read_kernel(ptx, entry)
     ready = ready_ptx(kernel, run, contents)
     machine = ready.machine
     machine.memory.watch = order = Order(machine, machine.memory, _unit(kernel))

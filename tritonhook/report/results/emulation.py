@@ -1,0 +1,97 @@
+"""Kernels that were executed on the CPU from their PTX, and what the sanitizer found: `emulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tritonhook._util.schema import Count, Fields, like
+from tritonhook.report.format import count
+from tritonhook.report.result import Result
+from tritonhook.report.summary import Summary, Table, Tone
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.sanitizer.findings import Finding
+    from tritonhook.emulate.sanitizer.run import Sanitized
+
+
+class FaultyAccess(Fields):
+    """what: "read by warp 2 of CTA 0". line, instruction: of the PTX. source: as .loc says it; "" where it does not."""
+
+    what: str
+    line: Count
+    instruction: str
+    source: str
+
+
+class KernelFault(Fields):
+    """A fault of a kernel. places: the accesses, in the order in which they were executed."""
+
+    kind: str
+    text: str
+    places: tuple[FaultyAccess, ...]
+
+    @classmethod
+    def of(cls, finding: Finding) -> KernelFault:
+        return cls(finding.kind, finding.text, tuple(like(place, FaultyAccess) for place in finding.places))
+
+
+class EmulatedKernel(Fields):
+    """One kernel. reason: why it did not come to its end; "" if it did. steps: of groups of threads. stored: the hash
+    of each buffer after it."""
+
+    kernel: str
+    launch: str
+    reason: str
+    steps: Count
+    stored: tuple[str, ...]
+    faults: tuple[KernelFault, ...]
+
+    @classmethod
+    def of(cls, kernel: str, launch: str, done: Sanitized | None, stored: Sequence[str], reason: str) -> EmulatedKernel:
+        """done: None where the kernel is not understood."""
+        faults = tuple(map(KernelFault.of, done.findings)) if done is not None else ()
+        steps = done.ran.steps if done is not None and done.ran is not None else 0
+        return cls(kernel, launch, reason, steps, tuple(stored), faults)
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        return self.kernel, "not at its end" if self.reason else "emulated", str(len(self.faults) or ""), self.reason
+
+
+class Emulation(Result, tag="emulation"):
+    """Kernels executed on the CPU. ctas: of each launch; null: all."""
+
+    verbs: ClassVar = "emulate"
+
+    target: str
+    input: str
+    ctas: Count | None
+    kernels: tuple[EmulatedKernel, ...]
+
+    def summary(self) -> Summary:
+        faults = sum(len(kernel.faults) for kernel in self.kernels)
+        tones = tuple(Tone.BAD if k.faults else Tone.UNSURE if k.reason else Tone.GOOD for k in self.kernels)
+        verdict = (
+            f"{count(len(self.kernels), 'kernel')} emulated: {count(faults, 'fault') if faults else 'no fault'} found"
+        )
+        rows = tuple(kernel.row for kernel in self.kernels)
+        details = tuple(
+            Table(
+                f"{fault.kind} in {kernel.kernel}: {fault.text}",
+                ("access", "line", "source", "instruction"),
+                tuple((place.what, str(place.line), place.source, place.instruction) for place in fault.places),
+                0,
+            )
+            for kernel in self.kernels
+            for fault in kernel.faults
+        )
+        return Summary(
+            "Emulation",
+            self.target,
+            verdict,
+            max(tones, key=(Tone.GOOD, Tone.UNSURE, Tone.BAD).index, default=Tone.UNSURE),
+            (),
+            (Table("Kernels", ("kernel", "", "faults", "why"), rows, 1, tones, (3,)), *details),
+            (f"buffers hold {self.input}; run on CPU (emulated), from the PTX",),
+        )
