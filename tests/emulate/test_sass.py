@@ -79,6 +79,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,PT,!PT")], -1),  # the upper half of -9
         ([("", "IMNMX.U64", "PT,PT,R6,R2,-0x9,PT,!PT")], 7),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,!PT,!PT")], 7),
+        ([("", "MOV", "R8,0xbf000000"), ("", "FMNMX.XORSIGN", "R7,|R10|,|R8|,PT")], 0xBF000000),  # 1 and -0.5
+        ([("", "MOV", "R8,0x3c00c000"), ("", "VHMNMX", "R7,|R8|.H0_H0,R8.H1_H1,RZ.H0_H0,!PT")], 0x40004000),
         ([("", "LEA.HI", "R7,R9,R2,RZ,0x1")], 5),
         ([("", "LEA.HI.X.SX32", "R7,R9,R2,0x1,PT")], 6),
         ([("", "ISETP.GT.U32.AND", "P0,PT,RZ,-0x1,PT"), ("", "SEL", "R7,R2,R3,P0")], 7),

@@ -194,7 +194,7 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
     of_tools = {"calibration", "installed", "ptxas list", "ptxas tool", "rename", "status"}
-    with_their_verbs = {"demo", "memory fix", "name trigger", *of_tools}
+    with_their_verbs = {"demo", "emulation", "memory fix", "name trigger", *of_tools}
     assert set(kinds()) - found == with_their_verbs
     assert summary_of(json.loads((ROOT / "benchmarks" / "results" / "name_trigger.json").read_text())).tables
 

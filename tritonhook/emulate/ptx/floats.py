@@ -213,7 +213,7 @@ def _extreme(name: str, how: frozenset[str], half: str, *given: Array) -> Array:
 @opcode("min", "max", "min3", "max3")
 def extremes(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", "ftz", "NaN", "xorsign", "abs")
-    if how & {"xorsign", "abs"}:
+    if how & {"xorsign", "abs"} and (kind != "f32" or not how >= {"xorsign", "abs"} or site.name.endswith("3")):
         raise site.refuse()
     half, flushes = kind.removesuffix("x2"), "ftz" in how and kind == "f32"
     name = site.name.rstrip("3")
@@ -221,6 +221,9 @@ def extremes(site: Site) -> Step:
     def found(*given: Array) -> Array:
         if flushes:
             given = tuple(numbers.flush32(one) for one in given)
+        if "xorsign" in how:
+            a, b = given
+            return _extreme(name, how, half, a & numbers.ABS32, b & numbers.ABS32) ^ (a ^ b) & numbers.SIGN32
         if half == kind:
             return _extreme(name, how, half, *given)
         low, high = ([one & np.uint32(0xFFFF) for one in given], [one >> np.uint32(16) for one in given])

@@ -89,6 +89,13 @@ def store(site: Site) -> Step:
     return step
 
 
+@opcode("createpolicy")
+def create_policy(site: Site) -> Step:
+    """How caches are used: only hints take it."""
+    target = site.target(0, "b64")
+    return lambda g: g.put(target, np.uint64(0))
+
+
 def _bytes_to_copy(site: Site, given: str | None, size: int) -> Callable[[Group], Array]:
     """How many bytes each thread reads: a number, or none where a predicate is true."""
     full = site.constant(size, np.uint32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,11 @@ class Decoder:
 
     def index(self, site: Site, text: str) -> int:
         """The index of the instruction at an address; it becomes one that others jump to."""
-        index, rest = divmod(int(text.strip("`()"), 16), INSTRUCTION_BYTES)
+        name = text.strip("`()")
+        if name not in self.kernel.functions and not re.fullmatch("-?0x[0-9a-f]+", name):
+            raise site.refuse(f"target {text}")
+        at = self.kernel.functions[name] if name in self.kernel.functions else int(name, 16)
+        index, rest = divmod(at, INSTRUCTION_BYTES)
         if rest or not 0 <= index < len(self.kernel.sass.instructions):
             raise site.refuse(f"target {text}")
         self.targets.add(index)

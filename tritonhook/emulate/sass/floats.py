@@ -67,8 +67,9 @@ def least_or_most(x: Array, y: Array, lower: Array, nan: bool) -> Array:
 
 @opcode("FMNMX", "UFMNMX", "FMNMX3")
 def least(site: Site) -> Step:
-    how = site.known("FTZ", "NAN")
+    how = site.known("FTZ", "NAN", "XORSIGN")
     put = site.target()
+    signs = [site.source_row(text.strip("|")) for text in site.given[:2]] if "XORSIGN" in how else []
     terms = [site.single() for _ in range(3 if site.base.endswith("3") else 2)]
     picks = [site.predicate() for _ in site.given.copy()]
 
@@ -79,6 +80,8 @@ def least(site: Site) -> Step:
         found = values[0]
         for number, value in enumerate(values[1:]):
             found = least_or_most(found, value, picks[min(number, len(picks) - 1)](g), "NAN" in how)
+        for row in signs:
+            found = found ^ row[g.s] & numbers.SIGN32
         put(g, found)
 
     return step
@@ -312,18 +315,22 @@ def _each_half(function: Callable[..., Array], kind: str, *words: Array) -> Arra
     return found[0] | found[1] << _HALF
 
 
-@opcode("HMNMX2", "UHMNMX2")
+@opcode("HMNMX2", "UHMNMX2", "VHMNMX")
 def least_halves(site: Site) -> Step:
     how = site.known("BF16_V2", "NAN", "FTZ", "XORSIGN")
     if how & {"XORSIGN", "FTZ"}:
         raise site.refuse()
     kind = "bf16" if "BF16_V2" in how else "f16"
-    put, a, b, flag = site.target(), halves(site, kind), halves(site, kind), site.predicate()
+    put, first = site.target(), halves(site, kind)
+    others = [halves(site, kind) for _ in range(2 if site.base == "VHMNMX" else 1)]
+    flag = site.predicate()
     site.done()
 
     def step(g: Group) -> None:
-        lower = flag(g)
-        put(g, _each_half(lambda x, y: least_or_most(x, y, lower, "NAN" in how), kind, a(g), b(g)))
+        lower, found = flag(g), first(g)
+        for other in others:
+            found = _each_half(lambda x, y: least_or_most(x, y, lower, "NAN" in how), kind, found, other(g))
+        put(g, found)
 
     return step
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tritonhook.cubin.elf import read_elf
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import NotUnderstood
 
@@ -42,7 +43,8 @@ _PLACES = {
 @dataclass(frozen=True, slots=True)
 class SassKernel:
     """One kernel. arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory of a
-    thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank."""
+    thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank.
+    functions: where those begin that ptxas has put behind the kernel's own code."""
 
     sass: Sass
     arch: int
@@ -50,6 +52,7 @@ class SassKernel:
     stack: int
     shared: int
     banks: Mapping[int, bytes]
+    functions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def places(self) -> Places:
@@ -100,4 +103,5 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
         max(resources.stack or 0, 0),
         max(shared.size if shared else 0, reserved),
         {bank: section.data for bank, section in sections.items() if section},
+        {one.name: one.value for one in read_elf(cubin.data).symbols() if one.name.startswith("$")},
     )
