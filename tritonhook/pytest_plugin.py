@@ -3,6 +3,7 @@
     pytest --kernel-lock
     pytest --kernel-lock=other.lock --kernel-update
     pytest --kernel-arch=sm_90a    # without a GPU
+    pytest --kernel-arch=sm_90a --kernel-verify
 
     def test_add(captured_kernels):
         add(x, y)
@@ -41,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kernel-arch", metavar="sm_XX", help="dry run, without a GPU: compile for this architecture, launch nothing"
     )
+    group.addoption(
+        "--kernel-verify",
+        action="store_true",
+        help="with --kernel-arch: also fail if a ptxas here does not compute what the PTX says (emulated)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,10 +55,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from tritonhook.testing import dry_tests
 
         dry_tests.register(config)
+    if config.getoption("kernel_verify") and not arch:
+        raise pytest.UsageError("--kernel-verify: only with --kernel-arch: launches come from a dry run")
     if config.getoption("kernel_lock") is not None and not only_listed:
         from tritonhook.testing import lock_run
 
         lock_run.register(config)
+    if config.getoption("kernel_verify") and not only_listed:
+        from tritonhook.testing import verify_run
+
+        verify_run.register(config)
+    if config.getoption("kernel_lock") is not None and not only_listed:
         return
     for option in ("update", "fail_on", *(() if arch else ("captures",))):
         if config.getoption(f"kernel_{option}"):

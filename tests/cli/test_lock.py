@@ -337,3 +337,18 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     assert "--arch: for a script" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
     assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
+
+
+def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is as in the lock; that ptxas computes something else fails all the same."""
+    from tritonhook.cli import check
+
+    answers = iter(
+        [(False, "2 kernels: 2 SAME\n\nVerification: old\n"), (True, "1 DIFFERENT\n\ngemm_kernel DIFFERENT\n")]
+    )
+    monkeypatch.setattr(check, "verify_captures", lambda place: next(answers))
+    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 0
+    assert "verify --cpu: 2 kernels: 2 SAME" in capsys.readouterr().out
+    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 1
+    assert "verify --cpu: 1 DIFFERENT; gemm_kernel DIFFERENT" in capsys.readouterr().out
+    assert "--verify: give captures" in failing(capsys, "check", "tritonhook.lock", "--verify")

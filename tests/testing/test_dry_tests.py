@@ -45,8 +45,15 @@ def test_skipped(): ...
 """
 
 
-def run(folder: Path, *words: str) -> tuple[str, int]:
+WRONG = """
+import tritonhook.testing.verify_run as it
+it.verify_captures = lambda folder: (True, "1 kernel: 1 DIFFERENT")
+"""
+
+
+def run(folder: Path, *words: str, wrong: bool = False) -> tuple[str, int]:
     (folder / "test_it.py").write_text(TESTS)
+    (folder / "conftest.py").write_text(WRONG if wrong else "")
     names = ("TRITONHOOK", "PYTEST", "PYTHON")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(names)}
     plugins = ["-p", "no:cacheprovider", *(["-p", "tritonhook.pytest_plugin"] if _is_not_installed() else [])]
@@ -99,3 +106,18 @@ def test_an_unknown_architecture_is_refused(tmp_path) -> None:
     said, code = run(tmp_path, "--kernel-arch", "sm_91")
     assert "--arch sm_91: not known to dry runs" in said
     assert code == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("lock", [(), ("--kernel-lock", "kernels.lock", "--kernel-update")], ids=["alone", "lock"])
+def test_kernels_may_be_verified_too(tmp_path, triton_cache, lock) -> None:
+    chosen = ("-k", "passes", "--kernel-arch", "sm_90a", "--kernel-verify", *lock)
+    said, code = run(tmp_path, *chosen)
+    assert code == 0, said
+    assert "kernels verified" in said and "1 kernel: 1 SAME" in said
+    said, code = run(tmp_path, *chosen, wrong=True)
+    assert code == 1 and "kernels verified FAILED" in said
+
+
+def test_verifying_needs_launches(tmp_path) -> None:
+    said, code = run(tmp_path, "--kernel-verify")
+    assert "--kernel-verify: only with --kernel-arch" in said and code == pytest.ExitCode.USAGE_ERROR

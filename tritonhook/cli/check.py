@@ -8,6 +8,7 @@ tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
 tritonhook check kernels.py --arch sm_90a,sm_120a             # the script runs dry, without a GPU
 tritonhook check build/libfoo.so --fail-on spills,stack,registers --strict
 tritonhook check other.lock tritonhook-captures --update      # accept what is there now
+tritonhook check tritonhook-captures --verify                 # also: does ptxas compute what the PTX says?
 tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
 """
 
@@ -54,6 +55,7 @@ from tritonhook.snapshot.crossing import MOST, Text, crossed
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import Task, recheck, settled, timed
+from tritonhook.verify.gate import verify_captures
 
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
@@ -105,6 +107,9 @@ class Options(Group):
     update: bool = flag(help="replace what the lock says by the captures")
     fail_on: tuple[Rule, ...] = fail_on_option()
     strict: bool = flag(help="--fail-on: also where a figure has shrunk; --update locks it")
+    verify: bool = flag(
+        help="also exit with 1 if a ptxas here does not compute what the PTX of a capture says: `verify --cpu`"
+    )
     shown: ShownChanges = part(ShownChanges)
     github: bool = flag(
         help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
@@ -120,6 +125,8 @@ def run(options: Options) -> int:
     workflow = run_of_workflow(options.github, options.results)
     lock = read_whole_lock(path)
     options = replace(options, fail_on=_with_budgets(options, lock.budgets))
+    if options.verify and (not options.places or options.update):
+        raise UsageError("--verify: give captures with launches, or a script and --arch; not with --update")
     if not options.places:
         if options.update or options.arch is not None:
             raise UsageError("--arch: give a script" if options.arch else "--update: give the captures, or built files")
@@ -185,12 +192,23 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        shown = options.shown
-        return give_changes(options.results, options.fail_on, str(path), given, changes, notes, tell=told, shown=shown)
+        wrong = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
+        shown, rules_ = options.shown, options.fail_on
+        code = give_changes(options.results, rules_, str(path), given, changes, notes, tell=told, shown=shown)
+        return 1 if any(wrong) else code
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
     give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
     return 0
+
+
+def _verified(place: str, own: str, notes: list[str]) -> bool:
+    """Whether a build of a captured kernel is wrong. notes: gets what was found. own: how the user names the place."""
+    with working(f"verifying {own}"):
+        is_wrong, said = verify_captures(place)
+    lines = [line.strip() for line in said.replace(place, own).splitlines() if line.strip()]
+    notes.append(f"verify --cpu: {'; '.join(lines if is_wrong else lines[:1])}")
+    return is_wrong
 
 
 def _with_lock(options: Options) -> Options:

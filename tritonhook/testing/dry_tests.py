@@ -80,17 +80,17 @@ class DryCaptures:
             raise UsageError("--kernel-arch: captures by itself; start pytest without `tritonhook run`")
         kept = config.getoption("kernel_captures")
         self._temporary = None if kept else Path(tempfile.mkdtemp(prefix="tritonhook-"))
-        self._out = self._temporary or config.invocation_params.dir / kept
+        self.out = self._temporary or config.invocation_params.dir / kept
         self._arch = dry.arch
-        self._recording: Recording | None = Recording(self._out, dry)
+        self._recording: Recording | None = Recording(self.out, dry)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         self._end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        folder = CaptureFolder.open(self._out)
-        kept = f"; captures in {self._out}" if self._temporary is None else ""
+        folder = CaptureFolder.open(self.out)
+        kept = f"; captures in {self.out}" if self._temporary is None else ""
         terminalreporter.section(f"dry run for {self._arch}")
         terminalreporter.line(f"{count(len(folder.records), 'kernel')} compiled, not launched{kept}")
         for note in folder.notes:

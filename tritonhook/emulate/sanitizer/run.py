@@ -70,11 +70,12 @@ class _Telling:
     """Findings of one machine, in words."""
 
     def __init__(self, ptx: Ptx, machine: Machine) -> None:
-        self.machine, self.source = machine, source_lines(ptx)
+        self.machine, self.source, self.lines = machine, source_lines(ptx), ptx.text.splitlines()
 
     def place(self, what: str, pc: int) -> Place:
         one = self.machine.code.instructions[pc]
-        return Place(what, one.line, one.text, self.source(one.line))
+        text = self.lines[one.line - 1].strip() if one.line else ""
+        return Place(what, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
 
     def _access(self, one: Access) -> Place:
         warps = self.machine.geometry.padded_threads // 32
