@@ -57,7 +57,8 @@ def _type(info: Any, waiting: list[Any]) -> str:
     if isinstance(info, inspect.UnionType):
         return " or ".join(_type(one, waiting) for one in info.types)
     if isinstance(info, inspect.DictType):
-        return f"object of {_type(info.value_type, waiting)}"
+        value = _type(info.value_type, waiting)
+        return f"object of ({value})" if " or " in value else f"object of {value}"
     if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
         item = _type(info.item_type, waiting)
         return f"list of ({item})" if " or " in item else f"list of {item}"
