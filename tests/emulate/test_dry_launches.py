@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dry_runs import run_dry
+from repository import SUPPORT
 
 pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
@@ -88,23 +89,7 @@ print("all right")
 
 def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, triton_cache):
     """The PTX and the machine code of the capture, from the launch's record alone."""
-    script = """
-import torch, triton, triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-@triton.jit
-def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, PART: tl.constexpr):
-    row, column = tl.program_id(0) * M, tl.program_id(1) * N
-    found = tl.zeros((M, N), tl.float32)
-    for k in range(0, K, PART):
-        found = tl.dot(a.load([row, k]), b.load([column, k]).T, found)
-    c.store([row, column], found.to(tl.float16))
-
-a, b, c = (torch.zeros(shape, device="cuda", dtype=torch.float16) for shape in ((100, 96), (64, 96), (100, 64)))
-boxes = (64, 32), (64, 32), (64, 64)
-product[(2, 1)](*(TensorDescriptor.from_tensor(x, list(box)) for x, box in zip((a, b, c), boxes)), 96, 64, 64, 32)
-"""
-    run_dry(tmp_path, script, "--launches")
+    run_dry(tmp_path, (SUPPORT / "host_descriptors.py").read_text(), "--launches")
     folder = CaptureFolder.open(tmp_path / "out")
     (record,) = folder.records
     capture, (launched,) = folder.capture(record), folder.launches(record)

@@ -1,9 +1,13 @@
 """On a GPU: kernels with TMA loads compute the same, bit for bit, with `.shared::cluster` and `.shared::cta`; a
 watch sees no pool grow where there is no syscall. Executed where there is one."""
 
+import json
+
 import pytest
+from repository import SUPPORT
 
 import tritonhook
+from tritonhook.cli import main
 from tritonhook.memwatch import watch
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -70,3 +74,16 @@ def test_a_watch_names_the_kernels_and_explains_the_growth(tmp_path) -> None:
     assert mark.before is not None and mark.after is not None and mark.note is None
     assert mark.stack_growth_bytes == 0 or torch.cuda.get_device_capability()[0] == 12
     assert timeline.attribution().growth_bytes is not None
+
+
+def test_launches_with_descriptors_of_the_host_are_replayed(tmp_path, monkeypatch, capsys) -> None:
+    """The tool encodes them again, for its own buffers."""
+    monkeypatch.chdir(tmp_path)
+    script = str(SUPPORT / "host_descriptors.py")
+    assert main(["verify", script, "--json"]) == 0
+    (verified,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (verified["kernel"], verified["verdict"]) == ("product", "SAME")
+    assert not any("no build changed" in note for note in verified["notes"])
+    main(["ab", script, "--processes", "1", "--seconds", "2", "--save", "timed.json"])
+    timed = json.loads((tmp_path / "timed.json").read_text())
+    assert timed["wrong"] == {} and timed["blocks"]
