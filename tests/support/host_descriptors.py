@@ -17,4 +17,6 @@ def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, PART: tl.constexpr):
 
 a, b, c = (torch.zeros(shape, device="cuda", dtype=torch.float16) for shape in ((100, 96), (64, 96), (100, 64)))
 boxes = (64, 32), (64, 32), (64, 64)
-product[(2, 1)](*(TensorDescriptor.from_tensor(x, list(box)) for x, box in zip((a, b, c), boxes)), 96, 64, 64, 32)
+product[(2, 1)](
+    *(TensorDescriptor.from_tensor(x, list(box)) for x, box in zip((a, b, c), boxes, strict=True)), 96, 64, 64, 32
+)
