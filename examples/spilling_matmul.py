@@ -34,15 +34,19 @@ def run() -> None:
     torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-2, atol=0.5)
 
 
-def compile_for_hopper() -> None:
-    """Compile the kernel as `run` does, without a GPU."""
+def source() -> ASTSource:
+    """The kernel as `run` launches it."""
     signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "inner": "i32", "M": "constexpr", "N": "constexpr"}
     constants = {"M": 128, "N": 128, "K": 32}
     divisible = {(position,): [["tt.divisibility", 16]] for position in range(4)}
-    source = ASTSource(
+    return ASTSource(
         fn=spilling_matmul, signature=signature | {"K": "constexpr"}, constexprs=constants, attrs=divisible
     )
-    triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+
+
+def compile_for_hopper() -> None:
+    """Compile the kernel as `run` does, without a GPU."""
+    triton.compile(source(), target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
 
 
 def has_gpu() -> bool:

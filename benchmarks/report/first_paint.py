@@ -50,7 +50,7 @@ def documents() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def attention() -> dict[str, Any]:
-    from tritonhook._util.entry_points import compiled_ptx
+    from tritonhook._util.entry_points import call_function
     from tritonhook.compare.names import compare_names
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -59,12 +59,9 @@ def attention() -> dict[str, Any]:
     from tritonhook.report.results.names import Names
 
     toolchain = find_toolchain("12.8.93")
-    comparison = compare_names(
-        Ptx(compiled_ptx("gluon_kernels:compile_offline", options={"ptx_version": 87})),
-        Rename(prefix=PREFIX),
-        toolchain,
-        DEFAULT_ARGUMENTS,
-    )
+    kernel = call_function("gluon_kernels:compile_offline", options={"ptx_version": 87})
+    comparison = compare_names(Ptx(kernel.asm["ptx"]), Rename(prefix=PREFIX), toolchain, DEFAULT_ARGUMENTS)
+    comparison = comparison.with_launches(kernel.metadata.shared)
     return Names.of(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True).document()
 
 

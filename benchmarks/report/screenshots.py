@@ -1,4 +1,4 @@
-"""The pictures of docs/how-to/share-a-result.md, from committed results and the bundled attention kernel.
+"""The pictures of README.md and docs/how-to/share-a-result.md: committed results, a bundled kernel and an example.
 
     python -m benchmarks screenshots [--out FOLDER] [--only NAME]
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import runpy
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,11 +53,31 @@ def own_code() -> dict[str, Any]:
     return json.loads(text.replace(json.dumps(str(REPOSITORY))[1:-1], ""))
 
 
+def edit() -> dict[str, Any]:
+    """The spilling matmul of examples/ with one warp, and with four."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    import tritonhook
+    from tritonhook.cli import main
+
+    source = runpy.run_path(str(REPOSITORY / "examples" / "spilling_matmul.py"))["source"]
+    with tempfile.TemporaryDirectory() as folder:
+        with tritonhook.session(folder) as current:
+            for warps in (1, 4):
+                triton.compile(source(), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+        saved = Path(folder, "diff.json")
+        main(["diff", *(f"{folder}/kernels/{record}" for record in current.records), "--save", str(saved)])
+        document: dict[str, Any] = json.loads(saved.read_text())
+    return document
+
+
 _BY_REGISTERS = (
     "const s = document.querySelector('#measure'); s.value = 'registers'; s.dispatchEvent(new Event('change'));"
     "document.querySelector('.heatframe').scrollTop = 530;"
 )
 PICTURES = (
+    Picture("report-edit", edit, height=1010),
     Picture("report-diff", own_code, height=1240),
     Picture(
         "report-code",

@@ -29,6 +29,12 @@ def locked(here: Path, compiled: Compile, capsys: pytest.CaptureFixture) -> Path
     return here / "tritonhook.lock"
 
 
+def test_without_a_place_the_folder_of_run_is_locked(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("tritonhook-captures")
+    assert main(["lock"]) == 0
+    assert "wrote tritonhook.lock: 2 kernels" in capsys.readouterr().out
+
+
 def test_two_folders_are_compared_kernel_by_kernel(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("old")
     compiled("new", ptx_options="-O1")

@@ -214,7 +214,8 @@ def test_a_kernel_is_named_by_its_configuration(tmp_path: Path, triton_cache: Pa
     assert main(["show", "captures/add_kernel[BLOCK=256]", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hash"] == kernel["hash"]
     assert main(["diff", "captures/add_kernel[BLOCK=128]", f"captures/{kernel['record']}"]) == 1
-    assert "add_kernel[BLOCK=128] → add_kernel[BLOCK=256]" in capsys.readouterr().out
+    assert "add_kernel[BLOCK=128] → add_kernel[BLOCK=256]" in (said := capsys.readouterr().out)
+    assert "control name" not in said
     assert "2 kernels fit" in failing(capsys, "show", "captures/add_kernel")
     assert "no such kernel" in failing(capsys, "show", "captures/add_kernel[BLOCK=1]")
 

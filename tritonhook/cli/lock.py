@@ -4,7 +4,7 @@ For each kernel the lock has what identifies it, its resources, and hashes of it
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
 machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
 
-  tritonhook lock tritonhook-captures
+  tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
   tritonhook lock my_kernels.py --arch sm_90a,sm_120a    # without a GPU: the script runs dry
   tritonhook show tritonhook.lock
@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.project import USUAL_LOCK, lock_path
+from tritonhook.capture.settings import default_out
 from tritonhook.cli._lockable import budget_notes, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option
 from tritonhook.cli._programs import is_script, run_dry, script_command
@@ -36,9 +37,10 @@ from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     places: tuple[str, ...] = argument(
-        nargs="+",
+        nargs="*",
         metavar="PLACE",
-        help="capture folder; a script, with --arch; or built libraries, archives, wheels, cubins, folders of them",
+        help="capture folder (default: the one that `run` writes to); a script, with --arch; or built libraries, "
+        "archives, wheels, cubins, folders of them",
     )
     output: str | None = option(
         "-o", "--output", metavar="FILE", help=f"write the lock here (default: the project's, else {USUAL_LOCK})"
@@ -61,7 +63,7 @@ def run(options: Options) -> int:
             return _lock((folder,), out, failed, script)
     if options.arch is not None:
         raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
-    return _lock(options.places, out, [])
+    return _lock(options.places or (default_out(),), out, [])
 
 
 def _run_dry(script: str, archs: Sequence[str], folder: Path) -> list[str]:

@@ -106,7 +106,7 @@ def test_the_diff_page_has_verdict_resources_and_bars_that_add_up() -> None:
     expected = {r["field"]: (r["a"], r["b"]) for r in document["resources"]}
     assert resources["registers"][:2] == [str(x) for x in expected["registers"]]
     for row in tree.one("table", "resources").one("tbody").all("tr"):
-        grown = "▲" in row.text or "worse" in row.text
+        grown = "✗" in row.text or "worse" in row.text
         assert grown == ("tone-bad" in row.classes)  # a colour never comes without its word
     bars = list(tree.all("div", "filebar"))
     for bar, side in zip(bars, ("a", "b"), strict=True):

@@ -42,9 +42,9 @@ _MOST_LOOPS = 12
 class DiffSide(Fields):
     """One side of a diff.
 
-    name: the user's. kernel: the name under which it was assembled: `name`, or a control name. arch: such as "sm_90".
-    ptxas: its version. file_bytes, sha256: of the cubin. layout: the whole file in order, without a gap: lists of
-    label, start, end.
+    name: the user's, with the configuration where that tells both sides apart. kernel: the name under which it was
+    assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin.
+    layout: the whole file in order, without a gap: lists of label, start, end.
     """
 
     name: str
@@ -73,7 +73,7 @@ class DiffSide(Fields):
     @property
     def control(self) -> str:
         """The control name under which it was assembled; "" if under its own."""
-        return "" if self.kernel == self.name else self.kernel
+        return "" if self.kernel == self.name.partition("[")[0] else self.kernel
 
     @property
     def size(self) -> str:
