@@ -45,7 +45,7 @@ EXAMPLES ?= 2000
 fuzz: $(VENV)/.installed
 	FUZZ_EXAMPLES=$(EXAMPLES) $(VENV)/bin/python -m pytest -q tests/abuse
 
-# The steps of each workflow in .github/workflows, in fresh clones: hours. `make test` builds a release so.
+# The steps of each workflow in .github/workflows, in fresh clones: hours. `make test-nightly` builds a release so.
 test-workflows: $(VENV)/.installed
 	WORKFLOWS=all $(VENV)/bin/python -m pytest -q tests/ci
 

@@ -29,7 +29,7 @@ def test_fails(): assert False
 MODULE = 'import pytest\npytest.importorskip("no_such_module")\n'
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.nightly), ("-n", "2")])
 def test_what_ran_nowhere_is_named(workers: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_skipped.py").write_text(MODULE)

@@ -78,7 +78,7 @@ def captured(folder: Path) -> dict[str, list[bool]]:
     return found
 
 
-@pytest.mark.parametrize("threads, asked", [("1", "options"), ("2", "ptxas")])
+@pytest.mark.parametrize("threads, asked", [pytest.param("1", "options", marks=pytest.mark.nightly), ("2", "ptxas")])
 def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str, asked: str) -> None:
     """Plain, captured only, renamed, with a policy that renames and one of options, with a `ptxas=` or `options=` of
     the session's own, and plain again; cold and warm, in one cache; compiled here and in workers, launched by the

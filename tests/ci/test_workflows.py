@@ -1,6 +1,6 @@
 """The workflows do what they say: their steps run in a fresh clone, from the YAML.
 
-`make test` runs one job, the build of a release; `make test-workflows` runs all but uploads.
+`make test-nightly` runs one job, the build of a release; `make test-workflows` runs all but uploads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ROOT / "action.yml"]
 UPLOADS = {("release", "publish"), ("release", "release")}
 JOBS = [(path.stem, job) for path in FILES[:-1] for job in jobs(path) if (path.stem, job) not in UPLOADS]
-IN_MAKE_TEST = ("release", "build")
+BUILD = ("release", "build")
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository: this is a copy")
 
@@ -52,8 +52,9 @@ def run_job(clone: Path, home: Path, workflow: str, job: str) -> Runner:
     return runner
 
 
+@pytest.mark.nightly
 def test_a_release_is_built_from_a_fresh_clone(clone: Path, tmp_path: Path) -> None:
-    runner = run_job(clone, tmp_path / "runner", *IN_MAKE_TEST)
+    runner = run_job(clone, tmp_path / "runner", *BUILD)
     assert [command for command, _ in runner.ran if "twine check --strict" in command]
     (wheel,) = (tmp_path / "runner" / "artifacts" / "dist").glob("*.whl")
     assert wheel.name == f"tritonhook-{tritonhook.__version__}-py3-none-any.whl"
@@ -88,7 +89,7 @@ def test_every_job_passes_in_a_fresh_clone(clone: Path, tmp_path: Path, workflow
 @pytest.mark.machine
 @pytest.mark.skipif(os.environ.get("WORKFLOWS") != "all", reason="downloads Triton: `make test-workflows`")
 def test_the_wheel_runs_the_demo_in_a_clean_environment(clone: Path, tmp_path: Path) -> None:
-    run_job(clone, tmp_path / "runner", *IN_MAKE_TEST)
+    run_job(clone, tmp_path / "runner", *BUILD)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     runner = run_job(elsewhere, tmp_path / "runner", "release", "try")

@@ -349,7 +349,7 @@ def triton_cases() -> list[str]:
     return list(CASES)
 
 
-@pytest.mark.parametrize("arch", [120, 121])
+@pytest.mark.parametrize("arch", [pytest.param(120, marks=pytest.mark.nightly), 121])
 def test_tritons_kernels_lose_their_syscalls_under_every_ptxas(arch: int, triton_cache) -> None:
     names = triton_cases()
     import triton

@@ -208,6 +208,7 @@ def test_steps_are_told() -> None:
     assert found.trial.lines <= steps[-1][1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "block", "proof", "needed"),
     [

@@ -38,7 +38,7 @@ def gemm(kernel, **options):
     h = Tensor(Storage(1 << 20, 1 << 20), "float16")
     kernel[(1, 1)](h, h, h, 512, 512, 512, 512, 512, 512, **options)
 """
-LARGE = "dict(BLOCK_M=256, BLOCK_N=256, BLOCK_K=128)"  # 512 KiB of shared memory with 3 stages
+LARGE = "dict(BLOCK_M=64, BLOCK_N=128, BLOCK_K=256)"  # 288 KiB of shared memory with 3 stages
 SMALL = "dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)"
 
 

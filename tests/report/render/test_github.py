@@ -80,7 +80,7 @@ def test_the_worst_kernels_are_the_ones_that_are_shown() -> None:
 
 
 def test_several_checks_share_the_comment_and_its_room() -> None:
-    large, small = many(5000), replace_side(many(3), "ptxas 13.4.59")
+    large, small = many(800), replace_side(many(3), "ptxas 13.4.59")
     results = [*(replace_side(large, f"ptxas {n}") for n in range(5)), small]
     comment = ""
     for result in results:
