@@ -142,7 +142,7 @@ def test_bash_completes(words: str, completed: str, tmp_path: Path, capsys: pyte
     assert completed in done.stdout.split()
 
 
-@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
 def test_other_shells_get_a_script(shell: str, capsys: pytest.CaptureFixture) -> None:
     assert main(["completion", shell]) == 0
     assert "tritonhook" in capsys.readouterr().out

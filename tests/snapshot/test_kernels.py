@@ -37,6 +37,7 @@ def test_rows_have_the_figures_and_the_configuration(kernels: Kernels, monkeypat
     rows = {row["title"]: row for row in kernels.rows()}
     assert rows["add_kernel[BLOCK=256]"][".BLOCK"] == "256"
     assert {row["registers"] for row in rows.values()} == {one.registers for one in kernels}
+    assert any(row["compile_time"] for row in rows.values())
     monkeypatch.setattr("tritonhook.snapshot.kernels.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pandas or polars"):
         kernels.to_dataframe()
@@ -58,5 +59,6 @@ def test_a_session_gives_its_kernels(tmp_path: Path, triton_cache: Path) -> None
     support = pytest.importorskip("triton_kernels", reason="needs Triton")
     with tritonhook.session(tmp_path) as session:
         support.compile_kernel()
-    (kernel,) = session.kernels
+    (kernel,) = kernels = session.kernels
+    assert kernel.compile_time and "add_kernel" in (kernels._repr_html_() or "")
     assert kernel.name == "add_kernel" and session.records == (f"{next((tmp_path / 'kernels').iterdir()).name}",)

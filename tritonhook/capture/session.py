@@ -115,9 +115,9 @@ class Session(Notebook):
         """The kernels this session met, as a `snapshot.kernels.Kernels`: figures as properties, `to_dataframe()`."""
         from importlib import import_module
 
-        ids = CaptureFolder.open(self.out).ids
-        captures = dict(zip((ids[record] for record in self.seen), self.captures, strict=True))
-        return import_module("tritonhook.snapshot.kernels").Kernels(captures)  # a package above this one
+        captures = dict(zip(self.seen, self.captures, strict=True))
+        kernels = import_module("tritonhook.snapshot.kernels")  # a package above this one
+        return kernels.Kernels(CaptureFolder.open(self.out), captures)
 
     @property
     def from_cache(self) -> int:

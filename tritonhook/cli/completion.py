@@ -2,6 +2,7 @@
 
 tritonhook completion bash > ~/.local/share/bash-completion/completions/tritonhook
 tritonhook completion zsh > ~/.zfunc/_tritonhook       # with ~/.zfunc in $fpath
+tritonhook completion fish > ~/.config/fish/completions/tritonhook.fish
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from tritonhook.cli._parser import Group, argument
 from tritonhook.cli._streams import write_out
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_FILES = ("REGEX", "NAME", "N", "VERB", "VERSION", "NAME,...", "SM", "KEY", "S", "MS", "SIZE", "R")
 
 

@@ -16,7 +16,7 @@ from tritonhook.cubin.sass import Sass
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memory.watcher import Watch
 from tritonhook.ptx.module import Ptx
-from tritonhook.report.format import count, number
+from tritonhook.report.format import count, duration, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.capture import CapturedOne
@@ -26,6 +26,7 @@ from tritonhook.report.results.file import File, GpuFile
 from tritonhook.report.results.memory import Memory
 from tritonhook.report.results.names import Names
 from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.snapshot.kernels import Kernels
 from tritonhook.timing.result import Timed
 
 
@@ -35,6 +36,8 @@ def summary_of(value: Any) -> Summary | None:
         return _ptx_summary(value)
     if isinstance(value, Sass):
         return _sass_summary(value)
+    if isinstance(value, Kernels):
+        return _kernels_summary(value)
     result = result_of(value)
     return None if result is None else result.summary()
 
@@ -60,6 +63,21 @@ def result_of(value: Any) -> Result | None:
     if isinstance(value, Capture):
         return CapturedOne.of(value)
     return None
+
+
+def _kernels_summary(kernels: Kernels) -> Summary:
+    """A row for each kernel, with its figures."""
+    columns = ("id", "title", "arch", "registers", "spills", "stack", "shared", "instructions")
+    called, _ = kernels.titles, kernels.facts
+    rows = tuple(
+        (
+            *(k.id, called[k.id], k.arch, *(number(getattr(k, name)) for name in columns[3:])),
+            "-" if k.compile_time is None else duration(round(k.compile_time * 1e6)),
+        )
+        for k in kernels
+    )
+    table = Table("", (*columns, "compile time"), rows, 3)
+    return Summary("Kernels", "", count(len(rows), "kernel"), Tone.NEUTRAL, (), (table,))
 
 
 def _ptx_summary(ptx: Ptx) -> Summary:

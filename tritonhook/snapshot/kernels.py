@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, overload
 
-from tritonhook._display import Brief
+from tritonhook._display import Brief, Notebook
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.naming import fits, settings_of, titles
 from tritonhook.capture.store import CaptureFolder
@@ -24,7 +24,7 @@ from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
 
 _COLUMNS = (
     "id", "name", "title", "arch", "ptxas", "registers", "spill_stores", "spill_loads", "stack", "shared",
-    "instructions", "loop_instructions",
+    "instructions", "loop_instructions", "compile_time",
 )  # fmt: skip
 
 
@@ -32,12 +32,13 @@ class CapturedKernel(Brief):
     """One compiled kernel. Figures that are not known are None, never 0.
 
     capture: its stages, metadata and ptxas. id: the short name that verbs take; "" outside of a capture folder.
+    compile_time: seconds of its latest compile; None where it came from a cache.
     """
 
     _shown = ("text",)
 
-    def __init__(self, capture: Capture, id: str = "") -> None:
-        self.capture, self.id = capture, id
+    def __init__(self, capture: Capture, id: str = "", compile_time: float | None = None) -> None:
+        self.capture, self.id, self.compile_time = capture, id, compile_time
 
     @cached_property
     def identity(self) -> Identity:
@@ -142,12 +143,15 @@ class CapturedKernel(Brief):
         return self.capture.artifacts
 
 
-class Kernels(Sequence[CapturedKernel]):
+class Kernels(Notebook, Sequence[CapturedKernel]):
     """Captured kernels, in order; `kernels["matmul[BM=64]"]` is the only one of that name and configuration."""
 
-    def __init__(self, captures: Mapping[str, Capture]) -> None:
-        """captures: by id."""
-        self._kernels = [CapturedKernel(capture, id) for id, capture in captures.items()]
+    def __init__(self, folder: CaptureFolder, captures: Mapping[str, Capture]) -> None:
+        """captures: by their records in the folder."""
+        self._kernels = []
+        for record, capture in captures.items():
+            us = sum(folder.compile_us(record).values())
+            self._kernels.append(CapturedKernel(capture, folder.ids[record], us / 1e6 or None))
 
     @overload
     def __getitem__(self, wanted: int | str) -> CapturedKernel: ...
@@ -204,7 +208,7 @@ class Kernels(Sequence[CapturedKernel]):
 def load(folder: str | os.PathLike[str]) -> Kernels:
     """Read the kernels of a capture folder that run: those of the latest run of each command. Raises CaptureError."""
     opened = CaptureFolder.open(folder).latest()
-    return Kernels({opened.ids[record]: opened.capture(record) for record in opened.running})
+    return Kernels(opened, {record: opened.capture(record) for record in opened.running})
 
 
 @overload
