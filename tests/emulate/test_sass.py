@@ -76,6 +76,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "VIMNMX3", "R7,R2,R3,-0x1,!PT")], 7),
         ([("", "VIMNMX.S16x2", "R7,R9,R2,PT")], -0x8000 & 0xFFFF),
         ([("", "VIADD.16x2", "R7,R9,0x8001")], 1),
+        ([("", "MOV.64", "R6,0xf149f2ca00000007")], 0xF149F2CA),
+        ([("", "MOV.64", "R6,-0x9")], -1),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,PT,!PT")], -1),  # the upper half of -9
         ([("", "IMNMX.U64", "PT,PT,R6,R2,-0x9,PT,!PT")], 7),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,!PT,!PT")], 7),

@@ -194,3 +194,31 @@ def test_a_kernel_reads_its_variables_and_its_place():
     ld.b32 %r3, [%rd2+4]; mad.wide.u32 %rd9, %r20, 16, %rd20; st.global.v4.b32 [%rd9], {%r1, %r2, %r3, %r28};"""
     (found,) = run_body(body, np.zeros(4 * 64, np.uint32), declarations=declarations, grid=2)
     assert found.reshape(64, 4)[33].tolist() == [0xFFFFFFFF, 0x3F800000, 8, 1]
+
+
+def test_matrices_of_bytes_are_transposed():
+    """Each thread gets four rows of one column of 16 by 16 bytes, for the columns g and g + 8 of two matrices."""
+    matrix = np.random.default_rng(0).integers(0, 256, (2, 16, 16), np.uint8)
+    body = """mov.u32 %r1, room; mad.lo.u32 %r2, %r20, 16, %r1; mad.wide.u32 %rd9, %r20, 16, %rd20;
+    ld.global.v4.b32 {%r3, %r4, %r5, %r6}, [%rd9]; st.shared.v4.b32 [%r2], {%r3, %r4, %r5, %r6}; bar.sync 0;
+    ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8 {%r3, %r4, %r5, %r6}, [%r2];
+    st.global.v4.b32 [%rd9], {%r3, %r4, %r5, %r6};"""
+    (found,) = run_body(body, matrix.view(np.uint32), target="sm_120a", declarations=SHARED)
+    held = found.view(np.uint8).reshape(8, 4, 2, 2, 4)  # g, t, matrix, upper half of the columns, rows
+    wanted = matrix.reshape(2, 4, 4, 2, 8).transpose(4, 1, 0, 3, 2)
+    assert (held == wanted).all()
+
+
+def test_products_with_factors_of_rows_and_columns():
+    """Numbers that are small integers: the sum is exact. A has 1 everywhere; row r of A counts 2^(r % 3), column c of B
+    2^(c % 2)."""
+    body = """and.b32 %r1, %r20, 3; shr.u32 %r2, %r20, 2; and.b32 %r3, %r1, 1; mad.lo.u32 %r3, %r3, 8, %r2;
+    rem.u32 %r3, %r3, 3; add.u32 %r3, %r3, 127; and.b32 %r4, %r2, 1; add.u32 %r4, %r4, 127; shl.b32 %r4, %r4, 8;
+    mov.b32 %r5, 0x38383838; mov.b32 %f1, 0f3F800000; mov.b32 %r6, %f1;
+    mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0
+    {%r7, %r8, %r9, %r10}, {%r5, %r5, %r5, %r5}, {%r5, %r5}, {%r6, %r6, %r6, %r6}, %r3, {0, 0}, %r4, {1, 2};
+    mad.wide.u32 %rd9, %r20, 16, %rd20; st.global.v4.b32 [%rd9], {%r7, %r8, %r9, %r10};"""
+    (found,) = run_body(body, np.zeros(128, np.float32), target="sm_120a")
+    held = found.reshape(8, 4, 2, 2)  # g, t, upper half of the rows, columns 2 t and 2 t + 1
+    g, t, h, c = np.ogrid[:8, :4, :2, :2]
+    assert (held == 1 + 32 * 2 ** ((g + 8 * h) % 3) * 2 ** ((2 * t + c) % 2)).all()

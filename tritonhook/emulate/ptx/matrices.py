@@ -10,9 +10,10 @@ import numpy as np
 
 from tritonhook.emulate.machine import WARP, Group, Step
 from tritonhook.emulate.memory import RANK_SHIFT, UNSIGNED
+from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.emulate.ptx.warps import watched
-from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, wgmma_sums
+from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, scaled_sums, wgmma_sums
 from tritonhook.emulate.tensor_core.fragments import (
     by_warp,
     by_warpgroup,
@@ -20,10 +21,20 @@ from tritonhook.emulate.tensor_core.fragments import (
     matrix_b,
     matrix_c,
     registers_of_c,
+    scales_of_columns,
+    scales_of_rows,
     width,
 )
 from tritonhook.emulate.tensor_core.shared_tiles import Descriptor, addresses
-from tritonhook.emulate.tensor_core.sums import hopper_fp8, multiply, multiply_f64, multiply_integers
+from tritonhook.emulate.tensor_core.sums import (
+    Scales,
+    hopper_fp8,
+    multiply,
+    multiply_f64,
+    multiply_integers,
+    multiply_scaled,
+)
+from tritonhook.ptx.dataflow import number
 
 _ALL = 0xFFFF_FFFF
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
@@ -60,6 +71,8 @@ def _product(site: Site, kinds: tuple[str, str, str, str], k: int, how: frozense
 
 @opcode("mma.sync.aligned")
 def multiply_by_warp(site: Site) -> Step:
+    if "block_scale" in site.modifiers:
+        return _scaled(site)
     *others, d, a, b, c = site.modifiers
     shape = _SHAPE.fullmatch(others[0]) if others else None
     site.modifiers = tuple(others[1:])
@@ -89,6 +102,30 @@ def multiply_by_warp(site: Site) -> Step:
             raise site.refuse()
         found = product(matrix_a(one, wide_a), matrix_b(two, wide_b), matrix_c(three, wide_c))
         for target, register in zip(targets, registers_of_c(found, wide_c), strict=True):
+            g.put(target, register)
+
+    return step
+
+
+def _scaled(site: Site) -> Step:
+    """m16n8k32 of fp8, with a factor for each row of A and each column of B."""
+    known = site.modifiers[:6] == ("m16n8k32", "row", "col", "kind::mxf8f6f4", "block_scale", "scale_vec::1X")
+    d, a, b, c, scale = site.modifiers[6:] if len(site.modifiers) == 11 else ("",) * 5
+    if not known or (d, c, scale) != ("f32", "f32", "ue8m0") or a not in FP8 or b not in FP8:
+        raise site.refuse()
+    targets, sums = site.targets(0, "b32"), scaled_sums("mxf8f6f4")
+    x, y, z = (site.rows(at, "b32") for at in (1, 2, 3))
+    of_a, of_b = site.row(4, "b32"), site.row(6, "b32")
+    (byte_a, pair), (byte_b, thread) = ([number(one) for one in list_of(site.operands[at])] for at in (5, 7))
+    if None in (byte_a, pair, byte_b, thread) or len(site.operands) != 8:
+        raise site.refuse("operands")
+
+    def step(g: Group) -> None:
+        g.converge(_ALL)
+        one, two, three = (np.stack([row[g.s] for row in rows]) for rows in (x, y, z))
+        scales = Scales(scales_of_rows(of_a[g.s], byte_a, pair), scales_of_columns(of_b[g.s], byte_b, thread))  # type: ignore[arg-type]
+        found = multiply_scaled(matrix_a(one, 8), matrix_b(two, 8), matrix_c(three, 32), (a, b), scales, sums)
+        for target, register in zip(targets, registers_of_c(found, 32), strict=True):
             g.put(target, register)
 
     return step

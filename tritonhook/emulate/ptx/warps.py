@@ -9,7 +9,7 @@ import numpy as np
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.ptx.site import KINDS, Site, opcode
-from tritonhook.emulate.tensor_core.fragments import loaded, stored
+from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
 
 _ALL = 0xFFFF_FFFF
 
@@ -174,6 +174,8 @@ def _matrices(site: Site) -> tuple[int, bool]:
 @opcode("ldmatrix")
 def load_matrices(site: Site) -> Step:
     """Lane 8 m + r has the address of row r of matrix m."""
+    if "m16n16" in site.modifiers:
+        return _load_bytes(site)
     count, transposed = _matrices(site)
     targets, address, memory = site.targets(0, "b32"), site.address(1, SHARED), site.machine.memory
     if len(targets) != count:
@@ -187,6 +189,27 @@ def load_matrices(site: Site) -> Step:
         words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
         rows = words.view(np.uint16).reshape(-1, 4, 8, 8)[:, :count]
         for target, register in zip(targets, loaded(rows, transposed), strict=True):
+            g.put(target, register)
+
+    return step
+
+
+def _load_bytes(site: Site) -> Step:
+    """Matrices of 16 rows of 16 bytes, transposed: lane 16 m + r has the address of row r."""
+    how = site.known("sync", "aligned", "m16n16", "x1", "x2", "trans", "shared", "shared::cta", "b8")
+    count = 2 if "x2" in how else 1
+    targets, address, memory = site.targets(0, "b32"), site.address(1, SHARED), site.machine.memory
+    if not how >= {"trans", "b8"} or len(targets) != 2 * count:
+        raise site.refuse()
+    gives = site.machine.lane < 16 * count
+
+    def step(g: Group) -> None:
+        g.converge(_ALL)
+        inner = g.under(gives[g.s])
+        assert inner is not None
+        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
+        rows = words.view(np.uint8).reshape(-1, 2, 16, 16)[:, :count]
+        for target, register in zip(targets, loaded_bytes(rows), strict=True):
             g.put(target, register)
 
     return step

@@ -10,8 +10,8 @@ import numpy as np
 from tritonhook.emulate.machine import WARP, Group, Step
 from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
 from tritonhook.emulate.tensor_core import fragments, shared_tiles
-from tritonhook.emulate.tensor_core.architectures import mma_sums, wgmma_sums
-from tritonhook.emulate.tensor_core.sums import Sums, multiply, multiply_f64, multiply_integers
+from tritonhook.emulate.tensor_core.architectures import mma_sums, scaled_sums, wgmma_sums
+from tritonhook.emulate.tensor_core.sums import Scales, Sums, multiply, multiply_f64, multiply_integers, multiply_scaled
 
 _ALL = 0xFFFF_FFFF
 _FORMATS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
@@ -47,6 +47,8 @@ def _shape(site: Site) -> int:
 
 @opcode("HMMA", "QMMA")
 def multiply_floats(site: Site) -> Step:
+    if "SF" in site.modifiers:
+        return _multiply_scaled(site)
     how = site.known(*_SHAPES, *_FORMATS, "F32", "F16")
     k, result = _shape(site), "f32" if "F32" in how else "f16"
     kinds = [_FORMATS[one] for one in site.modifiers if one in _FORMATS] or ["f16"]
@@ -62,6 +64,29 @@ def multiply_floats(site: Site) -> Step:
         x, y, z = fragments.matrix_a(a(g), bits), fragments.matrix_b(b(g), bits), fragments.matrix_c(c(g), wide)
         found = multiply(x, y, z, (kind_a, kind_b, result), sums)
         put(g, fragments.registers_of_c(found, wide))
+
+    return step
+
+
+def _multiply_scaled(site: Site) -> Step:
+    """QMMA.SF.16832: a factor for each row of A and each column of B, in the lowest byte."""
+    how = site.known("SF", "16832", "F32", "E4M3", "E5M2", "E8")
+    kinds = [_FORMATS[one] for one in site.modifiers if one in _FORMATS]
+    if not how >= {"16832", "F32", "E8"} or len(kinds) != 2:
+        raise site.refuse()
+    put, a, b, c = _writers(site, 4), _stacked(site, 4), _stacked(site, 2), _stacked(site, 4)
+    of_a, of_b = site.register(site.text()), site.register(site.text())
+    if site.text() != "URZ":
+        raise site.refuse("a choice of factors")
+    site.done()
+    sums = scaled_sums("mxf8f6f4")
+
+    def step(g: Group) -> None:
+        g.converge(_ALL)
+        x, y, z = fragments.matrix_a(a(g), 8), fragments.matrix_b(b(g), 8), fragments.matrix_c(c(g), 32)
+        scales = Scales(fragments.scales_of_rows(of_a[g.s], 0, 0), fragments.scales_of_columns(of_b[g.s], 0, 0))
+        found = multiply_scaled(x, y, z, (kinds[0], kinds[1]), scales, sums)
+        put(g, fragments.registers_of_c(found, 32))
 
     return step
 

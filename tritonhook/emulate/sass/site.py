@@ -116,7 +116,7 @@ class Site:
             return self.decoder.constant(self.decoder.bank(self, int(match[1], 16), at))
         if re.fullmatch(r"-?0x[0-9a-f]+", text):
             value = int(text, 16)
-            return self.decoder.constant((value if not offset else (-1 if value < 0 else 0)) & 0xFFFF_FFFF)
+            return self.decoder.constant(value >> 32 * offset & 0xFFFF_FFFF)
         if _FLOAT.match(text):
             return self.decoder.constant(self.immediate)
         raise self.refuse(f"operand {text}")

@@ -29,7 +29,7 @@ def copy(site: Site) -> Step:
         values = np.zeros((size // 4, g.size), np.uint32)
         reads = g if flag is None else g.under(flag(g))
         if reads is not None:
-            if "ZFILL" in how and (source(g) & np.uint64(15))[reads.active].any():
+            if "ZFILL" in how and (source(g) & np.uint64(size - 1))[reads.active].any():
                 raise site.refuse("a part of a copy")
             found = memory.read(reads, spaces.GLOBAL, source(g), 4, size // 4)
             values = found if reads.mask is None else np.where(reads.mask, found, values)
@@ -135,6 +135,8 @@ def copy_tile(site: Site) -> Step:
     how = site.known("1D", "2D", "3D", "4D", "5D")
     (name,) = how
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
+    if loads and site.next_is(r"desc\[(UR\d+|URZ)\]"):
+        site.text()  # how caches are used
     if first is None or second is None:
         raise site.refuse()
     site.done()

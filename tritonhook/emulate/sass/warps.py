@@ -132,6 +132,8 @@ def _matrices(site: Site) -> tuple[int, bool]:
 
 @opcode("LDSM")
 def load_matrices(site: Site) -> Step:
+    if "MT1616" in site.modifiers:
+        return _load_bytes(site)
     count, transposed = _matrices(site)
     name = site.text()
     puts = [site.writer(name, number) for number in range(count)]
@@ -146,6 +148,26 @@ def load_matrices(site: Site) -> Step:
         words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)  # (threads, 4)
         rows = words.view(np.uint16).reshape(-1, 4, 8, 8)[:, :count]
         for put, value in zip(puts, fragments.loaded(rows, transposed), strict=True):
+            put(g, value)
+
+    return step
+
+
+def _load_bytes(site: Site) -> Step:
+    """Matrices of 16 rows of 16 bytes, transposed."""
+    how = site.known("8", "MT1616", "1", "2")
+    count, name = 2 if "2" in how else 1, site.text()
+    puts = [site.writer(name, number) for number in range(2 * count)]
+    address, memory, gives = site.address(32), site.machine.memory, site.machine.lane < 16 * count
+    site.done()
+
+    def step(g: Group) -> None:
+        g.converge(_ALL)
+        inner = g.under(gives[g.s])
+        assert inner is not None
+        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
+        rows = words.view(np.uint8).reshape(-1, 2, 16, 16)[:, :count]
+        for put, value in zip(puts, fragments.loaded_bytes(rows), strict=True):
             put(g, value)
 
     return step

@@ -78,6 +78,24 @@ def registers_of_c(matrix: Array, bits: int) -> Array:
     return pack(parts, bits)
 
 
+def scales_of_rows(registers: Array, byte: int, pair: int) -> Array:
+    """The factors 2^n of a block-scaled product's 16 rows, as float64 (warps, 16, 1): threads 2 pair and 2 pair + 1 of
+    each four have those of rows g and g + 8."""
+    codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., 2 * pair : 2 * pair + 2]
+    return _power(codes.transpose(0, 2, 1).reshape(-1, 16, 1))
+
+
+def scales_of_columns(registers: Array, byte: int, thread: int) -> Array:
+    """Those of its 8 columns, (warps, 1, 8): a thread of each four has that of column g."""
+    codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., thread]
+    return _power(codes.reshape(-1, 1, 8))
+
+
+def _power(codes: Array) -> Array:
+    """The numbers of ue8m0."""
+    return np.where(codes == 255, np.nan, np.ldexp(1.0, codes.astype(np.int32) - 127))
+
+
 def by_warpgroup(matrix: Array) -> Array:
     """(warps, 16, n) to (warpgroups, 64, n): the warps of a warpgroup hold rows one below the other."""
     return matrix.reshape(-1, 64, matrix.shape[-1])
@@ -97,6 +115,12 @@ def loaded(rows: Array, transposed: bool) -> Array:
         rows = rows.transpose(0, 1, 3, 2)
     pairs = np.ascontiguousarray(rows).view(np.uint32)  # (warps, matrices, 8, 4)
     return pairs.transpose(1, 0, 2, 3).reshape(rows.shape[1], -1)
+
+
+def loaded_bytes(rows: Array) -> Array:
+    """ldmatrix.m16n16.trans of bytes. rows: (warps, matrices, 16, 16) uint8. Gives registers (2 matrices, threads)."""
+    words = np.ascontiguousarray(rows.transpose(0, 1, 3, 2)).view(np.uint32)  # (warps, matrices, 16, 4)
+    return words.reshape(len(rows), -1, 8, 4).transpose(1, 0, 2, 3).reshape(2 * rows.shape[1], -1)
 
 
 def stored(registers: Array, transposed: bool) -> Array:
