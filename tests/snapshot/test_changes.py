@@ -333,3 +333,19 @@ def test_many_kernels_of_one_name_are_matched_by_ptx_then_code_then_figures(monk
     assert sorted(one.identity.number for one in found) == list(range(1, 3_001))
     assert all(one.figures["registers"] == old[one.identity.number - 1].figures["registers"] for one in found[2_000:])
     assert len(counted) <= 3_000
+
+
+def test_an_edit_of_the_configuration_is_one_change() -> None:
+    old, new, other = (
+        replace(facts(code=spec), identity=Identity("k", "sm_90a", "Triton", (spec, "BLOCK=64")))
+        for spec in ("num_warps=4", "num_warps=8", "num_warps=2")
+    )
+    assert {change.status for change in compare([old], [new])} == {ChangeStatus.NEW, ChangeStatus.GONE}
+    (change,) = compare([old], [new], edited=True)
+    assert (change.status, change.blame) == (ChangeStatus.CHANGED, "num_warps=4 -> num_warps=8")
+    assert {change.status for change in compare([old], [new, other], edited=True)} == {
+        ChangeStatus.NEW,
+        ChangeStatus.GONE,
+    }
+    (same, changed) = sorted(compare([old, other], [new, other], edited=True), key=lambda change: change.blame)
+    assert (same.status, changed.blame) == (ChangeStatus.SAME, "num_warps=4 -> num_warps=8")

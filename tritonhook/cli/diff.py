@@ -143,7 +143,9 @@ def _with_previous(options: Options) -> Options:
     if not runs:
         raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
     older = folder.of_run(folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)[0])
-    records = [record for record in older.running if identity_of(older.capture(record)) == identity]
+    known = {record: identity_of(older.capture(record)) for record in older.running}
+    records = [record for record, own in known.items() if own == identity]
+    records = records or [record for record, own in known.items() if own.lasting == identity.lasting]
     if len(records) != 1:
         raise UsageError(f"{identity.text}: the run before met {len(records) or 'none'} of it; give two kernels")
     return replace(options, a=str(folder.path / "kernels" / records[0]), b=str(path))
@@ -240,7 +242,8 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
-    changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
+    edited = "@" in a and a.rpartition("@")[0] == b.rpartition("@")[0]  # two runs of one command
+    changes, further = told_apart(compare_facts(old, new, edited), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown)
 
 

@@ -165,6 +165,9 @@ class Change:
             return ""
         if self.new.failure:
             return self.new.failure
+        if edited := set(self.old.identity.specialisation) ^ set(self.new.identity.specialisation):
+            sides = (facts.identity.specialisation for facts in (self.old, self.new))
+            return " -> ".join(", ".join(it for it in side if it in edited) or "none" for side in sides)
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
             return "what the launch asks for: dynamic shared memory"
         if self.identity.front_end == BUILT:
@@ -266,11 +269,29 @@ def blocks_of(facts: KernelFacts) -> int | None:
     return None if resident is None else resident.blocks
 
 
-def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:
-    """Match kernels by identity; the worst change first."""
+def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts], edited: bool = False) -> list[Change]:
+    """Match kernels by identity; the worst change first. edited: new is what an edit made of old, so that one kernel of
+    a name that is gone and one that is new are one kernel with another specialisation."""
     before, after = ({facts.identity: facts for facts in side} for side in (old, renumbered(old, new)))
     changes = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
+    if edited:
+        changes = _edited(changes)
     return sorted(changes, key=lambda change: change.rank)
+
+
+def _edited(changes: Sequence[Change]) -> list[Change]:
+    """Of each name with one kernel gone and one new, these two as one change."""
+    apart: dict[tuple[str, ...], list[Change]] = {}
+    for change in changes:
+        one = change.identity
+        both = change.old is not None and change.new is not None
+        key = (one.text,) if both else one.lasting
+        apart.setdefault(key, []).append(change)
+    paired = []
+    for group in apart.values():
+        gone, came = ([side for it in group if (side := getattr(it, name))] for name in ("old", "new"))
+        paired += [Change(gone[0], came[0])] if len(gone) == len(came) == 1 else group
+    return paired
 
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:

@@ -48,6 +48,11 @@ class Identity:
     number: int = 1
 
     @property
+    def lasting(self) -> tuple[str, str, str]:
+        """What an edit of its configuration leaves."""
+        return self.kernel, self.arch, self.front_end
+
+    @property
     def text(self) -> str:
         further = () if self.number == 1 else (f"#{self.number}",)
         return " ".join((self.kernel, self.arch, *self.specialisation, *further))

@@ -156,7 +156,8 @@ def _of_file(path: str, counts: Mapping[int, Sequence[int]]) -> Table:
     for line in range(first, last + 1):
         cells = counts.get(line, ("", "", ""))
         text = lines[line - 1].expandtabs(4) if line <= len(lines) else ""
-        if line in counts or text.strip():
+        near = any(at in counts for at in range(line - _CONTEXT, line + _CONTEXT + 1))
+        if line in counts or (near and text.strip()):
             rows.append((str(line), *(number(value) if value else "" for value in cells), text))
     columns = ("line", "instrs", "stored", "loaded", "source")
     return Table(f"{path} (local memory stored, loaded: bytes)", columns, tuple(rows), 1, words=(4,), one_line=True)

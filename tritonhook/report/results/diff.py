@@ -339,7 +339,11 @@ class Diff(Result, tag="diff"):
     def summary(self) -> Summary:
         tables = [Table("Sides", ("", "a", "b"), tuple(self._identity()), 3), self._resources(), *self._sections()]
         if self.verdict is not CodeVerdict.SAME_CODE:
-            tables += [self._code(), self._opcodes(), self._loops()]
+            tables += [
+                self._code(),
+                self._opcodes(),
+                *([self._loops()] if any(p.differs for p in self.sass.loops) else []),
+            ]
         subject = f"{short(self.a.name)} → {short(self.b.name)}"
         tone = Tone.BAD if self._worse else _TONES[self.verdict]
         notes = tuple(self.notes or ())
@@ -437,5 +441,4 @@ class Diff(Result, tag="diff"):
         if self.scheduler.judged_by_marks:
             columns += ("other scheduler's mark",)
         rows = tuple(pair.row[: len(columns)] for pair in largest)
-        none = ("none", *("" for _ in columns[1:]))
-        return Table(title, columns, rows or (none,), words=(4,) if self.scheduler.judged_by_marks else ())
+        return Table(title, columns, rows, words=(4,) if self.scheduler.judged_by_marks else ())
