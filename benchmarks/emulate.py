@@ -114,7 +114,7 @@ def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> dict[str,
     from tritonhook.verify.cpu import CpuExecutor
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.latitude import latitude_of
-    from tritonhook.verify.model import NORMAL, Build, Order
+    from tritonhook.verify.model import NORMAL, Build, FailureKind, Order
 
     (ptx,), (cubin,) = record.glob("*.ptx"), record.glob("*.cubin")
     launch, text = read_launch(launched), Ptx(ptx.read_text())
@@ -124,7 +124,10 @@ def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> dict[str,
     found = CpuExecutor(ctas, LIMIT_S).run(Order(launch, builds, (NORMAL,), 1, None, case.keep))
     failed = {one.build: one.failure.text for one in found if one.failure is not None}
     differs = any(one.differences for one in found)
-    row["verdict"] = "not understood" if failed else "different" if differs else "same"
+    crashed = [one.failure is not None and one.failure.kind is FailureKind.CRASH for one in found]
+    row["verdict"] = (
+        "crash in both" if all(crashed) else "not understood" if failed else "different" if differs else "same"
+    )
     row["reason"] = "; ".join(f"{build}: {text}" for build, text in failed.items())
     return row | {f"{one.build.lower()}_s": round((one.us or 0) / 1e6, 3) for one in found}
 

@@ -140,17 +140,12 @@ def _combination(site: Site, how: frozenset[str]) -> tuple[int, Callable[[Array,
     """Bytes, and the function of old and new."""
     ftz = "FTZ" in how
     add_floats = lambda old, new: numbers.add32(old, new, "rn", ftz)  # noqa: E731
-    for name, function in (
-        ("F32x2", add_floats),
-        ("F32x4", add_floats),
-        ("F32", add_floats),
-        ("F16x2", lambda old, new: numbers.add_halves(old, new, "f16")),
-        ("BF16x2", lambda old, new: numbers.add_halves(old, new, "bf16")),
-    ):
-        if name in how:
+    for name in ("f32", "f16", "bf16"):
+        if any(one.startswith(name.upper()) for one in how):
             if "ADD" not in how:
                 raise site.refuse()
-            return 4, function
+            halves = lambda old, new, kind=name: numbers.add_halves(old, new, kind)  # noqa: E731
+            return 4, add_floats if name == "f32" else halves
     if "F64" in how:
         return 8, _as(np.float64, np.add)
     is_wide, signed = bool(how & {"64", "S64", "U64"}), bool(how & {"S32", "S64"})
@@ -172,7 +167,8 @@ def _combination(site: Site, how: frozenset[str]) -> tuple[int, Callable[[Array,
     return 8 if is_wide else 4, _as(kind, functions[name])
 
 
-_KINDS = ("F32", "F32x2", "F32x4", "F16x2", "BF16x2", "F64", "64", "S32", "U32", "S64", "U64", "FTZ", "RN")
+_SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # registers
+_KINDS = ("F32", *_SEVERAL, "F16x2", "BF16x2", "F64", "64", "S32", "U32", "S64", "U64", "FTZ", "RN")
 _NAMES = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
 
 
@@ -198,7 +194,7 @@ def atomic(site: Site) -> Step:
     else:
         unit, function = _combination(site, how)
     memory = site.machine.memory
-    if (times := next((int(one[-1]) for one in ("F32x2", "F32x4") if one in how), 0)) != 0:
+    if (times := next((count for one, count in _SEVERAL.items() if one in how), 0)) != 0:
         return _several(site, put, address, operands_text, times, function)
 
     def step(g: Group) -> None:
@@ -213,7 +209,7 @@ def atomic(site: Site) -> Step:
 def _several(
     site: Site, put: Writer | None, address: Reader, name: str, times: int, function: Callable[..., Array]
 ) -> Step:
-    """Several float32 behind one another, each added by itself."""
+    """Several registers, each added by itself."""
     if put is not None:
         raise site.refuse()
     rows = [site.register(name, number) for number in range(times)]
