@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tritonhook.emulate.lanes import ALL, Matrices, matched, shuffled
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.ptx.site import KINDS, Site, opcode
-from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
-
-_ALL = 0xFFFF_FFFF
+from tritonhook.emulate.tensor_core.fragments import loaded, stored
 
 
 def converging(site: Site, operand: int) -> Callable[[Group], None]:
@@ -39,27 +38,15 @@ def watched(site: Site, kind: str) -> Step:
 def shuffle(site: Site) -> Step:
     how = site.known("up", "down", "bfly", "idx", "b32")
     name, valid = site.two(0)
-    target, source, b, c = site.target(name, "b32"), site.row(1, "b32"), site.row(2, "u32"), site.row(3, "u32")
+    target, source, by, mask = site.target(name, "b32"), site.row(1, "b32"), site.row(2, "u32"), site.row(3, "u32")
     inside = None if valid == "_" else site.target(valid, "pred")
-    converge, lanes = converging(site, 4), site.machine.lane.astype(np.int64)
+    converge = converging(site, 4)
     (kind,) = how - {"b32"}
 
     def step(g: Group) -> None:
         converge(g)
-        lane, by = lanes[g.s], (b[g.s] & np.uint32(31)).astype(np.int64)
-        segment, clamp = (
-            (c[g.s] >> np.uint32(8) & np.uint32(31)).astype(np.int64),
-            (c[g.s] & np.uint32(31)).astype(np.int64),
-        )
-        most = (lane & segment) | (clamp & ~segment)
-        if kind == "up":
-            other = lane - by
-            good = other >= most
-        else:
-            other = {"down": lane + by, "bfly": lane ^ by, "idx": (lane & segment) | (by & ~segment)}[kind]
-            good = other <= most
-        place = np.arange(g.size) - lane + np.where(good, other, lane)
-        g.put(target, source[g.s][place])
+        found, good = shuffled(g, kind, source[g.s], by[g.s], mask[g.s])
+        g.put(target, found)
         if inside is not None:
             g.put(inside, good)
 
@@ -101,17 +88,10 @@ def match(site: Site) -> Step:
 
     def step(g: Group) -> None:
         converge(g)
-        values = source[g.s].reshape(-1, WARP)
-        asked = lanes_of(g.active) & members[g.s][::WARP]
-        same = values[:, :, None] == values[:, None, :]
-        weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-        masks = (same * weights).sum(2, dtype=np.uint32) & asked[:, None]
-        if every:
-            good = masks == asked[:, None]
-            masks = np.where(good, masks, np.uint32(0))
-            if equal is not None:
-                g.put(equal, good.reshape(-1))
-        g.put(target, masks.reshape(-1))
+        masks, good = matched(source[g.s], lanes_of(g.active) & members[g.s][::WARP], every)
+        g.put(target, masks)
+        if every and equal is not None:
+            g.put(equal, good)
 
     return step
 
@@ -122,9 +102,9 @@ def reduction(site: Site) -> Step:
     (name,) = how
     functions: dict[str, tuple[np.ufunc, int]] = {
         "add": (np.add, 0),
-        "min": (np.minimum, 0x7FFF_FFFF if kind == "s32" else _ALL),
+        "min": (np.minimum, 0x7FFF_FFFF if kind == "s32" else ALL),
         "max": (np.maximum, -(1 << 31) if kind == "s32" else 0),
-        "and": (np.bitwise_and, -1 if kind == "s32" else _ALL),
+        "and": (np.bitwise_and, -1 if kind == "s32" else ALL),
         "or": (np.bitwise_or, 0),
         "xor": (np.bitwise_xor, 0),
     }
@@ -161,55 +141,29 @@ def elect(site: Site) -> Step:
     return step
 
 
-# --- matrices of 8 by 8 numbers of 16 bits -------------------------------------------------------
+# --- matrices through shared memory --------------------------------------------------------------
 
 
-def _matrices(site: Site) -> tuple[int, bool]:
-    how = site.known("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16")
-    if "m8n8" not in how or "b16" not in how:
+def _matrices(site: Site) -> Matrices:
+    how = site.known(
+        "sync", "aligned", "m8n8", "m16n16", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16", "b8"
+    )
+    count = next(int(one[1]) for one in how if one in ("x1", "x2", "x4"))
+    of_bytes = how >= {"m16n16", "b8", "trans"} and count < 4 and site.name == "ldmatrix"
+    if not of_bytes and not how >= {"m8n8", "b16"}:
         raise site.refuse()
-    return next(int(one[1]) for one in how if one in ("x1", "x2", "x4")), "trans" in how
+    return Matrices(site.machine, count, "trans" in how, of_bytes)
 
 
 @opcode("ldmatrix")
 def load_matrices(site: Site) -> Step:
-    """Lane 8 m + r has the address of row r of matrix m."""
-    if "m16n16" in site.modifiers:
-        return _load_bytes(site)
-    count, transposed = _matrices(site)
-    targets, address, memory = site.targets(0, "b32"), site.address(1, SHARED), site.machine.memory
-    if len(targets) != count:
+    matrices, targets, address = _matrices(site), site.targets(0, "b32"), site.address(1, SHARED)
+    if len(targets) != matrices.count * (1 + matrices.of_bytes):
         raise site.refuse()
-    gives = site.machine.lane < 8 * count
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
-        rows = words.view(np.uint16).reshape(-1, 4, 8, 8)[:, :count]
-        for target, register in zip(targets, loaded(rows, transposed), strict=True):
-            g.put(target, register)
-
-    return step
-
-
-def _load_bytes(site: Site) -> Step:
-    """Matrices of 16 rows of 16 bytes, transposed: lane 16 m + r has the address of row r."""
-    how = site.known("sync", "aligned", "m16n16", "x1", "x2", "trans", "shared", "shared::cta", "b8")
-    count = 2 if "x2" in how else 1
-    targets, address, memory = site.targets(0, "b32"), site.address(1, SHARED), site.machine.memory
-    if not how >= {"trans", "b8"} or len(targets) != 2 * count:
-        raise site.refuse()
-    gives = site.machine.lane < 16 * count
-
-    def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
-        rows = words.view(np.uint8).reshape(-1, 2, 16, 16)[:, :count]
-        for target, register in zip(targets, loaded_bytes(rows), strict=True):
+        g.converge(ALL)
+        for target, register in zip(targets, matrices.load(g, address(g)), strict=True):
             g.put(target, register)
 
     return step
@@ -217,20 +171,13 @@ def _load_bytes(site: Site) -> Step:
 
 @opcode("stmatrix")
 def store_matrices(site: Site) -> Step:
-    """The inverse of ldmatrix."""
-    count, transposed = _matrices(site)
-    sources, address, memory = site.rows(1, "b32"), site.address(0, SHARED), site.machine.memory
-    if len(sources) != count:
+    matrices, sources, address = _matrices(site), site.rows(1, "b32"), site.address(0, SHARED)
+    if len(sources) != matrices.count:
         raise site.refuse()
-    gives = site.machine.lane < 8 * count
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        rows = np.zeros((g.size // WARP, 4, 8, 8), np.uint16)
-        rows[:, :count] = stored(np.stack([source[g.s] for source in sources]), transposed)
-        memory.write(inner, SHARED, address(g), 4, rows.view(np.uint32).reshape(-1, 4).T)
+        g.converge(ALL)
+        matrices.store(g, address(g), np.stack([source[g.s] for source in sources]))
 
     return step
 
@@ -243,7 +190,7 @@ def transpose(site: Site) -> Step:
     target, source = site.target(0, "b32"), site.row(1, "b32")
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
+        g.converge(ALL)
         g.put(target, loaded(stored(source[g.s][None], True), False)[0])
 
     return step

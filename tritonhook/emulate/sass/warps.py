@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tritonhook.emulate.lanes import ALL, Matrices, matched, shuffled
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
-from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.sass.site import Array, Site, opcode
 from tritonhook.emulate.tensor_core import fragments
-
-_ALL = 0xFFFF_FFFF
 
 
 @opcode("SHFL")
@@ -19,21 +17,11 @@ def shuffle(site: Site) -> Step:
     inside, put = site.target_flag(), site.target()
     read, by_, mask = site.integer(), site.integer(), site.integer()
     site.done()
-    lanes = site.machine.lane.astype(np.int64)
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
-        lane, by, c = lanes[g.s], (by_(g) & np.uint32(31)).astype(np.int64), mask(g).astype(np.int64)
-        segment, clamp = c >> 8 & 31, c & 31
-        most = (lane & segment) | (clamp & ~segment)
-        if kind == "UP":
-            other = lane - by
-            good = other >= most
-        else:
-            other = {"DOWN": lane + by, "BFLY": lane ^ by, "IDX": (lane & segment) | (by & ~segment)}[kind]
-            good = other <= most
-        place = np.arange(g.size) - lane + np.where(good, other, lane)
-        put(g, read(g)[place])
+        g.converge(ALL)
+        found, good = shuffled(g, kind.lower(), read(g), by_(g), mask(g))
+        put(g, found)
         inside(g, good)
 
     return step
@@ -89,15 +77,10 @@ def match(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        values = read(g).reshape(-1, WARP)
-        asked = lanes_of(g.active)
-        weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-        masks = ((values[:, :, None] == values[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked[:, None]
+        masks, good = matched(read(g), lanes_of(g.active), flag is not None)
         if flag is not None:
-            good = masks == asked[:, None]
-            masks = np.where(good, masks, np.uint32(0))
-            flag(g, good.reshape(-1))
-        put(g, masks.reshape(-1))
+            flag(g, good)
+        put(g, masks)
 
     return step
 
@@ -123,51 +106,24 @@ def elect(site: Site) -> Step:
 # --- matrices through shared memory ----------------------------------------------------------------
 
 
-def _matrices(site: Site) -> tuple[int, bool]:
-    how = site.known("16", "M88", "MT88", "2", "4", "1")
-    if not how & {"M88", "MT88"}:
+def _matrices(site: Site) -> Matrices:
+    how = site.known("16", "M88", "MT88", "8", "MT1616", "2", "4", "1")
+    count, of_bytes = int(next((one for one in ("4", "2") if one in how), "1")), how >= {"8", "MT1616"}
+    if (of_bytes and (count == 4 or site.base == "STSM")) or not (of_bytes or how & {"M88", "MT88"}):
         raise site.refuse()
-    return int(next((one for one in ("4", "2") if one in how), "1")), "MT88" in how
+    return Matrices(site.machine, count, "MT88" in how, of_bytes)
 
 
 @opcode("LDSM")
 def load_matrices(site: Site) -> Step:
-    if "MT1616" in site.modifiers:
-        return _load_bytes(site)
-    count, transposed = _matrices(site)
-    name = site.text()
-    puts = [site.writer(name, number) for number in range(count)]
-    address, memory = site.address(32), site.machine.memory
-    site.done()
-    gives = site.machine.lane < 8 * count
-
-    def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)  # (threads, 4)
-        rows = words.view(np.uint16).reshape(-1, 4, 8, 8)[:, :count]
-        for put, value in zip(puts, fragments.loaded(rows, transposed), strict=True):
-            put(g, value)
-
-    return step
-
-
-def _load_bytes(site: Site) -> Step:
-    """Matrices of 16 rows of 16 bytes, transposed."""
-    how = site.known("8", "MT1616", "1", "2")
-    count, name = 2 if "2" in how else 1, site.text()
-    puts = [site.writer(name, number) for number in range(2 * count)]
-    address, memory, gives = site.address(32), site.machine.memory, site.machine.lane < 16 * count
+    matrices, name = _matrices(site), site.text()
+    puts = [site.writer(name, number) for number in range(matrices.count * (1 + matrices.of_bytes))]
+    address = site.address(32)
     site.done()
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        words = np.ascontiguousarray(memory.read(inner, SHARED, address(g), 4, 4).T)
-        rows = words.view(np.uint8).reshape(-1, 2, 16, 16)[:, :count]
-        for put, value in zip(puts, fragments.loaded_bytes(rows), strict=True):
+        g.converge(ALL)
+        for put, value in zip(puts, matrices.load(g, address(g)), strict=True):
             put(g, value)
 
     return step
@@ -175,21 +131,14 @@ def _load_bytes(site: Site) -> Step:
 
 @opcode("STSM")
 def store_matrices(site: Site) -> Step:
-    count, transposed = _matrices(site)
-    address, memory = site.address(32), site.machine.memory
+    matrices, address = _matrices(site), site.address(32)
     name = site.text()
-    rows = [site.register(name, number) for number in range(count)]
+    rows = [site.register(name, number) for number in range(matrices.count)]
     site.done()
-    gives = site.machine.lane < 8 * count
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
-        inner = g.under(gives[g.s])
-        assert inner is not None
-        held = fragments.stored(np.stack([row[g.s] for row in rows]), transposed)
-        full = np.zeros((held.shape[0], 4, 8, 8), np.uint16)
-        full[:, :count] = held
-        memory.write(inner, SHARED, address(g), 4, full.reshape(-1, 8).view(np.uint32).T)
+        g.converge(ALL)
+        matrices.store(g, address(g), np.stack([row[g.s] for row in rows]))
 
     return step
 
@@ -203,7 +152,7 @@ def transpose(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        g.converge(_ALL)
+        g.converge(ALL)
         rows: Array = fragments.stored(read(g)[None], False)
         put(g, fragments.loaded(rows, True)[0])
 

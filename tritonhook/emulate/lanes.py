@@ -1,0 +1,69 @@
+"""What the lanes of a warp do together, for both front ends: shuffles, matches, matrices through shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.machine import WARP, Group
+from tritonhook.emulate.memory import SHARED
+from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Machine
+
+Array = Any
+ALL = 0xFFFF_FFFF
+
+
+def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tuple[Array, Array]:
+    """What each lane reads of another one, and whether that lies in its segment. kind: up, down, bfly or idx. mask: the
+    last operand, with the clamp and the segment."""
+    lane = g.machine.lane[g.s].astype(np.int64)
+    by, mask = (by & np.uint32(31)).astype(np.int64), mask.astype(np.int64)
+    segment, clamp = mask >> 8 & 31, mask & 31
+    most = (lane & segment) | (clamp & ~segment)
+    if kind == "up":
+        other = lane - by
+        good = other >= most
+    else:
+        other = {"down": lane + by, "bfly": lane ^ by, "idx": (lane & segment) | (by & ~segment)}[kind]
+        good = other <= most
+    return values[np.arange(g.size) - lane + np.where(good, other, lane)], good
+
+
+def matched(values: Array, asked: Array, every: bool) -> tuple[Array, Array]:
+    """The lanes with the same value, as masks; with `every`, none if one of those that are asked differs. asked: the
+    mask of each warp."""
+    rows = values.reshape(-1, WARP)
+    weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+    masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked[:, None]
+    good = masks == asked[:, None]
+    return (np.where(good, masks, np.uint32(0)) if every else masks).reshape(-1), good.reshape(-1)
+
+
+class Matrices:
+    """ldmatrix and stmatrix of `count` matrices: 8 rows of 8 numbers of 16 bits, or (of_bytes) 16 rows of 16 bytes.
+    Lane 8 m + r, or 16 m + r, has the address of row r of matrix m."""
+
+    def __init__(self, machine: Machine, count: int, transposed: bool, of_bytes: bool = False) -> None:
+        self.memory, self.count, self.transposed, self.of_bytes = machine.memory, count, transposed, of_bytes
+        self._gives = machine.lane < (16 if of_bytes else 8) * count
+
+    def _givers(self, g: Group) -> Group:
+        inner = g.under(self._gives[g.s])
+        assert inner is not None
+        return inner
+
+    def load(self, g: Group, addresses: Array) -> Array:
+        """Registers of all lanes."""
+        words = np.ascontiguousarray(self.memory.read(self._givers(g), SHARED, addresses, 4, 4).T)
+        if self.of_bytes:
+            return loaded_bytes(words.view(np.uint8).reshape(-1, 2, 16, 16)[:, : self.count])
+        return loaded(words.view(np.uint16).reshape(-1, 4, 8, 8)[:, : self.count], self.transposed)
+
+    def store(self, g: Group, addresses: Array, registers: Array) -> None:
+        rows = np.zeros((g.size // WARP, 4, 8, 8), np.uint16)
+        rows[:, : self.count] = stored(registers, self.transposed)
+        self.memory.write(self._givers(g), SHARED, addresses, 4, rows.reshape(-1, 8).view(np.uint32).T)
