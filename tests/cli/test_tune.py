@@ -169,7 +169,7 @@ def test_assemble_only_shows_what_each_lever_does_to_the_resources(captures: str
     said = capsys.readouterr().out
     assert f"race them on a GPU: `tritonhook tune {captures}`" in said
     codes = [" ".join(line.split()) for line in said.partition("\nCodes")[2].splitlines()]
-    assert "add_kernel none: as compiled 14 0 0" in codes and "add_kernel O1 14 0 0" in codes
+    assert "add_kernel none: as compiled 14 0 0 64" in codes and "add_kernel O1 14 0 0 64" in codes
 
 
 def test_codes_of_another_ptx_are_not_used(captures: str, capsys) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.launches.record import Scalar
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.naming import fits
+from tritonhook.capture.naming import fits, settings_of
 from tritonhook.capture.policy.model import stem
 from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_capture, read_launch, read_launches
 from tritonhook.errors import CaptureError, UsageError
@@ -26,7 +27,7 @@ _MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
 class Launched:
     """One launch of a kernel. path: its record. count: how often it was made. us: its time, roughly; None if not
     known. why: why not, once it was tried. problem: equal for launches with the same arguments. scalars: the numbers
-    among these, with their names."""
+    among these, with their names. threads: of a block. shared: dynamic shared memory of a block."""
 
     record: str
     key: str
@@ -37,13 +38,15 @@ class Launched:
     why: str | None = None
     problem: str = ""
     scalars: tuple[tuple[str, float], ...] = ()
+    threads: int | None = None
+    shared: int = 0
 
     @classmethod
     def of(cls, recorded: RecordedLaunch) -> Launched:
         launch = recorded.launch
         scalars = tuple((it.name, it.value) for it in launch.parameters if isinstance(it, Scalar))
         known = recorded.record, recorded.key, recorded.path, launch.summary, recorded.count or 1
-        return cls(*known, problem=launch.problem, scalars=scalars)
+        return cls(*known, problem=launch.problem, scalars=scalars, threads=prod(launch.block), shared=launch.shared)
 
     @property
     def total(self) -> float:
@@ -75,8 +78,9 @@ class Skipped:
 class Kernel:
     """A kernel that can be tuned: one PTX, compiled once or several times.
 
-    record: in its capture folder. ptx: the hash of its normalised PTX. launches: the one that takes most time first, or
-    the most frequent one where times are not known. share: of the GPU's time; None if not known.
+    record: in its capture folder. settings: its configuration. ptx: the hash of its normalised PTX. launches: the one
+    that takes most time first, or the most frequent one where times are not known. share: of the GPU's time; None if
+    not known.
 
     Of an autotuned kernel: function: the function that is tuned. config: this configuration, as Triton writes it. keys:
     those for which the autotuner chose it. siblings: what it tried beside, with the launches of the same problems; the
@@ -94,6 +98,7 @@ class Kernel:
     config: str | None = None
     keys: tuple[tuple[str, ...], ...] = ()
     siblings: tuple[Kernel, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
@@ -261,7 +266,9 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
     if not chosen.launches:
         remedy = "record launches on a GPU with `tritonhook run --launch-values`"
         return Skipped(name, record, chosen.unrecorded or f"no launch was recorded; {remedy}")
-    return Kernel(record, name, capture.arch, capture.front_end, normal_sha256(text, name), chosen.launches)
+    settings = tuple(settings_of(capture.options).items())
+    ptx = normal_sha256(text, name)
+    return Kernel(record, name, capture.arch, capture.front_end, ptx, chosen.launches, settings=settings)
 
 
 def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:

@@ -38,7 +38,8 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
     for number in tasks:
         (new_ptx,), (new_ptxas,) = next(made), next(made)
         told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
-    notes = [f"PTX and ptxas not told apart for {listed(names)}: {reason}" for reason, names in why.items()]
+    whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
+    notes = [f"PTX and ptxas not told apart for {names}: {reason}" for reason, names in whose.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
         notes.append(f"PTX and ptxas told apart for the worst {MOST} kernels only, not for {left:,} more")
     return told, notes

@@ -17,3 +17,9 @@ def test_an_older_document_does_not_say_whose_code_it_is() -> None:
         for dropped in kernel["dropped"]:
             del dropped["equal_to"]
     assert read_result(older).summary().notes[1] == "layer_norm, copy: regalloc=1: the code of plain"
+
+
+def test_kernels_of_one_name_are_told_apart() -> None:
+    document = golden("tuning")
+    document["kernels"][0]["title"] = "layer_norm[BLOCK=64]"
+    assert read_result(document).summary().tables[0].rows[0][0] == "layer_norm[BLOCK=64]"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.selection import (
     DRY_LAUNCH,
     Launched,
@@ -218,7 +219,7 @@ class CapturedRun:
         chosen, notes = self._longest(kernels)
         capture = str(self.path / "kernels" / chosen.record)
         prepared = Recorded(self.options, capture, chosen.path).prepare(folder)
-        named = replace(prepared.plan, target=f"{self.label}: {kernels[chosen.record].capture.kernel}")
+        named = replace(prepared.plan, target=f"{self.label}: {_titles(kernels)[chosen.record]}")
         return PreparedPlan(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
 
     def _longest(self, kernels: Mapping[str, Selected]) -> tuple[Launched, tuple[str, ...]]:
@@ -234,9 +235,9 @@ class CapturedRun:
         usable = [launch for launch in timed if launch.us is not None]
         if not usable:
             raise UsageError(f"{self.label}: none of its launches can be launched again: {timed[0].why}")
-        total = sum(launch.total for launch in usable)
+        total, called = sum(launch.total for launch in usable), _titles(kernels)
         lines = [
-            f"{kernels[launch.record].capture.kernel} {launch.total / total:.0%} "
+            f"{called[launch.record]} {launch.total / total:.0%} "
             f"({launch.count} x {launch.us:.1f} us, --launch {launch.key})"
             for launch in usable[: _LISTED + 1]
         ]
@@ -256,6 +257,11 @@ class CapturedRun:
         elif captures.records:
             why += "; its kernels were compiled and not launched: is there a GPU?"
         return f"no launch{what} was recorded{why}; `tritonhook diff CAPTURE --rename` compares only the code"
+
+
+def _titles(kernels: Mapping[str, Selected]) -> dict[str, str]:
+    captures = {record: kernel.capture for record, kernel in kernels.items()}
+    return titles({record: (c.kernel, c.arch, settings_of(c.options)) for record, c in captures.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Hash, Number
-from tritonhook.capture.selection import Skipped
+from tritonhook.capture.naming import titles
+from tritonhook.capture.selection import Kernel, Skipped
+from tritonhook.cubin.occupancy import occupancy
 from tritonhook.report.format import count, grouped, number, spills
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
@@ -21,7 +23,7 @@ from tritonhook.tuning.result import Tuned, TuneRun, TuneVerdict
 
 _TONES = {TuneVerdict.WIN: Tone.GOOD, TuneVerdict.LEAVE: Tone.NEUTRAL, TuneVerdict.ASSEMBLED: Tone.NEUTRAL}
 _MOST_CODES = 100
-_CODE_COLUMNS = ("kernel", "lever", "regs", "spills", "stack")
+_CODE_COLUMNS = ("kernel", "lever", "regs", "spills", "stack", "warps/SM")
 _OWN = "none: as compiled"
 
 
@@ -58,7 +60,7 @@ class TunedRace(Fields):
 
 class CodeFigures(Fields):
     """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads, shared: bytes; shared
-    without what the launch adds. null: not known."""
+    without what the launch adds. warps_per_SM: that an SM holds at a time. null: not known."""
 
     code: Hash
     registers: Count | None
@@ -66,13 +68,16 @@ class CodeFigures(Fields):
     spill_stores: Count | None
     spill_loads: Count | None
     shared: Count
+    warps_per_SM: Count | UnsetType | None = UNSET
 
     @classmethod
-    def of(cls, candidate: Candidate) -> CodeFigures:
-        return CodeFigures(*_figures(candidate))
+    def of(cls, candidate: Candidate, kernel: Kernel) -> CodeFigures:
+        return CodeFigures(*_figures(candidate, kernel))
 
     def row(self, kernel: str, lever: str) -> tuple[str, ...]:
-        return kernel, lever, number(self.registers), spills(self.spill_stores, self.spill_loads), number(self.stack)
+        spilled = spills(self.spill_stores, self.spill_loads)
+        warps = "-" if self.warps_per_SM is UNSET else number(self.warps_per_SM)
+        return kernel, lever, number(self.registers), spilled, number(self.stack), warps
 
 
 class CandidateCode(CodeFigures, kw_only=True):
@@ -82,19 +87,24 @@ class CandidateCode(CodeFigures, kw_only=True):
     config: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, candidate: Candidate) -> CandidateCode:
-        return cls(*_figures(candidate), lever=candidate.text, config=candidate.config or UNSET)
+    def of(cls, candidate: Candidate, kernel: Kernel) -> CandidateCode:
+        return cls(*_figures(candidate, kernel), lever=candidate.text, config=candidate.config or UNSET)
 
 
-def _figures(candidate: Candidate) -> tuple[str, int | None, int | None, int | None, int | None, int]:
-    r = candidate.resources
-    return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared
+def _figures(
+    candidate: Candidate, kernel: Kernel
+) -> tuple[str, int | None, int | None, int | None, int | None, int, int | None]:
+    r, launch = candidate.resources, kernel.launches[0]
+    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared)
+    warps = None if resident is None else resident.warps
+    return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared, warps
 
 
 class TunedKernel(Fields):
     """One kernel.
 
-    share: of the GPU's time; null: not known. launch: the one that was timed. reason: why it is no win. lever: the
+    title: its name, with the configuration where others have the name. share: of the GPU's time; null: not known.
+    launch: the one that was timed. reason: why it is no win. lever: the
     one that led the race; null: none. config, base: of an autotuned kernel the configuration of that code, and that
     of the best code without a lever; not there for the one that its tuner chose. gain_percent: by how much less
     time the kernel takes than the best code without a lever, in fresh processes; interval_percent: its 95%
@@ -127,14 +137,16 @@ class TunedKernel(Fields):
     samples: tuple[SampleBlock, ...] | None
     config: str | UnsetType = UNSET
     base: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, row: Tuned, full: bool = False) -> TunedKernel:
+    def of(cls, row: Tuned, title: str, full: bool = False) -> TunedKernel:
         tried, certificate = row.tried, row.certificate
         kernel, choice, comparison = tried.kernel, tried.choice, tried.comparison
         interval = None if certificate is None else certificate.interval_percent
         return cls(
             kernel=kernel.name,
+            title=title if title != kernel.name else UNSET,
             record=kernel.record,
             arch=kernel.arch,
             front_end=kernel.front_end,
@@ -151,9 +163,9 @@ class TunedKernel(Fields):
             interval_percent=interval if interval is not None and all(map(math.isfinite, interval)) else None,
             p=None if certificate is None else certificate.p,
             processes=0 if comparison is None else comparison.processes,
-            own=CodeFigures.of(choice.plain),
+            own=CodeFigures.of(choice.plain, kernel),
             candidates=tuple(
-                CandidateCode.of(code)
+                CandidateCode.of(code, kernel)
                 for config in choice.configurations
                 for code in (*([config.plain] if config is not choice else []), *config.others)
             ),
@@ -172,6 +184,10 @@ class TunedKernel(Fields):
         )
 
     @property
+    def called(self) -> str:
+        return self.title or self.kernel
+
+    @property
     def row(self) -> tuple[str, ...]:
         share = "" if self.share is None else f"{self.share:.1%}"
         if self.verdict is TuneVerdict.WIN:
@@ -182,7 +198,7 @@ class TunedKernel(Fields):
             what += f" with {self.config}" if self.config else ""
         else:
             gain, what = "", self.reason or count(len(self.candidates), "other code")
-        return self.kernel, share, self.verdict.value, gain, what
+        return self.called, share, self.verdict.value, gain, what
 
 
 class Tuning(Result, tag="tuning"):
@@ -206,6 +222,8 @@ class Tuning(Result, tag="tuning"):
     @classmethod
     def of(cls, target: str, policy: str, run: TuneRun, skipped: Sequence[Skipped], full: bool = False) -> Tuning:
         """policy: its file. full: with all samples of the confirmations."""
+        kernels = [row.tried.kernel for row in run.rows]
+        called = titles({kernel.record: (kernel.name, kernel.arch, dict(kernel.settings)) for kernel in kernels})
         return cls(
             target=target,
             policy=policy,
@@ -213,7 +231,7 @@ class Tuning(Result, tag="tuning"):
             stopped=run.stopped,
             start_seconds=round(run.start_s, 3),
             counts={verdict.value: sum(row.verdict is verdict for row in run.rows) for verdict in TuneVerdict},
-            kernels=tuple(TunedKernel.of(row, full) for row in run.rows),
+            kernels=tuple(TunedKernel.of(row, called[row.tried.kernel.record], full) for row in run.rows),
             skipped=tuple(skipped),
         )
 
@@ -231,7 +249,7 @@ class Tuning(Result, tag="tuning"):
         rows = [
             row
             for k in kernels
-            for row in (k.own.row(k.kernel, _OWN), *(c.row(k.kernel, c.lever) for c in k.candidates))
+            for row in (k.own.row(k.called, _OWN), *(c.row(k.called, c.lever) for c in k.candidates))
         ]
         if 0 < len(rows) <= _MOST_CODES:
             yield Table("Codes (stack, spill stores/loads: bytes)", _CODE_COLUMNS, tuple(rows), 2)
@@ -263,7 +281,7 @@ class Tuning(Result, tag="tuning"):
             seconds = sum(kernel.seconds for kernel in self.kernels)
             yield f"{seconds:.0f} s on {self.device}, and {self.start_seconds:.0f} s to start processes"
         dropped = (
-            (k.kernel, f"{gone.lever}: {gone.reason}") for k in self.kernels for gone in k.dropped if not gone.equal_to
+            (k.called, f"{gone.lever}: {gone.reason}") for k in self.kernels for gone in k.dropped if not gone.equal_to
         )
         for text, names in grouped(dropped).items():
             yield f"{names}: {text}"
