@@ -84,6 +84,7 @@ def test_launches_with_descriptors_of_the_host_are_replayed(tmp_path, monkeypatc
     (verified,) = json.loads(capsys.readouterr().out)["kernels"]
     assert (verified["kernel"], verified["verdict"]) == ("product", "SAME")
     assert not any("no build changed" in note for note in verified["notes"])
-    main(["ab", script, "--candidate-options=-O1", "--rtol", "0.01", "--processes", "1", "--seconds", "2", "--save", "timed.json"])
+    short = ["--processes", "1", "--seconds", "2", "--save", "timed.json"]
+    main(["ab", script, "--candidate-options=-O1", "--rtol", "0.01", *short])
     timed = json.loads((tmp_path / "timed.json").read_text())
     assert timed["wrong"] == {} and timed["blocks"]
