@@ -11,9 +11,9 @@ import pytest
 
 from tests.snapshot.test_changes import facts
 from tritonhook.errors import SnapshotError
-from tritonhook.snapshot import lockfile
+from tritonhook.snapshot import lockfile, schema
 from tritonhook.snapshot.facts import Identity, KernelFacts, sha256
-from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.lockfile import kept_ptx, lock_text, read_lock, write_lock
 
 PTX = ".version 8.7\n.target sm_90a\n.visible .entry k() { ret; }\n"
 
@@ -169,3 +169,35 @@ def test_a_lock_of_hugging_face_is_named_and_not_replaced(tmp_path: Path) -> Non
 def test_no_lock_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="`tritonhook lock` makes one"):
         read_lock(tmp_path / "none.lock")
+
+
+ODD = ["", "\u00e9 = \u2192", '"', "\\", "a\nb", "\x1b\x7f", "[[kernel]]", '" = "', "# x", "{ }", "'"]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_lock_is_read_as_any_toml_reader_reads_it(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = kernels()[0][0]
+    one = replace(base, options=("-v", text), stages={text: "0" * 16, "b": "1" * 16}, launch_bounds=(text,))
+    data = lock_text("k.lock", [one, base], tests=[text]).encode()
+    quick = schema._quickly(data)
+    assert quick is not None and quick.kernel[0].options == ["-v", text]
+    monkeypatch.setattr(schema, "_quickly", lambda data: None)
+    assert schema.read_lock(data, "k.lock") == quick
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('arch = "', 'arch = "sm_80"\narch = "'),
+        ("format = 1", "format = 1\nkernel = 2"),
+        ("format = 1", "format = 1 "),
+        ("format = 1", "format = 1\ntests = ['a']"),
+        ("format = 1", 'format = 1\ntests = ["\\ud83d\\ude00"]'),
+        ("format = 1", 'format = 1\ntests = ["\\/"]'),
+        ('"ptx" = ', '"ptx" = "0123456789abcdef", "ptx" = '),
+    ],
+)
+def test_what_is_written_otherwise_is_left_to_the_reader_of_toml(old: str, new: str) -> None:
+    text = lock_text("k.lock", [kernels()[0][0]])
+    assert schema._quickly(text.encode()) is not None and text.count(old) == 1
+    assert schema._quickly(text.replace(old, new).encode()) is None

@@ -30,6 +30,7 @@ from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, with_c
 from tritonhook.snapshot.lockfile import kept_ptx
 
 _TIMED_RUNS = 3
+_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # what with_image decides
 _Input = tuple[str, Tool, tuple[str, ...]]
 
 
@@ -124,7 +125,8 @@ def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
     """One run of ptxas for each input: the facts of each task, without instructions, and the cubin."""
     outcomes = _outcomes(tasks, run, draw)
-    return [_facts(task, outcomes[task.input]) for task in tasks]
+    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # equal images are read once
+    return [_facts(task, outcomes[task.input], known) for task in tasks]
 
 
 def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Outcome]:
@@ -133,12 +135,22 @@ def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Out
     return {given: outcomes[job.key] for given, job in jobs.items()}
 
 
-def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
+def _facts(
+    task: Task, outcome: Outcome, known: dict[tuple[_Input, str, int], KernelFacts] | None = None
+) -> tuple[KernelFacts, bytes | None]:
+    """known: of other kernels, by what decides their code and their figures."""
+    key = task.input, task.locked.entry, task.locked.dynamic_shared
+    if known and (like := known.get(key)) is not None:
+        of_image = {name: getattr(like, name) for name in _OF_IMAGE}
+        return replace(task.locked, ptxas=like.ptxas, options=like.options, **of_image), outcome.cubin
     now = replace(task.locked, ptxas=task.ptxas.version, options=task.options, codes=())
     if outcome.image is None:
         reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
         return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
-    return with_image(now, outcome.image, outcome.cubin, task.locked.entry, task.ptx), outcome.cubin
+    made = with_image(now, outcome.image, outcome.cubin, task.locked.entry, task.ptx)
+    if known is not None:
+        known[key] = made
+    return made, outcome.cubin
 
 
 def _counted(

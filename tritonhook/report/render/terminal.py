@@ -14,9 +14,10 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Literal, TextIO
 
-from rich.cells import cell_len
+from rich import cells as rich_cells
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -83,6 +84,17 @@ def _width(terminal: bool) -> int | None:
     return int(columns) if columns.isdigit() and int(columns) > 0 else None
 
 
+def cell_len(text: str) -> int:
+    """How wide a text without control characters is."""
+    return len(text) if text.isascii() or text.replace("→", "").isascii() else rich_cells.cell_len(text)
+
+
+def _line(text: str, style: str, console: Console) -> Iterator[Segment]:
+    """One line, however long. rich takes ten times as long for a Text."""
+    yield Segment(text, console.get_style(style) if style else None)
+    yield Segment.line()
+
+
 def _text(text: str, style: str = "") -> Words:
     return Words(_shown(text), style)
 
@@ -113,16 +125,16 @@ class TextTable:
         if widths is None:
             yield self._lists()
         elif all(map(_fits, self.rows, repeat(widths))) and _fits(self.columns, widths):
-            yield from self._lines(widths)
+            yield from self._lines(widths, console)
         else:
             yield self._grid(widths)
 
-    def _lines(self, widths: Sequence[int]) -> Iterator[RenderableType]:
+    def _lines(self, widths: Sequence[int], console: Console) -> Iterator[Segment]:
         """A line for each row: rich takes ten times as long for a grid, and much memory."""
         heading = [(self.columns, "bold")] if any(self.columns) else []
         for row, style in chain(heading, ((row, self._style(n)) for n, row in enumerate(self.rows))):
             cells = map(_aligned, row, widths, self.is_figure)
-            yield Text((" " * _GAP).join(cells), style, no_wrap=True, overflow="ignore")
+            yield from _line((" " * _GAP).join(cells), style, console)
 
     def _widths(self, available: int) -> list[int] | None:
         """The width of each column; None if not even figures and the longest words of headings fit."""
@@ -183,7 +195,7 @@ class OneLineTable(TextTable):
         for number, row in enumerate([self.columns, *self.rows]):
             cells = [_aligned(row[i], width, self.is_figure[i]) for i, width in widths.items()]
             style = self._style(number - 1) if number else "bold"
-            yield Text((" " * _GAP).join(cells).rstrip(), style, no_wrap=True, overflow="ignore")
+            yield from _line((" " * _GAP).join(cells).rstrip(), style, console)
         if hidden:
             yield _text(f"not shown, for lack of width: {', '.join(hidden)}", "dim")
 

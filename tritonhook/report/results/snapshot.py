@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from msgspec import UNSET, UnsetType
@@ -33,6 +33,7 @@ _GROUPS = {
 }
 _SHOWN = (ChangeStatus.CHANGED, ChangeStatus.FAILED)
 _COUNTED = (ChangeStatus.FAILED, ChangeStatus.CHANGED, ChangeStatus.NEW, ChangeStatus.GONE, ChangeStatus.UNKNOWN)
+_ALL = attrgetter(*FIGURES)
 _WORSE = "worse"  # in counts, beside the statuses
 
 
@@ -98,8 +99,7 @@ class KernelFigures(Fields):
 
     @property
     def figures(self) -> dict[str, int | None]:
-        values = {name: getattr(self, name) for name in FIGURES}
-        return {name: None if value is UNSET else value for name, value in values.items()}
+        return {name: None if value is UNSET else value for name, value in zip(FIGURES, _ALL(self), strict=True)}
 
 
 def _figures(facts: KernelFacts) -> dict[str, Any]:
@@ -280,8 +280,9 @@ class KernelChange(Fields):
     @property
     def has_equal_figures(self) -> bool:
         """Whether figures are known and equal on both sides; spills, stack and registers at least."""
-        known = {name for name, pair in self.figures.items() if pair != (None, None)}
-        return known >= set(FIGURES[:4]) and all(a == b for a, b in self.figures.values())
+        if self.old is None or self.new is None or (figures := self.old.figures) != self.new.figures:
+            return False
+        return all(figures[name] is not None for name in FIGURES[:4])
 
     @property
     def judgement(self) -> str:
@@ -410,20 +411,20 @@ class KernelChanges(Result, tag="kernel changes"):
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
     """One line for each changed kernel; a column for each figure that changes in one of them, with what changed."""
-    cells: dict[str, Callable[[KernelChange], str]] = {
-        "kernel": name,
-        "": lambda k: k.judgement,
-        "spills": lambda k: _step(*map(_spills, (k.old, k.new))),
-        **{heading: partial(_figure, figure=figure) for figure, heading in _HEADINGS.items()},
-        "blocks/SM": lambda k: _step(*map(number, k.blocks or (None, None))),
-        "compile-time": lambda k: _step(*map(duration, k.compile_us)) if k.compile_us else "",
-        "launch bounds": lambda k: k.bounds,
-        "also other": lambda k: ", ".join(k.loaded_changed or ()),
-        "changed by": lambda k: k.by or "the same code",
+    figures, judged = [kernel.figures for kernel in kernels], [kernel.judgement for kernel in kernels]
+    columns = {
+        "kernel": [name(kernel) for kernel in kernels],
+        "": judged,
+        "spills": [_step(*map(_spills, (k.old, k.new))) for k in kernels],
+        **{heading: [_step(*map(number, own[figure])) for own in figures] for figure, heading in _HEADINGS.items()},
+        "blocks/SM": [_step(*map(number, k.blocks or (None, None))) for k in kernels],
+        "compile-time": [_step(*map(duration, k.compile_us)) if k.compile_us else "" for k in kernels],
+        "launch bounds": [k.bounds for k in kernels],
+        "also other": [", ".join(k.loaded_changed or ()) for k in kernels],
+        "changed by": [k.by or "the same code" for k in kernels],
     }
-    columns = {heading: [cell(kernel) for kernel in kernels] for heading, cell in cells.items()}
     columns = {heading: cells for heading, cells in columns.items() if any(cells)}
-    tones = tuple(_JUDGED[kernel.judgement] for kernel in kernels)
+    tones = tuple(map(_JUDGED.__getitem__, judged))
     words = tuple(
         n for n, heading in enumerate(columns) if heading in ("", "launch bounds", "also other", "changed by")
     )
@@ -434,10 +435,6 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
 _SHORT = {"registers": "regs", "instructions": "instrs"}
 _HEADINGS = {figure: _SHORT.get(figure, TITLES[figure]) for figure in FIGURES if not figure.startswith("spill")}
 _JUDGED = {_WORSE: Tone.BAD, "failed": Tone.BAD, "better": Tone.GOOD, "": Tone.CHANGED}
-
-
-def _figure(kernel: KernelChange, figure: str) -> str:
-    return _step(*map(number, kernel.figures[figure]))
 
 
 def _spills(side: KernelFigures | None) -> str:
