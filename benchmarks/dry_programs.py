@@ -43,6 +43,7 @@ def flag_gems() -> Programs:
     x, y = (randn(256, 1024) for _ in range(2))
     one = "abs acos angle asinh atan ceil cos cosh erf exp exp2 expm1 i0 isfinite isinf isnan log log10 "
     one += "logical_not neg reciprocal relu rsqrt sgn sigmoid sin sqrt square tan tanh amax amin argmax argmin "
+    one += "aminmax floor isneginf log1p round signbit sinh "
     one += "count_nonzero max mean min prod std sum var var_mean median all any trace nan_to_num positive logit"
     two = (
         "add sub mul div eq ne lt le gt ge maximum minimum atan2 copysign hypot logical_and logical_or logaddexp fmin "
@@ -92,6 +93,42 @@ def flag_gems() -> Programs:
         "max_pool2d": lambda: f.max_pool2d(randn(2, 16, 32, 32), 2),
         "avg_pool2d": lambda: f.avg_pool2d(randn(2, 16, 32, 32), 2),
         "upsample_nearest2d": lambda: f.interpolate(randn(2, 16, 32, 32), scale_factor=2),
+        "addcdiv": lambda: torch.addcdiv(x, x, y),
+        "addcmul": lambda: torch.addcmul(x, x, y),
+        "addmv": lambda: torch.addmv(x[:, 0], x, y[0]),
+        "addr": lambda: torch.addr(randn(256, 256), x[:, 0], y[:, 0]),
+        "baddbmm": lambda: torch.baddbmm(randn(4, 64, 64), x.view(4, 64, 1024), y.view(4, 1024, 64)),
+        "bitwise": lambda: [getattr(i, f"__{name}__")(i) for i in (x.to(torch.int32),) for name in ("and", "or")],
+        "cummin": lambda: torch.cummin(x, -1),
+        "diag": lambda: torch.diag(x[0]),
+        "diag_embed": lambda: torch.diag_embed(x[:4]),
+        "eye": lambda: torch.eye(128, device=GPU),
+        "index_add": lambda: torch.index_add(x, 0, torch.arange(256, device=GPU), y),
+        "index_put": lambda: torch.index_put(x, (torch.arange(8, device=GPU),), y[0]),
+        "lerp": lambda: torch.lerp(x, y, 0.5),
+        "logspace": lambda: torch.logspace(0, 1, 512, device=GPU),
+        "margin_ranking_loss": lambda: f.margin_ranking_loss(x, y, x),
+        "normal": lambda: torch.normal(0.0, 1.0, (512,), device=GPU),
+        "one_hot": lambda: f.one_hot(torch.zeros(512, dtype=torch.long, device=GPU), 8),
+        "polar": lambda: torch.polar(x.float(), y.float()),
+        "prelu": lambda: f.prelu(x, y[0, :1]),
+        "quantile": lambda: torch.quantile(x.float(), 0.5, -1),
+        "reflection_pad": lambda: f.pad(x, (1, 1), "reflect"),
+        "replication_pad": lambda: f.pad(x, (1, 1), "replicate"),
+        "roll": lambda: torch.roll(x, 3, 1),
+        "scatter": lambda: torch.scatter(x, 1, torch.zeros(256, 8, dtype=torch.long, device=GPU), y[:, :8]),
+        "scatter_add": lambda: x.scatter_add_(1, torch.zeros(256, 8, dtype=torch.long, device=GPU), y[:, :8]),
+        "select_scatter": lambda: torch.select_scatter(x, y[0], 0, 3),
+        "soft_margin_loss": lambda: f.soft_margin_loss(x, y),
+        "threshold": lambda: f.threshold(x, 0.1, 1.0),
+        "tile": lambda: torch.tile(x, (2, 1)),
+        "uniform": lambda: torch.empty(512, device=GPU).uniform_(),
+        "upsample_bicubic2d": lambda: f.interpolate(randn(2, 16, 32, 32), scale_factor=2, mode="bicubic"),
+        "upsample_linear1d": lambda: f.interpolate(randn(2, 16, 32), scale_factor=2, mode="linear"),
+        "upsample_nearest1d": lambda: f.interpolate(randn(2, 16, 32), scale_factor=2),
+        "upsample_nearest3d": lambda: f.interpolate(randn(2, 4, 8, 8, 8), scale_factor=2),
+        "vector_norm": lambda: torch.linalg.vector_norm(x, dim=-1),
+        "vstack": lambda: torch.vstack((x, y)),
         **{name: lambda name=name: getattr(torch, name)(x) for name in one.split()},
         **{name: lambda name=name: getattr(torch, name)(x, y) for name in two.split() if hasattr(torch, name)},
         **{name: lambda name=name: getattr(f, name)(x) for name in nn.split()},
@@ -177,6 +214,42 @@ def mamba() -> Programs:
             D=randn(512),
             dt_bias=randn(512),
         ),
+    }
+
+
+def flash_attn() -> Programs:
+    """Its Triton kernels; its attention is CUDA C++."""
+    import torch
+
+    without_own_module("flash_attn")  # it imports a CUDA extension
+    from flash_attn.ops.triton.cross_entropy import cross_entropy_loss
+    from flash_attn.ops.triton.layer_norm import layer_norm_fn, layer_norm_linear_fn, rms_norm_fn
+    from flash_attn.ops.triton.rotary import apply_rotary
+
+    def x(*shape: int) -> Any:
+        return randn(*shape, dtype=torch.bfloat16, grad=True)
+
+    def norm(of: Callable[..., Any], *more: Any, **options: Any) -> Callable[[], None]:
+        return lambda: backward(of(x(256, 1024), x(1024), x(1024), *more, **options))
+
+    def loss(**options: Any) -> Callable[[], None]:
+        labels = torch.zeros(64, dtype=torch.long, device=GPU)
+        return lambda: backward(cross_entropy_loss(x(64, 4096), labels, **options)[0])
+
+    def rotary(**options: Any) -> Callable[[], None]:
+        return lambda: apply_rotary(randn(2, 128, 4, 64), randn(128, 32), randn(128, 32), **options)
+
+    return {
+        "layer_norm": norm(layer_norm_fn),
+        "layer_norm_residual": norm(layer_norm_fn, x(256, 1024), prenorm=True),
+        "layer_norm_dropout": norm(layer_norm_fn, dropout_p=0.1),
+        "rms_norm": norm(rms_norm_fn),
+        "layer_norm_linear": norm(layer_norm_linear_fn, x(512, 1024), None),
+        "cross_entropy": loss(),
+        "cross_entropy_smooth": loss(label_smoothing=0.1, lse_square_scale=1e-4),
+        "rotary": rotary(),
+        "rotary_interleaved": rotary(interleaved=True),
+        "rotary_conjugate": rotary(conjugate=True),
     }
 
 
@@ -292,6 +365,7 @@ GROUPS: dict[str, Callable[[], Programs]] = {
     "conch": conch,
     "mamba": mamba,
     "cut_cross_entropy": cross_entropy,
+    "flash_attn": flash_attn,
     "sageattention": sage,
     "bitsandbytes": bitsandbytes,
     "torchao": torchao,

@@ -1,7 +1,7 @@
 """Dry runs of libraries of Triton kernels: what compiles without a GPU, how fast, and whether it is the GPU's PTX.
 
-    pip install torch liger-kernel fla-core flag_gems conch-triton-kernels mamba-ssm cut-cross-entropy sageattention
-        bitsandbytes torchao gemlite
+    pip install torch liger-kernel fla-core flag_gems conch-triton-kernels mamba-ssm cut-cross-entropy flash-attn
+        sageattention bitsandbytes torchao gemlite
     TRITON_TUTORIALS=FOLDER python -m benchmarks dry_run [--work DIR] [--only GROUP ...] [--out FILE]
 
 Needs no GPU; torch's CPU build is enough. The programs are those of dry_programs.py, in small shapes, the first
@@ -37,6 +37,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "conch-triton-kernels": ("conch",),
     "mamba-ssm": ("mamba",),
     "cut-cross-entropy": ("cut_cross_entropy",),
+    "flash-attn": ("flash_attn",),
     "sageattention": ("sageattention",),
     "bitsandbytes": ("bitsandbytes",),
     "torchao": ("torchao",),
