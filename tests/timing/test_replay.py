@@ -26,6 +26,7 @@ LAUNCH = as_schema(
             {"type": "fp16", "value": 1.5},
             {"kind": "scratch", "size": 256},
             {"kind": "scratch"},
+            {"kind": "packed", "data": "00000000000000000700000000000000", "pointers": [[0, 0, 4]]},
             {
                 "kind": "descriptor",
                 "buffer": 0,
@@ -51,6 +52,7 @@ def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
         struct.pack("<e", 1.5),
         struct.pack("<Q", 0x2000),
         bytes(8),
+        struct.pack("<QQ", 0x1004, 7),
     ]
     assert asked == [256]
     pointers = argument_pointers(packed)
@@ -76,9 +78,9 @@ class Encoder:
 
 def test_a_record_of_another_kernel_is_refused() -> None:
     packed = pack(LAUNCH, [0x1000], lambda size: 0, lambda tiling, address: ctypes.c_uint64())[:-1]
-    check_parameters("k", packed, (8, 8, 4, 2, 8, 8))
+    check_parameters("k", packed, (8, 8, 4, 2, 8, 8, 16))
     check_parameters("k", packed, None)  # an older driver does not say
-    for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8), ()):
+    for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8, 16), ()):
         with pytest.raises(UsageError, match="belong to another kernel"):
             check_parameters("k", packed, wanted)
 

@@ -243,7 +243,8 @@ class Session(Notebook):
             recorder.look_again()
 
     def record_of(self, hash: str) -> str | None:
-        """The record of the kernel with this hash of Triton's; None if it was not kept."""
+        """The record of the kernel with this hash of Triton's, or hash and name of another front end's; None if it was
+        not kept."""
         return self._records.get(hash)
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
@@ -282,6 +283,7 @@ class Session(Notebook):
             capture = replace(capture, metadata={**capture.metadata, META_DRY_RUN: True})
         record = self._writer.add_files(capture, files)
         self._meet(record, bool(capture.cache_hit))
+        self._records[f"{capture.hash} {capture.kernel}"] = record
         return record
 
     def _meet(self, record: str, cache_hit: bool) -> None:

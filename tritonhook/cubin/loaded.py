@@ -95,6 +95,16 @@ def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
     return {part: _hash("\n".join(texts).encode()) if texts else "" for part, texts in lines.items()}
 
 
+def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
+    """(offset, bytes) of each parameter of a kernel; none where the image does not say.
+
+    KPARAM_INFO: an index, the ordinal with the offset in the upper half, then flags with the size from bit 18 on.
+    """
+    infos = (words(one.value) for one in read_elf(data).attributes(f".nv.info.{kernel}") if one.kind == _KPARAM_INFO)
+    found = {place & 0xFFFF: (place >> 16, flags >> 18) for _, place, flags in infos}
+    return tuple(found[number] for number in sorted(found))
+
+
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
     """Offsets, sizes and order, and the size of the constant bank that a launcher fills."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):

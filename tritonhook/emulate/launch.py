@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tritonhook.capture.launches.record import Addressing, Descriptor, Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
 from tritonhook.emulate.machine import Geometry
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
@@ -26,8 +26,8 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
     for number, (buffer, data) in enumerate(zip(launch.buffers, contents, strict=True)):
         if len(data) != buffer.size:
             raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch says {buffer.size}")
-        named = (p for p in launch.parameters if isinstance(p, Addressing))
-        name = next((p.name for p in named if p.buffer == number), "")
+        named = (p for p in launch.parameters if not isinstance(p, Scratch) and number in buffers_of(p))
+        name = next((p.name for p in named), "")
         buffers.append(memory.allocate(data, f"argument {name}" if name else f"buffer {number}"))
     arguments = []
     for one in launch.parameters:
@@ -39,6 +39,8 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
         elif isinstance(one, Descriptor):
             tensor = TensorMap.of(one.tiling, buffers[one.buffer].address + one.offset)
             arguments.append(register(memory, tensor))
+        elif isinstance(one, Packed):
+            arguments.append(one.filled([buffer.address for buffer in buffers]))
         else:
             address = memory.allocate(one.size, "scratch memory").address if one.size else 0
             arguments.append(address.to_bytes(8, "little"))

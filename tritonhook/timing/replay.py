@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tritonhook._util.files import MOST_BYTES, read_regular
-from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Descriptor, Launch, Pointer, Scalar, Tiling
+from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Descriptor, Launch, Packed, Pointer, Scalar, Tiling
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import UsageError
 from tritonhook.timing.output_check import difference
@@ -246,6 +246,9 @@ def pack(
         elif isinstance(parameter, Pointer):
             null = parameter.buffer is None
             packed.append(ctypes.c_uint64(0 if null else addresses[parameter.buffer or 0] + parameter.offset))
+        elif isinstance(parameter, Packed):
+            data = parameter.filled(addresses)
+            packed.append((ctypes.c_ubyte * len(data)).from_buffer_copy(data))
         elif isinstance(parameter, Descriptor):
             packed.append(tensor_map(parameter.tiling, addresses[parameter.buffer] + parameter.offset))
         else:

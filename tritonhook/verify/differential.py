@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tritonhook.capture.launches.record import Addressing, Launch
+from tritonhook.capture.launches.record import Launch, buffers_of
 from tritonhook.errors import PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.levels import level_of
@@ -77,7 +77,7 @@ def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int,
         with suppress(PtxError):
             numbers = steering_parameters(ptx, kernel)
     pointed = (launch.parameters[number] for number in numbers if number < len(launch.parameters))
-    return tuple(sorted({p.buffer for p in pointed if isinstance(p, Addressing) and p.buffer is not None}))
+    return tuple(sorted({buffer for parameter in pointed for buffer in buffers_of(parameter)}))
 
 
 def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:

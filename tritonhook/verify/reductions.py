@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tritonhook.capture.launches.record import Addressing, Launch
+from tritonhook.capture.launches.record import Launch, buffers_of, with_buffers
 from tritonhook.ptx.dataflow import cleaned, flow_of, is_branch, target
 from tritonhook.ptx.program import REGISTER, Function, Item, Program, parameter_name, register_type, renumbered
 
@@ -346,12 +346,9 @@ def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
     if parts.launch is None:
         return parts
     arguments = [p for number, p in enumerate(parts.launch.parameters) if number not in units]
-    needed = sorted({p.buffer for p in arguments if isinstance(p, Addressing) and p.buffer is not None})
+    needed = sorted({buffer for parameter in arguments for buffer in buffers_of(parameter)})
     places = {old: new for new, old in enumerate(needed)}
-    moved = tuple(
-        replace(p, buffer=places[p.buffer]) if isinstance(p, Addressing) and p.buffer is not None else p
-        for p in arguments
-    )
+    moved = tuple(with_buffers(parameter, places) for parameter in arguments)
     buffers = tuple(parts.launch.buffers[number] for number in needed)
     contents = tuple(parts.contents[number] for number in needed) if parts.contents else ()
     return replace(parts, launch=replace(parts.launch, parameters=moved, buffers=buffers), contents=contents)

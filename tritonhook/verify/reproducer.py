@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.launches.record import DTYPE_BYTES, Addressing, Descriptor, Launch, Scalar
+from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, Packed, Pointer, Scalar
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.verify.minimise import Trial
@@ -110,7 +110,9 @@ def _arguments(launch: Launch) -> list[dict[str, Any]]:
     for parameter in launch.parameters:
         if isinstance(parameter, Scalar):
             arguments.append({"bytes": parameter.bytes.hex()})
-        elif isinstance(parameter, Addressing):
+        elif isinstance(parameter, Packed):
+            arguments.append({"bytes": parameter.data, "pointers": parameter.pointers})
+        elif isinstance(parameter, (Pointer, Descriptor)):
             tiling = {"tiling": asdict(parameter.tiling)} if isinstance(parameter, Descriptor) else {}
             arguments.append({"buffer": parameter.buffer, "offset": parameter.offset} | tiling)
         else:

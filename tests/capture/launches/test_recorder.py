@@ -17,7 +17,19 @@ from triton_kernels import add_kernel, fresh
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
-from tritonhook.capture.launches.record import Descriptor, Launch, Pointer, Scalar, Scratch, Tiling, to_document
+from tritonhook.capture.launches.record import (
+    Buffer,
+    Descriptor,
+    Launch,
+    Packed,
+    Pointer,
+    Scalar,
+    Scratch,
+    Tiling,
+    buffers_of,
+    to_document,
+    with_buffers,
+)
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.launches.schema import LaunchFields, from_json
 from tritonhook.capture.store import CaptureFolder, read_launch
@@ -205,6 +217,20 @@ def test_descriptors_are_read_back_and_checked() -> None:
     for change in ({"shape": [40, 60]}, {"box": [32]}, {"element": 16}, {"strides": [-96]}):
         broken = to_document(launch)
         broken["parameters"][0]["tiling"] |= change
+        with pytest.raises(CaptureError):
+            from_json(json.dumps(broken).encode(), "x")
+
+
+def test_an_argument_of_several_parts_is_read_back_and_checked() -> None:
+    packed = Packed("0", "00" * 8 + "07000000", ((0, 0, 8),))
+    launch = Launch("k", (1, 1, 1), (128, 1, 1), (packed,), (Buffer(64, "float32"),))
+    assert from_json(json.dumps(to_document(launch)).encode(), "x") == launch
+    assert launch.summary.endswith("0 of 12 bytes")
+    assert packed.filled([0x1000]) == struct.pack("<QI", 0x1008, 7)
+    assert (buffers_of(packed), buffers_of(with_buffers(packed, {0: 3}))) == ((0,), (3,))
+    for change in ({"pointers": [[8, 0, 0]]}, {"pointers": [[0, 1, 0]]}, {"pointers": [[0, 0, 65]]}, {"data": "0"}):
+        broken = to_document(launch)
+        broken["parameters"][0] |= change
         with pytest.raises(CaptureError):
             from_json(json.dumps(broken).encode(), "x")
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,8 +126,41 @@ class Descriptor:
     tiling: Tiling
 
 
-Addressing = Pointer | Descriptor
-Parameter = Addressing | Scalar | Scratch
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An argument of several parts. data: its bytes, in hex. pointers: those within it, where `data` is zero: (where,
+    buffer, offset in bytes)."""
+
+    name: str
+    data: str
+    pointers: tuple[tuple[int, int, int], ...] = ()
+
+    def filled(self, addresses: Sequence[int]) -> bytes:
+        """The argument as the kernel gets it. addresses: of the buffers."""
+        made = bytearray.fromhex(self.data)
+        for at, buffer, offset in self.pointers:
+            made[at : at + 8] = (addresses[buffer] + offset).to_bytes(8, "little")
+        return bytes(made)
+
+
+Parameter = Pointer | Scalar | Scratch | Descriptor | Packed
+
+
+def buffers_of(parameter: Parameter) -> tuple[int, ...]:
+    """The buffers that an argument points into."""
+    if isinstance(parameter, Packed):
+        return tuple(buffer for _, buffer, _ in parameter.pointers)
+    known = isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None
+    return (parameter.buffer,) if known else ()  # type: ignore[union-attr,return-value]
+
+
+def with_buffers(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
+    """The argument with other numbers of its buffers."""
+    if isinstance(parameter, Packed):
+        return replace(parameter, pointers=tuple((at, places[old], offset) for at, old, offset in parameter.pointers))
+    if isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None:
+        return replace(parameter, buffer=places[parameter.buffer])
+    return parameter
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,6 +222,8 @@ def _shown(parameter: Parameter) -> str:
     if isinstance(parameter, Descriptor):
         shape, box = ([*reversed(sizes)] for sizes in (parameter.tiling.shape, parameter.tiling.box))
         return f"{parameter.name} descriptor of {shape}, boxes of {box}"
+    if isinstance(parameter, Packed):
+        return f"{parameter.name} of {len(parameter.data) // 2} bytes"
     assert isinstance(parameter, Pointer)
     if parameter.buffer is None:
         return f"{parameter.name}=None"
@@ -199,7 +234,7 @@ def to_document(launch: Launch) -> dict[str, Any]:
     """A launch as JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
     from dataclasses import asdict
 
-    kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch", Descriptor: "descriptor"}
+    kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch", Descriptor: "descriptor", Packed: "packed"}
     parameters = [{"kind": kinds[type(parameter)], **asdict(parameter)} for parameter in launch.parameters]
     for parameter in parameters:
         if isinstance(value := parameter.get("value"), float) and not math.isfinite(value):

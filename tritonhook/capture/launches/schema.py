@@ -28,6 +28,7 @@ from tritonhook.capture.launches.record import (
     Buffer,
     Descriptor,
     Launch,
+    Packed,
     Parameter,
     Pointer,
     Scalar,
@@ -53,6 +54,7 @@ class BufferFields(Fields):
 
 _Sizes = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=5)]
 _Element = Annotated[int, Meta(ge=0, lt=len(ELEMENT_BITS))]
+_Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")]
 _Choice = Annotated[int, Meta(ge=0, le=15)]
 
 
@@ -87,10 +89,11 @@ class ParameterFields(Fields):
 
     name: for messages. dtype, shape, stride: of a tensor. values: a file beside the record with its bytes, for a tensor
     without a buffer. buffer: an index into `buffers`; null is a null pointer. offset: in bytes. type, value: of a
-    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor.
+    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor. data: of an argument of several
+    parts, in hex. pointers: those within it: where, buffer, offset.
     """
 
-    kind: Literal["pointer", "scalar", "scratch", "descriptor"] | None = None
+    kind: Literal["pointer", "scalar", "scratch", "descriptor", "packed"] | None = None
     name: str | int | None = None
     dtype: Dtype | None = None
     shape: list[Count] | None = None
@@ -102,6 +105,8 @@ class ParameterFields(Fields):
     value: int | float | bool | _NotFinite | None = None
     size: Count = 0
     tiling: TilingFields | None = None
+    data: _Hex | None = None
+    pointers: list[tuple[Count, Count, Count]] = []
 
 
 class LaunchFields(Fields):
@@ -172,6 +177,8 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
         return scalar
     if kind == "descriptor":
         return _descriptor(name, given, buffers)
+    if kind == "packed":
+        return _packed(name, given, buffers)
     shape = None if given.shape is None else tuple(given.shape)
     number = None if given.buffer == "new" else given.buffer
     if given.buffer == "new":
@@ -192,6 +199,17 @@ def _descriptor(name: str, given: ParameterFields, buffers: list[Buffer]) -> Des
     if not (given.buffer < len(buffers) and given.offset + tiling.bytes <= buffers[given.buffer].size):
         raise DocumentError(f"parameter {name}: its descriptor reaches outside of its buffer")
     return Descriptor(name, given.buffer, given.offset, tiling)
+
+
+def _packed(name: str, given: ParameterFields, buffers: list[Buffer]) -> Packed:
+    if given.data is None:
+        raise DocumentError(f"parameter {name}: it needs data")
+    for at, buffer, offset in given.pointers:
+        if at + 8 > len(given.data) // 2:
+            raise DocumentError(f"parameter {name}: a pointer lies outside of it")
+        if not (buffer < len(buffers) and offset <= buffers[buffer].size):
+            raise DocumentError(f"parameter {name}: it points outside of its buffer")
+    return Packed(name, given.data, tuple(given.pointers))
 
 
 def _extent(values: tuple[int, ...]) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tritonhook.cubin.elf import read_elf
+from tritonhook.cubin.loaded import parameter_places
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import NotUnderstood
 
@@ -44,7 +45,8 @@ _PLACES = {
 class SassKernel:
     """One kernel. arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory of a
     thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank.
-    functions: where those begin that ptxas has put behind the kernel's own code."""
+    functions: where those begin that ptxas has put behind the kernel's own code. offsets: of parameters, where the
+    image says."""
 
     sass: Sass
     arch: int
@@ -53,6 +55,7 @@ class SassKernel:
     shared: int
     banks: Mapping[int, bytes]
     functions: Mapping[str, int] = field(default_factory=dict)
+    offsets: tuple[int, ...] = ()
 
     @property
     def places(self) -> Places:
@@ -61,8 +64,13 @@ class SassKernel:
         return _PLACES[self.arch // 10]
 
     def pack(self, arguments: Sequence[bytes]) -> bytes:
-        """Arguments as they lie in bank 0, each aligned to its size, a descriptor of TMA to 64 bytes."""
+        """Arguments as they lie in bank 0; where the image does not say, each aligned to its size, a descriptor of TMA
+        to 64 bytes."""
         begin, found = self.places.parameters, b""
+        if len(self.offsets) == len(arguments):
+            for offset, value in zip(self.offsets, arguments, strict=True):
+                found = found.ljust(offset, b"\0") + value
+            return found
         for value in arguments:
             alignment = min(max(len(value), 1), 64)
             found = found.ljust(-(-(begin + len(found)) // alignment) * alignment - begin, b"\0") + value
@@ -104,4 +112,5 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
         max(shared.size if shared else 0, reserved),
         {bank: section.data for bank, section in sections.items() if section},
         {one.name: one.value for one in read_elf(cubin.data).symbols() if one.name.startswith("$")},
+        tuple(offset for offset, _ in parameter_places(cubin.data, kernel)),
     )
