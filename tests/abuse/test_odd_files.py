@@ -23,11 +23,10 @@ READERS = [
     "diff {} " + CUBIN,
     "diff " + CUBIN + " {}",
     "rename {} --strip",
-    "report {}",
     "check {}",
     "mem predict {} --gpu H100",
     "mem fix {}",
-    "probe {}",
+    "lab probe {}",
     "bisect {} --good 12.8.93 --bad 13.5.37 --at-hand",
     "diff --rename {}",
     "ab --from {}",
@@ -110,7 +109,7 @@ WRITERS = [
     "show c --html {} --force",
     "show c --save {} --force",
     "mem fix " + PTX + " -o {} --force",
-    "report " + str(GOLDEN / "documents" / "memory.json") + " --trace {} --force",
+    "show " + str(GOLDEN / "documents" / "memory.json") + " --trace {} --force",
     "tune c -o {}",
 ]
 IDS = [line.split()[0] + line.rpartition("{}")[0][-8:].strip() for line in WRITERS]

@@ -78,7 +78,19 @@ def captured(folder: Path) -> dict[str, list[bool]]:
     return found
 
 
-@pytest.mark.parametrize("threads, asked", [pytest.param("1", "options", marks=pytest.mark.nightly), ("2", "ptxas")])
+def test_a_rename_has_keys_of_its_own(run: Run, tmp_path: Path) -> None:
+    """In brief what the next test does with every change: plain, renamed and plain again, in one cache; in workers."""
+    plain, renamed = run(words=("2",)), run("--out", "renamed", "--prefix", "cutlass_", words=("2",))
+    again = run("--out", "again")
+    assert [one["warm"] for one in (plain, renamed, again)] == [False, False, True]
+    assert [one["loaded"] for one in (plain, renamed, again)] == [NAMES, RENAMED, NAMES]
+    assert plain["key"] == again["key"] != renamed["key"]
+    assert "0 from cache" in renamed["stderr"] and "not rewritten" not in renamed["stderr"]
+    assert sorted(captured(tmp_path / "renamed")) == RENAMED and sorted(captured(tmp_path / "again")) == NAMES
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("threads, asked", [("1", "options"), ("2", "ptxas")])
 def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str, asked: str) -> None:
     """Plain, captured only, renamed, with a policy that renames and one of options, with a `ptxas=` or `options=` of
     the session's own, and plain again; cold and warm, in one cache; compiled here and in workers, launched by the
