@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark clean
+.PHONY: demo test fuzz-ptxas test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark clean
 
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
@@ -44,6 +44,12 @@ test-nightly: $(VENV)/.installed .venv-torch/.installed
 EXAMPLES ?= 2000
 fuzz: $(VENV)/.installed
 	FUZZ_EXAMPLES=$(EXAMPLES) $(VENV)/bin/python -m pytest -q tests/abuse
+
+# Made-up PTX by the newest ptxas at hand, emulated in both forms: PROGRAMS of them, others with another SEED.
+PROGRAMS ?= 2000
+SEED ?= 0
+fuzz-ptxas: $(VENV)/.installed
+	$(VENV)/bin/python -m benchmarks fuzz_ptxas --programs $(PROGRAMS) --seed $(SEED)
 
 # The steps of each workflow in .github/workflows, in fresh clones: hours. `make test-nightly` builds a release so.
 test-workflows: $(VENV)/.installed

@@ -78,6 +78,13 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "VIADD.16x2", "R7,R9,0x8001")], 1),
         ([("", "MOV.64", "R6,0xf149f2ca00000007")], 0xF149F2CA),
         ([("", "MOV.64", "R6,-0x9")], -1),
+        ([("", "MOV", "R8,-0x81"), ("", "I2I.S8.S32.SAT", "R7,R8")], -0x80),
+        ([("", "MOV", "R8,-0x81"), ("", "I2I.U16.S32.SAT", "R7,R8")], 0),
+        ([("", "MOV", "R8,-0x1"), ("", "VABSDIFF", "R7,R8,R2,R3")], 13),
+        ([("", "MOV", "R8,-0x1"), ("", "VABSDIFF.U32", "R7,R8,R2,R3")], 0xFFFFFFFA + 7 - (1 << 32)),
+        ([("", "MOV", "R8,0x1ff0203"), ("", "IDP.4A.S8.U8", "R7,R8,R8,R2")], 1 - 255 + 4 + 9 + 5),
+        ([("", "MOV", "R8,0xfffe0003"), ("", "IDP.2A.HI.S16.S8", "R7,R8,R8,R2")], 3 * -2 + -2 * -1 + 5),
+        ([("", "MOV", "R8,-0x1"), ("", "PLOP3.LUT", "P0,PT,R8.SIGN,PT,PT,0x80,0x8"), ("", "SEL", "R7,R2,R3,P0")], 5),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,PT,!PT")], -1),  # the upper half of -9
         ([("", "IMNMX.U64", "PT,PT,R6,R2,-0x9,PT,!PT")], 7),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,!PT,!PT")], 7),
@@ -297,7 +304,7 @@ def test_an_access_outside_of_the_buffer_is_a_fault():
 
 
 def test_each_opcode_belongs_to_one_module():
-    assert len(MODULES) == 9 and len(OPCODES) > 150
+    assert len(MODULES) == 10 and len(OPCODES) > 150
 
 
 # --- known bugs of ptxas -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
-from tritonhook.emulate.sass.kernel import read_sass_kernel
+from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
@@ -94,7 +94,11 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
     """Execute machine code. Raises NotUnderstood, Fault, Hang."""
-    kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
+    return run_code(read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry]), run, contents)
+
+
+def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
+    """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang."""
     memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
     placed = place(run.launch, contents, memory)
     parameters = kernel.pack(placed.arguments)

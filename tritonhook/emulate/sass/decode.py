@@ -10,14 +10,25 @@ import numpy as np
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction
 from tritonhook.emulate.machine import Code, Group, Machine, Step
 from tritonhook.emulate.machine import Instruction as Decoded
-from tritonhook.emulate.sass import control, conversions, flags, floats, integers, matrices, memory, transactions, warps
+from tritonhook.emulate.sass import (
+    control,
+    conversions,
+    flags,
+    floats,
+    integers,
+    matrices,
+    memory,
+    parts,
+    transactions,
+    warps,
+)
 from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, any_of_warp, guarded, moving
 from tritonhook.errors import NotUnderstood
 
 Array = Any
 # They register their opcodes.
-MODULES = (control, conversions, flags, floats, integers, matrices, memory, transactions, warps)
+MODULES = (control, conversions, flags, floats, integers, matrices, memory, parts, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 
@@ -76,8 +87,11 @@ class Decoder:
         return int.from_bytes(data[at : at + size], "little")
 
     def predicate(self, site: Site, text: str) -> Reader:
-        """The reader of a predicate: P0, !UP1, PT."""
+        """The reader of a predicate: P0, !UP1, PT; or the sign of a register, R6.SIGN."""
         inverted, name = text.startswith("!"), text.lstrip("!")
+        if name.endswith(".SIGN"):
+            signs = site.register(name.removesuffix(".SIGN"))
+            return lambda g: (signs[g.s] >> np.uint32(31) != 0) != inverted
         is_uniform, number = name.startswith("U"), name.lstrip("UP")
         if not name.lstrip("U").startswith("P") or not (number == "T" or number.isdigit()):
             raise site.refuse(f"predicate {text}")
