@@ -377,7 +377,7 @@ QUICK = ("targets",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", choices=list(GROUPS))
-    parser.add_argument("--real", action="store_true", help="shapes of a training step, a few configurations")
+    parser.add_argument("--real", action="store_true", help="shapes of a training step")
     parser.add_argument("--few", type=int, metavar="N", help="the first N programs only")
 
 
@@ -387,7 +387,6 @@ def run(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     if arguments.real:
         programs.take_real_shapes()
-        programs.try_few_configurations()
     group = GROUPS[arguments.group]()
     if arguments.real:
         group.pop("multi_token_attention", None)  # Triton and ptxas take many minutes for it at this shape

@@ -5,9 +5,9 @@
     TRITON_TUTORIALS=FOLDER python -m benchmarks dry_run [--work DIR] [--only GROUP ...] [--out FILE]
 
 Needs no GPU; torch's CPU build is enough. The programs are those of dry_programs.py, in small shapes, the first
-configuration of each autotuned kernel. `real`: the programs of tune_h200 with its shapes and its configurations, in
+configuration of each autotuned kernel. `real`: the programs of tune_h200 with its shapes, in all configurations, in
 tensors without memory; the hashes of their PTX are looked for among these. A row of tune_h200 has the same
-configuration where a dry launch has the same kernel, grid, block and arguments.
+configuration where a dry launch has the same kernel, grid, block and arguments; how many stages it had is not known.
 """
 
 from __future__ import annotations

@@ -58,9 +58,10 @@ def _remembered(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _remembered_jit(original: Callable[..., Any]) -> Callable[..., Any]:
-    def generate(dsl: Any, func: Any, name: str, given: Sequence[Any], named: dict[str, Any], *rest: Any) -> Any:
-        pointers, types, adapted = original(dsl, func, name, given, named, *rest)
-        _seen.last = pointers, [*given, *named.values(), *adapted]
+    def generate(dsl: Any, *arguments: Any, **options: Any) -> Any:
+        pointers, types, adapted = original(dsl, *arguments, **options)
+        told = dict(zip(("func", "function_name", "args", "kwonlyargs"), arguments, strict=False)) | options
+        _seen.last = pointers, [*told["args"], *told["kwonlyargs"].values(), *adapted]
         return pointers, types, adapted
 
     return generate
@@ -71,10 +72,12 @@ def _on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def begin(tensor: Any, *given: Any, **options: Any) -> None:
         original(tensor, *given, **options)
+        capsule = ctypes.py_object(getattr(tensor, "_dlpack_data", None))
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        place = pointer(tensor._dlpack_data, b"dltensor")
-        ctypes.c_int32.from_address(place + ctypes.sizeof(ctypes.c_void_p)).value = _ON_CUDA
+        pointer.restype = ctypes.c_void_p
+        if ctypes.pythonapi.PyCapsule_IsValid(capsule, b"dltensor"):
+            place = pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # behind the address of the data
+            ctypes.c_int32.from_address(place).value = _ON_CUDA
 
     return begin
 
