@@ -184,6 +184,10 @@ def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
     assert Change(facts(registers=64), facts(registers=65)).worse == ("registers",)
     unknown = replace(facts(registers=65), threads=None)
     assert Change(replace(facts(), threads=None), unknown).worse == ("registers",)
+    assert Change(facts(shared=1_040), facts(shared=1_056)).worse == ()
+    assert Change(facts(shared=50_000), facts(shared=100_000)).worse == ("shared",)
+    two = replace(facts(registers=64, shared=1_056), threads=256)
+    assert Change(facts(registers=64, shared=1_040), two).worse == (), "half the blocks, as many warps"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.facts import BUILT, FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.stages import MAKERS
 
+_OCCUPY = ("registers", "shared")
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
 _CODE = "code"
 
@@ -150,12 +151,21 @@ class Change:
         return None if resident[0] is None or resident[1] is None else (resident[0], resident[1])
 
     @property
+    def warps(self) -> tuple[int, int] | None:
+        """How many warps an SM holds at a time, old and new; None where not known."""
+        if self.blocks is None or self.old is None or self.new is None:
+            return None
+        old, new = (-(-(facts.threads or 0) // 32) for facts in (self.old, self.new))
+        return self.blocks[0] * old, self.blocks[1] * new
+
+    @property
     def worse(self) -> tuple[str, ...]:
-        """The figures that grew, the ones that hurt most first. More registers hurt where fewer blocks fit."""
+        """The figures that grew, the ones that hurt most first. More registers and shared memory hurt where fewer warps
+        fit."""
         grown = tuple(name for name, (a, b) in self.deltas.items() if b > a)
-        if "registers" not in grown or (blocks := self.blocks) is None or blocks[1] < blocks[0]:
+        if (warps := self.warps) is None or warps[1] < warps[0]:
             return grown
-        return tuple(name for name in grown if name != "registers")
+        return tuple(name for name in grown if name not in _OCCUPY)
 
     @property
     def blame(self) -> str:

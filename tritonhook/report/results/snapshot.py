@@ -227,8 +227,8 @@ class KernelChange(Fields):
 
     status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
     stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
-    worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
-    blocks: how many an SM holds at a time, old and new. old, new: null where it is not
+    worse: the figures that grew; registers and shared where fewer warps fit. fails: rules of `--fail-on` that it
+    breaks. blocks: how many an SM holds at a time, old and new. old, new: null where it is not
     there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
     where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
     compile_us: microseconds of its compiles, old and new, where both are known.
