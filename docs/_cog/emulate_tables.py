@@ -13,7 +13,7 @@ def figures() -> str:
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
         (
-            f"kernels of Liger and flash-linear-attention ({found['with_mma']} with mma or wgmma)",
+            f"kernels of libraries ({found['with_mma']} with mma or wgmma)",
             f"{found['kernels']:,}",
         ),
         ("understood in both forms", f"{understood:,}"),
@@ -28,6 +28,14 @@ def figures() -> str:
             ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
             ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
         ]
+    rows += [
+        (
+            "wrongly assembled forms of these miscompilations found",
+            f"{found['forms_wrong_found']:,} of {found['forms_wrong']:,}",
+        ),
+        ("kernels that were SAME on an H200, all builds verified, -O0 among them", f"{found['verified']:,}"),
+        ("of those, called wrong", f"{found['false_different']:,}"),
+    ]
     return markdown(("emulated", ""), rows)
 
 
