@@ -13,13 +13,17 @@ forms     Equivalent forms of known miscompilations (equivalent_forms.py): the P
           first one gives. Those that a ptxas assembles wrongly are found where its code gives another.
 verified  `tritonhook verify --cpu` of each kernel of the captures that was SAME on the H200: all builds, also -O0.
 
---seconds: `verified` begins nothing new after so many. What other parts found is kept from the file of the result.
+sanitized What `tritonhook emulate` finds in each kernel of the captures, and in the same without one of its barriers.
+
+--seconds: `verified` and `sanitized` begin nothing new after so many. What other parts found is kept from the file of
+the result.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import statistics
 import subprocess
@@ -36,7 +40,7 @@ NEEDS = ("numpy",)
 GIVEN_CTAS = 2
 LIMIT_S = 120.0
 BAD = ("DIFFERENT", "CRASH", "HANG")
-PARTS = ("kernels", "known", "altered", "forms", "verified")
+PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +71,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         samples["forms"] = list(forms(quick=arguments.quick))
     if "verified" in parts:
         samples["verified"] = list(verified(arguments.captures, arguments.ctas, arguments.seconds))
+    if "sanitized" in parts:
+        samples["sanitized"] = list(sanitized(arguments.captures, arguments.ctas, arguments.seconds))
     return {
         "evidence": "emulated",
         "environment": environment("tritonhook", "numpy"),
@@ -284,11 +290,43 @@ def verify_one(folder: Path, name: str, ctas: int) -> Iterator[dict[str, Any]]:
         yield row | {"builds": builds, "seconds": one["seconds"]}
 
 
+# --- faults of the kernels themselves --------------------------------------------------------------
+
+
+def sanitized(folders: list[Path], ctas: int, seconds: float) -> Iterator[dict[str, Any]]:
+    """What is found in each kernel as it is, and without the barrier in its middle (None: it has none)."""
+    from tritonhook.capture.selection import Selected, selected
+    from tritonhook.capture.store import CaptureFolder, read_launch
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.verify.cpu import sanitized as look
+    from tritonhook.verify.differential import case_of
+    from tritonhook.verify.latitude import latitude_of
+    from tritonhook.verify.model import NORMAL
+
+    end = time.monotonic() + seconds
+    for folder in folders:
+        for one in selected(CaptureFolder.open(folder), dry=True):
+            if not (isinstance(one, Selected) and one.launches) or time.monotonic() > end:
+                continue
+            (path,) = (folder / "kernels" / one.record).glob("*.ptx")
+            text = path.read_text()
+            case = case_of(
+                one.capture.kernel, read_launch(one.launches[0].path), None, Ptx(text), latitude_of(Ptx(text))
+            )
+            places = [match.span() for match in re.finditer(r"bar\.sync\s+0;", text)]
+            begin, stop = places[len(places) // 2] if places else (0, 0)
+            texts = [text, text[:begin] + text[stop:]] if places else [text]
+            found = [sorted({each.kind for each in look(case, Ptx(it), NORMAL, ctas).findings}) for it in texts]
+            row = {"kernel": case.kernel, "found": found[0], "without_a_barrier": found[1] if places else None}
+            print(*row.values(), flush=True)
+            yield row
+
+
 # --- the whole -----------------------------------------------------------------------------------
 
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
-    kernels, bugs, altered, written, again = (samples[name] for name in PARTS)
+    kernels, bugs, altered, written, again, looked = (samples[name] for name in PARTS)
     wrong = [one for one in written if one["is_wrong"]]
     cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
     seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
@@ -316,4 +354,8 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "verified": len(again),
         "verified_verdicts": dict(Counter(one["verdict"] for one in again)),
         "false_different": sum(one["verdict"] in BAD for one in again),
+        "sanitized": len(looked),
+        "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
+        "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
+        "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
     }
