@@ -153,14 +153,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, Any]:
     small = [row for row in rows if row["library"] in LIBRARIES]
     kernels, spent = sum(row["kernels"] for row in small), sum(row["compile_seconds"] for row in small)
-    whole = [row for row in rows if row["library"] not in LIBRARIES]
     same = [row for row in gpu if row["same_configuration"]]
     return {
         "libraries": len(small),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),
         "kernels": kernels,
-        "kernels_of_real_shapes": sum(row["kernels"] for row in whole),
         "launches": sum(row["launches"] for row in small),
         "kernels_of_gpu": len(gpu),
         "kernels_of_gpu_same_configuration": len(same),
