@@ -155,6 +155,7 @@ LONG = {
             "@",
         )
     },
+    "one register": _HEAD + ".visible .entry k(){ .reg .b32 " + "r" * 300_000 + "; ret; }",
     "many entries": _HEAD + "".join(f".entry k{index}(){{ret;}}" for index in range(3_000)),
     "no version": " " * 3_000_000,
 }

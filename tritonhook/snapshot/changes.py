@@ -134,8 +134,8 @@ class Change:
         """The figures that are known on both sides and differ, old and new."""
         if self.old is None or self.new is None:
             return {}
-        pairs = {name: (self.old.figures.get(name), self.new.figures.get(name)) for name in FIGURES}
-        return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a != b}
+        pairs = ((name, self.old.figures.get(name), self.new.figures.get(name)) for name in FIGURES)
+        return {name: (a, b) for name, a, b in pairs if a != b and a is not None and b is not None}
 
     @property
     def compile_us(self) -> tuple[int, int] | None:

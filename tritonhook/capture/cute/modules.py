@@ -16,7 +16,7 @@ from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
 
-_OPTION = re.compile(r"([\w-]+)=('[^']*'|[^\s}]+)")
+_OPTION = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|[^\s}]+)")
 _OUTPUT = "cubin-format=bin"  # is in every pipeline that makes a cubin; our option goes in front of it
 _PLACE = re.compile(r'"([^"]+)":(\d+):')
 
