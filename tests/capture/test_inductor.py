@@ -198,7 +198,7 @@ print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel
     assert (seen["notes"], seen["wrapped"]) == ([], False)
 
 
-@pytest.mark.parametrize("options", [(), ("--prefix", "cutlass_")])
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.nightly), ("--prefix", "cutlass_")])
 def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
     run("--out", "a", *options)
     for path in (tmp_path / "torch" / "inductor" / "triton").rglob("*"):
@@ -213,7 +213,7 @@ def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, optio
     assert all(capture.binary_only and capture.note for capture in captures)
 
 
-@pytest.mark.parametrize("further", [(), ("descent",)])
+@pytest.mark.parametrize("further", [(), pytest.param(("descent",), marks=pytest.mark.nightly)])
 def test_a_pinned_winner_is_all_that_is_compiled(run: Run, tmp_path: Path, further: tuple[str, ...]) -> None:
     """In worker processes, too; a graph that was kept under pins is not taken by a run without them."""
     words = ("1", "tuned", *further)
