@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test fuzz-ptxas test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark clean
+.PHONY: demo test fuzz-ptxas test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
 
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
@@ -118,6 +118,23 @@ test-matrix:
 # Which figures in benchmarks/results/ reach what they should.
 goals: $(VENV)/.installed
 	$(VENV)/bin/python -m benchmarks goals
+
+# What new versions of ptxas and Triton do to kernels of libraries. Captures and outcomes stay in .upgrades: a run that was
+# stopped goes on, and a second one does only what is new. UPGRADES=--scheduler=tcp://host:8786 spreads it.
+NEWER_TRITONS ?= 3.7.1 3.8.0 3.9.0
+upgrades: .venv-upgrades/.installed
+	.venv-upgrades/bin/python -m benchmarks upgrades --fetch --work .upgrades/captures --cache .upgrades/outcomes \
+		--triton $(NEWER_TRITONS:%=.venv-upgrades/triton-%) $(UPGRADES)
+
+.venv-upgrades/.installed: requirements.txt requirements-upgrades.txt pyproject.toml
+	$(PYTHON) -m venv .venv-upgrades
+	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-upgrades.txt
+	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	.venv-upgrades/bin/python tests/support/install_cpu_torch.py
+	for version in $(NEWER_TRITONS); do .venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --target .venv-upgrades/triton-$$version triton==$$version || exit; done
+	touch $@
 
 # 1,000 rounds of threads, forks and sessions on the oldest and the newest Triton; `make test` runs a few.
 stress: $(foreach version,$(firstword $(TRITONS)) $(lastword $(TRITONS)),.venv-triton-$(version)/.stressed)

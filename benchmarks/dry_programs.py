@@ -359,8 +359,16 @@ def gemlite() -> Programs:
     return {f"{bits} bits, {rows} rows": linear(bits, rows) for bits in (2, 4, 8) for rows in (1, 8, 64)}
 
 
+def reported() -> Programs:
+    """Kernels of reported regressions."""
+    from benchmarks.upgrading.reported import reported
+
+    return reported()
+
+
 GROUPS: dict[str, Callable[[], Programs]] = {
     **programs.GROUPS,
+    "reported": reported,
     "flag_gems": flag_gems,
     "conch": conch,
     "mamba": mamba,

@@ -45,17 +45,21 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 REAL = {"liger": ("liger",), "fla": ("fla-1", "fla-2", "fla-3", "fla-4"), "tutorials": ("tutorials",)}
 LIMIT_S = 2400  # of one group
-PROGRAMS = LIBRARIES | {f"{name}, real shapes": groups for name, groups in REAL.items()}
+REPORTED, REAL_SHAPES = "reported regressions", ", real shapes"
+PROGRAMS = LIBRARIES | {REPORTED: ("reported",)} | {f"{name}{REAL_SHAPES}": groups for name, groups in REAL.items()}
 
 
-def dry_run(group: str, out: Path, real: bool, few: int | None) -> dict[str, Any]:
-    """Run a group dry, in a process of its own. Returns its programs and what the run took."""
+def dry_run(
+    group: str, out: Path, real: bool, few: int | None, arch: str = ARCH, site: str | None = None
+) -> dict[str, Any]:
+    """Run a group dry, in a process of its own. site: where another Triton is. Returns its programs and what the run
+    took."""
     own = (
-        ["--autotune", "all", "--memory", "none", "--gpu", "H200", "--ptxas-limit", "60"] if real else ["--arch", ARCH]
+        ["--autotune", "all", "--memory", "none", "--gpu", "H200", "--ptxas-limit", "60"] if real else ["--arch", arch]
     )
     words = ["run", *own, "--out", str(out), "-m", "benchmarks", "dry_programs", group]
     words += [*(["--real"] if real else []), *(["--few", str(few)] if few else [])]
-    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    paths = [site, str(REPOSITORY), os.environ.get("PYTHONPATH")]
     variables = {"TRITON_CACHE_DIR": f"{out}.cache-{group}", "PYTHONPATH": ":".join(filter(None, paths))}
     started = time.perf_counter()
     command = [sys.executable, "-W", "ignore", "-m", "tritonhook", *words]
@@ -70,13 +74,13 @@ def dry_run(group: str, out: Path, real: bool, few: int | None) -> dict[str, Any
     return {"group": group, "seconds": time.perf_counter() - started, "programs": programs}
 
 
-def library(name: str, work: Path, few: int | None) -> dict[str, Any]:
-    """One row: what the programs of a library gave; kept in `work` for the next run."""
+def library(name: str, work: Path, few: int | None, arch: str = ARCH, site: str | None = None) -> dict[str, Any]:
+    """One row: what the programs of a library gave; kept in `work` for the next run. site: where another Triton is."""
     out = folder_of(work, name)
     if (kept := Path(f"{out}.json")).exists():
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
-    runs = [dry_run(group, out, name not in LIBRARIES, few) for group in PROGRAMS[name]]
+    runs = [dry_run(group, out, name.endswith(REAL_SHAPES), few, arch, site) for group in PROGRAMS[name]]
     programs = [{"group": one["group"], **program} for one in runs for program in one["programs"]]
     folder = CaptureFolder.open(out) if out.is_dir() else None
     records = folder.records if folder else []
@@ -105,7 +109,7 @@ def against_gpu(work: Path) -> list[dict[str, Any]]:
     rows = json.loads((RESULTS / "tune_h200.json").read_text())["kernels"]
     found = []
     for source in REAL:
-        out = folder_of(work, f"{source}, real shapes")
+        out = folder_of(work, f"{source}{REAL_SHAPES}")
         if not out.is_dir():
             continue
         folder, hashes, launches = CaptureFolder.open(out), set(), set()
@@ -126,7 +130,13 @@ QUICK = ("--only", "tritonhook", "--few", "2")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, help="keep captures and rows there, for the next run")
-    parser.add_argument("--only", nargs="+", metavar="LIBRARY", choices=list(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="LIBRARY",
+        choices=list(PROGRAMS),
+        default=[name for name in PROGRAMS if name != REPORTED],
+    )
     parser.add_argument(
         "--stopped", nargs="+", metavar="LIBRARY", choices=list(PROGRAMS), default=[], help="whose kept run was stopped"
     )

@@ -13,6 +13,7 @@ import name_tables
 import sm120_tables
 import timing_tables
 import tune_tables
+import upgrade_tables
 import verify_tables
 
 Table = tuple[str, str, Callable[[], str]]  # its title, what is to know, what makes it
@@ -193,11 +194,16 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("Changes that were seeded", "*Assembled* (`lock.json`).", lock_tables.found),
         ("Triton 3.6 to 3.9: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("triton")),
         ("ptxas to 13.5.37: the kernels that got worse", "*Assembled*.", lambda: lock_tables.worst("ptxas")),
+        ("The corpus of the audit", "Captured by dry runs (`upgrades.json`).", upgrade_tables.corpus),
         (
-            "ptxas to 13.5.37: kernels of Liger and flash-linear-attention that got worse",
-            "*Assembled* (`lock_libraries.json`).",
-            lambda: lock_tables.worst("ptxas", 60, of="lock_libraries"),
+            "What each ptxas does",
+            "*Assembled*; time of ptxas is processor time of all kernels on two shared cores, over that of Triton's.",
+            upgrade_tables.which,
         ),
+        ("Kernels that the newest ptxas makes worse", "*Assembled*.", upgrade_tables.worse),
+        ("Kernels that meet a known bug", "Versions that are wrong for the target.", upgrade_tables.bugs),
+        ("What newer versions of Triton do", "Each with its own ptxas. *Assembled*.", upgrade_tables.triton),
+        ("Kernels that a newer Triton makes worse", "*Assembled*.", upgrade_tables.worse_by_triton),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Write the Markdown tables about locks from the committed results of benchmarks/lock.py and lock_libraries.py."""
+"""Write the Markdown tables about locks from the committed results of benchmarks/lock.py."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def speed() -> str:
     return markdown(("500 kernels on two processors", "time", "processor time", "load of the machine"), rows)
 
 
-def who(story: str, of: str = "lock") -> str:
+def who(story: str) -> str:
     """How many kernels changed, by whom."""
-    rows = result(of)["samples"]["story"][story]
+    rows = result("lock")["samples"]["story"][story]
     by = Counter(row[4] or row[3] for row in rows)
     worse = Counter(row[4] or row[3] for row in rows if row[-1])
     return markdown(
@@ -67,9 +67,9 @@ def who(story: str, of: str = "lock") -> str:
     )
 
 
-def worst(story: str, most: int = 15, of: str = "lock") -> str:
+def worst(story: str, most: int = 15) -> str:
     """The kernels that got worse, the worst first."""
-    document = result(of)
+    document = result("lock")
     columns = document["columns"]["story"]
     places = [columns.index(name) for name in _SHOWN]
     rows: list[tuple[str, ...]] = []

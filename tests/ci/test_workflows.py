@@ -23,7 +23,7 @@ from tritonhook.cli import parser
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ROOT / "action.yml"]
-UPLOADS = {("release", "publish"), ("release", "release")}
+UPLOADS = {("release", "publish"), ("release", "release"), ("upgrades", "propose")}
 JOBS = [(path.stem, job) for path in FILES[:-1] for job in jobs(path) if (path.stem, job) not in UPLOADS]
 BUILD = ("release", "build")
 
@@ -44,7 +44,7 @@ def run_job(clone: Path, home: Path, workflow: str, job: str) -> Runner:
     runner = Runner(
         clone,
         home,
-        {"matrix": first_of_matrix(found), "github": {"ref": "refs/heads/main"}},
+        {"matrix": first_of_matrix(found), "github": {"ref": "refs/heads/main"}, "vars": {}},
         {"GITHUB_REF_NAME": f"v{tritonhook.__version__}"},
     )
     runner.run(found["steps"])

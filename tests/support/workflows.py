@@ -1,7 +1,7 @@
 """Runs the steps of a workflow's job, or of a composite action, from its YAML, as GitHub's runner would.
 
 Shells, files and variables are the same. Of `uses:` it knows checkout (the folder is a clone already), setup-python (an
-environment of this Python), and artifacts; other actions are not run.
+environment of this Python), cache (empty), and artifacts; other actions are not run.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Runner:
         elif action == "actions/download-artifact":
             source = self.home / "artifacts" / given.get("name", "")
             shutil.copytree(source, self.workspace / given["path"], dirs_exist_ok=True)
-        elif action != "actions/checkout":
+        elif action not in ("actions/checkout", "actions/cache"):
             raise AssertionError(f"{action}: not known to this runner")
 
 

@@ -1,0 +1,159 @@
+"""What do new versions of ptxas and Triton do to the kernels of public libraries? Assembled; needs no GPU.
+
+    make upgrades
+    python -m benchmarks upgrades --captures FOLDER ... [--ptxas VERSION,...] [--fetch] [--scheduler ADDRESS]
+    python -m benchmarks upgrades --work DIR [--arch ARCH,...] [--triton SITE ...] [--libraries NAME ...]
+
+FOLDER: of captures, named as their library; the captures say which Triton made them. --work makes such
+folders in DIR/TRITON/ARCH/LIBRARY, by dry runs (dry_run.py) that are not repeated; SITE: a folder with another Triton.
+
+Each PTX is assembled by each ptxas from 12.4 on that is at hand, and by the one that its Triton brought, which is the
+reference. Outcomes are cached by PTX, ptxas and options: a run that was stopped goes on, and a new ptxas costs one run
+for each kernel. *Worse*: more spills, stack or shared memory, or more registers where fewer blocks fit on an SM.
+*Better*: the contrary, and nothing worse. Captures of one library from several versions of Triton are compared, each as
+its own ptxas assembles it. --verify also emulates each folder (`tritonhook verify --cpu`), which takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import environment
+from benchmarks.dry_run import LIBRARIES, REPORTED, folder_of, library
+from benchmarks.upgrading.audit import BETTER, WORSE, Assembled, Kernel, assembled, compared, read, rows_of
+from tritonhook._util.versions import version_key
+from tritonhook.cli._sweeps import Sweep, running
+from tritonhook.lab.sweep import Limits, ResultCache
+from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.install import add_ptxas, released_versions
+from tritonhook.ptxas.tool import Tool
+
+OLDEST = "12.4"
+ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
+NEEDS = ("torch", "triton")
+OFFLINE = ("--captures",)
+QUICK = ("--work", "{folder}/work", "--libraries", "tritonhook", "--arch", "sm_90a", "--few", "1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--captures", nargs="+", default=[], type=Path, metavar="FOLDER", help="named as libraries")
+    parser.add_argument("--work", type=Path, help="make captures there, and keep them for the next run")
+    parser.add_argument("--arch", default=",".join(ARCHS), help="for --work (default: %(default)s)")
+    parser.add_argument(
+        "--triton", nargs="+", default=[], metavar="SITE", help="for --work: further versions of Triton"
+    )
+    parser.add_argument("--libraries", nargs="+", default=[*LIBRARIES, REPORTED], metavar="NAME", help="for --work")
+    parser.add_argument("--few", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ptxas", help="versions, with commas (default: all at hand from 12.4 on)")
+    parser.add_argument("--fetch", action="store_true", help="first fetch the newest ptxas of each CUDA from 12.4 on")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of this Dask scheduler")
+    parser.add_argument("--jobs", type=int, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
+    parser.add_argument("--cache", type=Path, help="keep outcomes there (default: the user's cache)")
+    parser.add_argument("--verify", action="store_true", help="emulate the kernels too, under the newest ptxas")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    folders = [*arguments.captures, *(made(arguments) if arguments.work else ())]
+    if not folders:
+        sys.exit("upgrades: give --captures FOLDER, or --work DIR to make some")
+    kernels = [kernel for folder in folders for kernel in read(folder)]
+    if arguments.fetch:
+        fetch({str(kernel.capture.assembler.version) for kernel in kernels})
+    tools = ptxas_of(arguments.ptxas)
+    options = Sweep(jobs=arguments.jobs, dask=arguments.scheduler, time_limit=Limits().seconds, no_cache=False)
+    with running(options, ResultCache(arguments.cache)) as (go, expect):
+        found = assembled(kernels, tools, go, expect)
+        rows = rows_of(found, [tool.version for tool in tools], go, expect)
+        counts, upgrades = compared(found, go)
+    verified = emulated(folders, tools[-1].version) if arguments.verify else {}
+    return {
+        "what": "kernels of libraries under versions of ptxas and Triton",
+        "summary": summary(found, rows, upgrades),
+        "environment": environment("tritonhook"),
+        "ptxas": [tool.version for tool in tools],
+        "corpus": corpus(kernels),
+        "columns": ["verdict", "code_bytes", "ptxas_cpu_ms", "other figures"],
+        "samples": {"kernels": rows, "triton_counts": counts, "triton": upgrades, "verified": verified},
+    }
+
+
+def ptxas_of(text: str | None) -> list[Tool]:
+    """One ptxas for each version wanted, the oldest first."""
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}
+    versions = text.split(",") if text else [it for it in tools if version_key(it) >= version_key(OLDEST)]
+    if absent := sorted(set(versions) - set(tools)):
+        sys.exit(f"upgrades: ptxas {', '.join(absent)} is not here; `tritonhook ptxas add VERSION` fetches it")
+    return [tools[it] for it in sorted(versions, key=version_key)]
+
+
+def fetch(references: set[str]) -> None:
+    """Fetch the newest ptxas of each CUDA, and those that the kernels' own compilers brought."""
+    newest: dict[tuple[int, ...], str] = {}
+    for released in sorted(released_versions(), key=version_key):
+        if version_key(released) >= version_key(OLDEST):
+            newest[version_key(released)[:2]] = released
+    at_hand = {tool.version for tool in available_ptxas()}
+    for absent in sorted({*newest.values(), *references} - at_hand, key=version_key):
+        print(f"fetching ptxas {absent}", file=sys.stderr)
+        add_ptxas(absent)
+
+
+def made(arguments: argparse.Namespace) -> list[Path]:
+    """Folders of captures, by dry runs: those that have a kernel."""
+    sites = {version("triton"): None}
+    for site in arguments.triton:
+        sites |= {one.version: site for one in distributions(name="triton", path=[site])}
+    folders = []
+    for triton, site in sites.items():
+        for arch in arguments.arch.split(","):
+            work = (arguments.work / triton / arch).resolve()
+            work.mkdir(parents=True, exist_ok=True)
+            for name in arguments.libraries:
+                row = library(name, work, arguments.few, arch, site)
+                failed = f", {len(row['failed'])} of {row['programs']} programs failed" if row["failed"] else ""
+                print(f"Triton {triton}, {arch}, {name}: {row['kernels']} kernels{failed}", file=sys.stderr)
+                if row["kernels"]:
+                    folders.append(folder_of(work, name))
+    return folders
+
+
+def emulated(folders: Sequence[Path], newest: str) -> dict[str, dict[str, int]]:
+    """Verdicts of `verify --cpu`, counted by folder."""
+    from benchmarks.lock import verb
+
+    return {
+        "/".join(folder.resolve().parts[-3:]): verb("verify", "--cpu", folder, "--against", newest)["counts"]
+        for folder in folders
+    }
+
+
+def corpus(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
+    """How many kernels of each library, target and Triton."""
+    counts = Counter((kernel.library, kernel.arch, kernel.triton) for kernel in kernels)
+    return [
+        {"library": name, "arch": arch, "triton": triton, "kernels": number}
+        for (name, arch, triton), number in sorted(counts.items())
+    ]
+
+
+def summary(
+    found: Sequence[Assembled], rows: Sequence[dict[str, Any]], upgrades: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    verdicts = Counter(cell[0] for row in rows for cell in row["by"].values())
+    return {
+        "kernels": len(found),
+        "distinct_kernels": len({(one.kernel.library, one.kernel.facts.identity.kernel) for one in found}),
+        "libraries": len({one.kernel.library for one in found}),
+        "archs": len({one.kernel.arch for one in found}),
+        "tritons": len({one.kernel.triton for one in found}),
+        "assembled": sum(verdicts.values()),
+        "worse": verdicts[WORSE],
+        "better": verdicts[BETTER],
+        "worse_by_triton": sum(row["verdict"] == WORSE for row in upgrades),
+    }

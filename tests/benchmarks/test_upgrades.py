@@ -1,0 +1,147 @@
+"""The audit of upgrades: two kernels under two ptxas, what counts as worse, what a second run does again."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from triton_kernels import add_kernel, compile_gemm, compile_kernel
+
+import tritonhook
+from benchmarks import upgrades
+from benchmarks.__main__ import parsed
+from benchmarks.upgrading import audit
+from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.sweep import Job, Limits, Run, sweep
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.snapshot.facts import KernelFacts
+
+TRITONS = "12.8.93", "12.9.86"  # both come with Triton 3.6
+
+
+@pytest.fixture
+def folder(triton_cache: Path, tmp_path: Path) -> Path:
+    with tritonhook.session(out=tmp_path / "library"):
+        compile_kernel(add_kernel)
+        compile_gemm()
+    return tmp_path / "library"
+
+
+def audited(folder: Path, cache: Path) -> Any:
+    words = ["--captures", str(folder), "--ptxas", ",".join(TRITONS), "--cache", str(cache), "--jobs", "1"]
+    return upgrades.run(parsed("upgrades", words, cache))
+
+
+def test_two_kernels_under_two_ptxas(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = audited(folder, tmp_path / "cache")
+    assert document["corpus"] == [{"library": "library", "arch": "sm_90a", "triton": "3.6.0", "kernels": 2}]
+    rows = {row["kernel"]: row for row in document["samples"]["kernels"]}
+    assert set(rows) == {"add_kernel", "gemm_kernel"}
+    for row in rows.values():
+        assert row["own"] == "12.8.93" and row["figures"]["registers"] > 0
+        assert list(row["by"]) == list(TRITONS)
+        assert row["by"]["12.8.93"][0] == audit.SAME and len(row["by"]["12.8.93"]) == 3
+
+    def none_runs(*_: Any) -> None:
+        raise AssertionError("assembled again")
+
+    monkeypatch.setattr("tritonhook.lab.sweep.start_limited", none_runs)
+    assert audited(folder, tmp_path / "cache")["samples"] == document["samples"]
+
+
+def test_a_run_that_was_stopped_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = audited(folder, tmp_path / "cache")["samples"]["kernels"]
+    real, runs = audit.Kernel.job, 0
+
+    def stopped(kernel: audit.Kernel, *given: Any) -> Job:
+        nonlocal runs
+        runs += 1
+        if runs == 4:
+            raise KeyboardInterrupt
+        return real(kernel, *given)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(audit.Kernel, "job", stopped)
+        audited(folder, tmp_path / "other")
+    ended = sum(len(path.read_text().split()) > 0 for path in (tmp_path / "other").glob("*.lines"))
+    assert 0 < ended < 4
+    again = audited(folder, tmp_path / "other")["samples"]["kernels"]
+    verdicts = [[cell[:2] for cell in row["by"].values()] for row in again]
+    assert verdicts == [[cell[:2] for cell in row["by"].values()] for row in whole]
+
+
+def kernel_of(folder: Path) -> audit.Kernel:
+    (found,) = (one for one in audit.read(folder) if one.capture.kernel == "gemm_kernel")
+    return found
+
+
+def facts(folder: Path, **figures: int) -> KernelFacts:
+    own = kernel_of(folder).facts
+    return replace(own, codes=("other",), figures={**own.figures, **figures})
+
+
+def test_worse_are_spills_stack_and_fewer_blocks(folder: Path) -> None:
+    old = facts(folder)
+    registers = old.figures["registers"]
+    assert registers is not None
+    assert audit.verdict(old, old) == audit.SAME
+    assert audit.verdict(old, replace(old, codes=("new",))) == audit.CHANGED
+    assert audit.verdict(old, facts(folder, spill_stores=8)) == audit.WORSE
+    assert audit.verdict(facts(folder, spill_stores=8), old) == audit.BETTER
+    assert audit.verdict(old, facts(folder, registers=32, spill_stores=8)) == audit.WORSE
+    assert audit.verdict(old, facts(folder, registers=255)) == audit.WORSE
+    assert audit.verdict(facts(folder, registers=254), facts(folder, registers=255)) == audit.CHANGED
+    assert audit.verdict(old, replace(old, figures={}, failure="no memory")) == audit.FAILED
+
+
+def test_remedies_are_tried_for_kernels_that_got_worse(folder: Path) -> None:
+    def worse(jobs: Any) -> Any:
+        """The second ptxas seems to spill, unless a limit of registers stands in the PTX."""
+        for job, outcome in sweep(jobs, 1):
+            if job.ptxas.version == TRITONS[1] and ".maxnreg" not in job.ptx:
+                assert outcome.image is not None
+                spilling = [replace(one, spill_stores=64) for one in outcome.image.kernels]
+                outcome = replace(outcome, image=replace(outcome.image, kernels=tuple(spilling)))
+            yield job, outcome
+
+    row = rows(folder, worse)
+    assert [cell[0] for cell in row["by"].values()] == [audit.SAME, audit.WORSE]
+    assert row["by"][TRITONS[1]][3]["spill_stores"] == 64
+    assert row["remedies"][f"maxnreg={row['figures']['registers']}"][0] != audit.WORSE
+    assert row["remedies"]["O1"][0] == row["remedies"]["regalloc=2"][0] == audit.WORSE
+
+
+def test_kernels_of_a_newer_triton_run_under_their_own_ptxas(folder: Path) -> None:
+    old = kernel_of(folder)
+    new = replace(old, capture=replace(old.capture, metadata={**old.capture.metadata, "triton_version": "3.9.0"}))
+    found = audit.assembled([old, new], list(map(find_ptxas, TRITONS)), lambda jobs: sweep(jobs, 1), lambda more: None)
+    assert [list(one.outcomes) for one in found] == [list(TRITONS), [TRITONS[0]]]
+    assert len(audit.rows_of(found, TRITONS, lambda jobs: sweep(jobs, 1), lambda more: None)) == 2
+    counts, told = audit.compared(found, lambda jobs: sweep(jobs, 1))
+    assert counts == [{"library": "library", "arch": "sm_90a", "from": "3.6.0", "to": "3.9.0", "same": 1}] and not told
+
+
+def rows(folder: Path, run: Run) -> Any:
+    found = audit.assembled([kernel_of(folder)], list(map(find_ptxas, TRITONS)), run, lambda more: None)
+    (row,) = audit.rows_of(found, TRITONS, run, lambda more: None)
+    return row
+
+
+def test_a_ptxas_that_fails_is_a_cell(folder: Path) -> None:
+    def failing(jobs: Any) -> Any:
+        crash = Outcome(OutcomeKind.CRASHED, "", -11, "SIGSEGV", 0.0, 0.0, Limits())
+        for job, outcome in sweep(jobs, 1):
+            yield job, crash if job.ptxas.version == TRITONS[1] else outcome
+
+    assert rows(folder, failing)["by"][TRITONS[1]] == [audit.FAILED, "crashed"]
+
+
+def test_without_captures_it_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit, match="--captures FOLDER"):
+        upgrades.run(parsed("upgrades", [], tmp_path))
+    with pytest.raises(SystemExit, match="ptxas 99.1.1 is not here"):
+        upgrades.ptxas_of("99.1.1")
