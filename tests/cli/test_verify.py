@@ -99,6 +99,14 @@ def test_two_cubins_are_compared_as_they_are(kernel, fake_gpu, capsys, tools) ->
 
 
 def test_without_a_gpu_it_emulates_and_says_so(kernel, capsys) -> None:
+    """A kernel of one addition: the emulator takes a minute for the loop of the other one."""
+    lines = (
+        ".version 8.0\n.target sm_90a\n.address_size 64",
+        ".visible .entry work(.param .u64 a, .param .u64 b) { .reg .b64 %rd<4>; .reg .f32 %f<4>;",
+        "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.global.f32 %f1, [%rd2];",
+        "add.f32 %f2, %f1, %f1; st.global.f32 [%rd1], %f2; ret; }",
+    )
+    Path("work.ptx").write_text("\n".join(lines))
     assert main(kernel) == 0
     said = capsys.readouterr().out
     assert "1 kernel: 1 SAME" in said and "run on CPU (emulated)" in said
