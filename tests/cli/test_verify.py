@@ -106,7 +106,7 @@ def test_without_a_gpu_it_emulates_and_says_so(kernel, capsys) -> None:
         "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.global.f32 %f1, [%rd2];",
         "add.f32 %f2, %f1, %f1; st.global.f32 [%rd1], %f2; ret; }",
     )
-    Path("work.ptx").write_text("\n".join(lines))
+    Path("work.ptx").write_text("\n".join((*lines, "")))
     assert main(kernel) == 0
     said = capsys.readouterr().out
     assert "1 kernel: 1 SAME" in said and "run on CPU (emulated)" in said
