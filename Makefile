@@ -222,4 +222,4 @@ $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
 	TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) $(CUTE_TESTS)
 
 clean:
-	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs site
+	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs .venv-upgrades site
