@@ -181,8 +181,10 @@ def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    held = os.open(pipe, os.O_WRONLY)  # waits for the reader
     try:
         assert main(["rename", str(plain), "--prefix", "x_", "-o", str(pipe), "--force"]) == 0
+        os.close(held)
         assert stat.S_ISFIFO(pipe.stat().st_mode)
         assert Ptx(reader.communicate(timeout=120)[0]).entries == ("x_work",)
     finally:
