@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test fuzz-ptxas test-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
+.PHONY: demo test fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
 
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
@@ -14,30 +14,24 @@ demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 # DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested. A test that ran in none
 # is an error, unless a marker says why.
 test: export TESTS_RAN = $(CURDIR)/.tests-ran
-test: lint
+test: lint newest-ptxas
 	rm -rf $(TESTS_RAN)
-	$(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
-	$(MAKE) test-ptxas
+	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
 	$(MAKE) test-torch
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
 		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
 	$(VENV)/bin/python tests/support/ran_somewhere.py $(TESTS_RAN) $(notdir $(VENV)) .venv-torch .venv-cute-4.8.1
 
-# The tests that need a newer ptxas than Triton 3.6 brings: 47 MB to download.
-PTXAS_TESTS = tests/ptx/test_throughput_pragma.py tests/ptx/test_triggers.py tests/lab/test_name_probe.py \
-	tests/lab/kernels/test_families.py tests/cli/test_diff.py tests/capture/test_chosen_ptxas.py \
-	tests/capture/test_front_ends.py tests/capture/policy/test_triton.py tests/verify/test_minimise.py \
-	tests/gluon_kernels/mma/test_assembled.py
+# The newest ptxas, in the cache that tests take: 47 MB.
+newest-ptxas: $(VENV)/.installed
+	$(TESTS_CACHE) $(VENV)/bin/tritonhook ptxas add 13.5.37
 
-test-ptxas: $(VENV)/.installed
-	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
-	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) $(PTXAS_TESTS)
+TESTS_CACHE = XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
 
 # What `make test` leaves out, as it takes long: sweeps over versions, architectures and configurations.
 test-nightly: export NIGHTLY = 1
-test-nightly: $(VENV)/.installed .venv-torch/.installed
-	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/tritonhook ptxas add 13.5.37
-	XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache $(VENV)/bin/python -m pytest -q $(PARALLEL) -m nightly
+test-nightly: newest-ptxas .venv-torch/.installed
+	$(TESTS_CACHE) $(VENV)/bin/python -m pytest -q $(PARALLEL) -m nightly
 	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) -m nightly $(TORCH_TESTS)
 
 # The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.

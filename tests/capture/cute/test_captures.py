@@ -46,6 +46,12 @@ def test_show_and_diff(captured: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out)
 
 
+def test_the_time_of_each_stage_is_kept(captured: Path) -> None:
+    folder = tritonhook.CaptureFolder.open(captured)
+    for times in map(folder.compile_us, folder.records):
+        assert set(times) == {"trace", "pipeline"} and min(times.values()) > 0
+
+
 def test_the_same_ptxas_outside_the_dsl_gives_the_same_code(captured: Path) -> None:
     for capture in tritonhook.CaptureFolder.open(captured).records:
         kept = tritonhook.CaptureFolder.open(captured).capture(capture)

@@ -146,6 +146,7 @@ def test_exporting_a_renamed_kernel_is_said(tmp_path: Path) -> None:
 METHODS = [
     (Compiler, "compile"),
     (BaseDSL, "compile_and_cache"),
+    (BaseDSL, "generate_original_ir"),
     (BaseDSL, "get_module_hash"),
     (JitCacheDict, "get"),
     (ExternalBinaryModule, "__init__"),

@@ -1,11 +1,12 @@
 """Capturing and renaming in a CuTe DSL program (nvidia-cutlass-dsl 4.6 to 4.8).
 
-The DSL has no hooks. Five of its methods are patched instead, while a session is attached, and never before the program
+The DSL has no hooks. Six of its methods are patched instead, while a session is attached, and never before the program
 itself has imported cutlass:
 
     Compiler.compile                every compile, of cute.compile and of @cute.jit calls: PTX and cubin are read here,
                                     and kernels get their new names before the DSL's passes see them
     BaseDSL.compile_and_cache       which Python function is being compiled, and for which cache entry
+    BaseDSL.generate_original_ir    how long the trace of the Python function takes
     BaseDSL.get_module_hash         the renaming goes into the DSL's cache keys; only while a session renames
     JitCacheDict.get                kernels from the DSL's caches, in memory and on disk
     ExternalBinaryModule.__init__   kernels from exported objects (cute.runtime.load_module)
@@ -123,6 +124,14 @@ def _around_compile_and_cache(original: Any, dsl: Any, *arguments: Any, **option
         functions.pop()
 
 
+def _around_trace(original: Any, dsl: Any, *arguments: Any, **options: Any) -> Any:
+    began = time.perf_counter_ns()
+    try:
+        return original(dsl, *arguments, **options)
+    finally:
+        state.thread.trace_us = (time.perf_counter_ns() - began) // 1000
+
+
 def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: Any, **options: Any) -> Any:
     """Add the renaming to the key: a renamed kernel must not be found under the plain kernel's key, nor the other way
     round."""
@@ -139,7 +148,8 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
 
 
 def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *arguments: Any, **options: Any) -> Any:
-    took: dict[str, int] = {}  # microseconds of the latest try
+    trace_us = state.thread.__dict__.pop("trace_us", None)
+    took = {} if trace_us is None else {"trace": trace_us}  # microseconds; of the pipeline's latest try
 
     def compile_it(chosen: Any) -> Any:
         began = time.perf_counter_ns()
@@ -222,6 +232,7 @@ def _keep_from(cubins: Sequence[Cubin], own_names: Mapping[str, str], note: str)
 _POINTS: tuple[tuple[str, str, str, Around], ...] = (
     ("base_dsl.compiler", "Compiler", "compile", _around_compile),
     ("base_dsl.dsl", "BaseDSL", "compile_and_cache", _around_compile_and_cache),
+    ("base_dsl.dsl", "BaseDSL", "generate_original_ir", _around_trace),
     ("base_dsl.dsl", "BaseDSL", "get_module_hash", _around_get_module_hash),
     ("base_dsl.cache_helpers", "JitCacheDict", "get", _around_cache_get),
     ("base_dsl.export.external_binary_module", "ExternalBinaryModule", "__init__", _around_load),

@@ -57,6 +57,9 @@ class DryStream:
 
     def synchronize(self) -> None: ...
 
+    def is_capturing(self) -> bool:
+        return False
+
     def query(self) -> bool:
         return True
 
