@@ -195,7 +195,7 @@ $(TESTED): .venv-triton-%/.tested: .venv-triton-%/.installed
 	.venv-triton-$*/bin/python -m pytest -q $(PARALLEL) $(MATRIX_TESTS)
 
 CUTE_TESTS = tests/capture/cute tests/cubin/test_fatbin.py tests/test_package.py \
-	$(if $(filter 4.8.%,$*),tests/sm120_attn tests/examples)
+	$(if $(filter 4.8.%,$*),tests/capture/dry_run/test_cute.py tests/sm120_attn tests/examples)
 # A ptxas of the same version as the one inside the DSL, where the package index has it (of 4.6 and 4.7, 13.3.27, not).
 CUTE_PTXAS = $(if $(filter 4.8.%,$*),13.4.59)
 
