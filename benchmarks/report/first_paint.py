@@ -68,6 +68,7 @@ def attention() -> dict[str, Any]:
 def measure(rounds: int, only: str) -> dict[str, Any]:
     from browser import chromium
 
+    from tritonhook.report.pages import page_of
     from tritonhook.report.render.html import render_html
     from tritonhook.report.result import read_result
 
@@ -77,7 +78,7 @@ def measure(rounds: int, only: str) -> dict[str, Any]:
         for number, (name, make) in enumerate((name, make) for name, make in documents().items() if only in name):
             document = make()
             start = time.perf_counter()
-            html = render_html(read_result(document).page())
+            html = render_html(page_of(read_result(document)))
             made_s = time.perf_counter() - start
             pages[name] = Path(folder) / f"{number}.html"
             pages[name].write_text(html)

@@ -119,6 +119,7 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     from browser import chromium
 
+    from tritonhook.report.pages import page_of
     from tritonhook.report.render.html import render_html
     from tritonhook.report.result import read_result
 
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> None:
             if arguments.only not in picture.name:
                 continue
             path = Path(folder) / "page.html"
-            path.write_text(render_html(read_result(picture.document()).page()))
+            path.write_text(render_html(page_of(read_result(picture.document()))))
             browser.open(path, picture.theme, 1280, picture.height)
             browser.js(picture.script)
             if picture.at:

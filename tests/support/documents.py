@@ -15,6 +15,7 @@ from repository import GOLDEN
 from tests.compare.test_diff import compare
 from tritonhook.compare.diff import diff_sass
 from tritonhook.cubin.sass import Instruction, Sass
+from tritonhook.report import pages
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.result import fitting, read_result
 from tritonhook.report.results.diff import Diff
@@ -46,7 +47,7 @@ def summary_of(document: dict[str, Any]) -> Summary:
 
 
 def page_of(document: dict[str, Any]) -> Page:
-    return fitting(read_result(document).page)
+    return fitting(lambda: pages.page_of(read_result(document)))
 
 
 def golden(kind: str) -> dict[str, Any]:

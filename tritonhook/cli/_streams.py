@@ -351,10 +351,11 @@ def give(options: Results, result: Result | Make, source: str = "", show: Show =
             write_new(Path(options.save), to_json(_full(result).document()), options.force)
         _say_wrote(options.save)
     if options.html:
+        from tritonhook.report.pages import page_of
         from tritonhook.report.render.html import render_html
 
         with working(f"writing {options.html}"):
-            write_new(Path(options.html), render_html(_full(result).page(), source), options.force)
+            write_new(Path(options.html), render_html(page_of(_full(result)), source), options.force)
         _say_wrote(options.html)
 
 

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from tritonhook._util.schema import Fields, as_schema
 from tritonhook.errors import UsageError
 from tritonhook.report.format import short, visible
-from tritonhook.report.summary import Page, Summary
+from tritonhook.report.summary import Summary
 
 T = TypeVar("T")
 FORMAT = 1  # of all kinds of documents
@@ -36,10 +36,6 @@ class Result(Fields, tag_field="kind"):
         """The result in brief."""
         raise NotImplementedError
 
-    def page(self) -> Page:
-        """The result as an HTML page: the summary's tables, where a kind has no page of its own."""
-        return Page(self.summary())
-
     def document(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {"format": FORMAT, **to_builtins(self)}
@@ -50,7 +46,7 @@ def kinds() -> Mapping[str, type[Result]]:
     """Every kind of result by its tag."""
     for _ in _loaded():
         pass
-    return {_tag(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
+    return {tag_of(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
 
 
 @lru_cache(maxsize=1)
@@ -65,7 +61,8 @@ def _loaded(tag: str = "") -> Iterator[type[Result]]:
         yield from Result.__subclasses__()
 
 
-def _tag(kind: type[Result]) -> str:
+def tag_of(kind: type[Result]) -> str:
+    """The kind's name, as documents give it."""
     return str(kind.__struct_config__.tag)
 
 
@@ -77,7 +74,7 @@ def kind_of(document: Mapping[str, Any]) -> type[Result]:
             "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
             "--save or --json"
         )
-    matching = next((kind for kind in _loaded(name) if _tag(kind) == name), None)
+    matching = next((kind for kind in _loaded(name) if tag_of(kind) == name), None)
     if matching is None:
         raise UsageError(
             f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
@@ -101,7 +98,7 @@ def read_result(document: Mapping[str, Any]) -> Result:
 
 
 def fitting(make: Callable[[], T]) -> T:
-    """What `summary` or `page` of a result makes that was read. Raises UsageError for what no schema says: a row that
+    """What a result's summary or page is made of that was read. Raises UsageError for what no schema says: a row that
     names a file that is not listed, sides that are missing."""
     try:
         return make()

@@ -23,13 +23,14 @@ def is_saved(path: Path) -> bool:
 
 def give_saved(path: Path, pick: str | None, trace: str | None, results: Results) -> None:
     """Show the result, or the one that `pick` names. trace: where to write a trace of a memory timeline."""
+    from tritonhook.report.pages import page_of
     from tritonhook.report.result import fitting
 
     if trace:
         check_new(Path(trace), results.force)
     try:
         result = _read(path, pick)
-        fitting(result.page)  # raises, before anything is printed or written, if the document is damaged
+        fitting(lambda: page_of(result))  # raises, before anything is printed or written, if the document is damaged
         if trace:
             _write_trace(result, Path(trace), results.force)
     except UsageError as error:

@@ -1,1 +1,32 @@
-"""What only the HTML page draws: charts, code listings, tables that filter. JSON documents in, a Page out."""
+"""What only the HTML page draws: charts, code listings, tables that filter. Results in, a Page out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from tritonhook.report.result import Result, tag_of
+from tritonhook.report.summary import Page
+
+_PAGES = {  # by kind of result: the module and its function, loaded when such a page is made
+    "ab": ("timing", "timing_page"),
+    "capabilities": ("capabilities", "capabilities_page"),
+    "capture": ("captures", "capture_page"),
+    "captures": ("captures", "captures_page"),
+    "demo": ("names", "demo_page"),
+    "diff": ("diff", "diff_page"),
+    "file": ("file", "file_page"),
+    "memory": ("memory", "memory_page"),
+    "name trigger": ("probe", "name_trigger_page"),
+    "names": ("names", "names_page"),
+    "probe": ("probe", "probe_page"),
+}
+
+
+def page_of(result: Result) -> Page:
+    """The result as an HTML page: the summary's tables, where a kind has no page of its own."""
+    if (place := _PAGES.get(tag_of(type(result)))) is None:
+        return Page(result.summary())
+    module, function = place
+    draw: Callable[[Result], Page] = getattr(import_module(f"{__name__}.{module}"), function)
+    return draw(result)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
 
 from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
+from tritonhook.report.results.capture import CapturedOne
+from tritonhook.report.results.captures import Captures, FolderKernel
 from tritonhook.report.summary import Figure, Page, Table
-
-if TYPE_CHECKING:
-    from tritonhook.report.results.capture import CapturedOne
-    from tritonhook.report.results.captures import Captures, FolderKernel
 
 _WHY_NO_CODE = "This document holds no code. `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
 _DETAILS = ("record", "kernel", "hash", "ptxas", "options", "rewritten_from", "note", "resources")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -13,10 +13,8 @@ from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts
 from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
+from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
 from tritonhook.report.summary import Figure, Page
-
-if TYPE_CHECKING:
-    from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."

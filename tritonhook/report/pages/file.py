@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tritonhook.report.pages.listing import single_listing
+from tritonhook.report.results.file import File
 from tritonhook.report.summary import Page
-
-if TYPE_CHECKING:
-    from tritonhook.report.results.file import File
 
 _MOST = 20  # listings; the page holds the code of each
 

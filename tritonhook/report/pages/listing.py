@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.opcode_classes import CLASSES, opcode_class
 from tritonhook.cubin.sass import Sass
-
-if TYPE_CHECKING:
-    from tritonhook.report.results.code import Code
-    from tritonhook.report.results.diff import LoopPair, LoopRow
+from tritonhook.report.results.code import Code
+from tritonhook.report.results.diff import LoopPair, LoopRow
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6

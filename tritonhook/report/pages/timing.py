@@ -12,6 +12,7 @@ from tritonhook.report.pages.charts import Scale, histogram, line, quantile
 from tritonhook.report.results.ab import (
     FLOOR,
     Effects,
+    TimedComparison,
     effects_of,
     environment_table,
     kernels_table,
@@ -33,7 +34,8 @@ _MOST_BORDERS = 12  # between processes; of processes that take turns there woul
 _MEASURED = {"SM clock, MHz": "sm_clock_mhz", "temperature, °C": "temperature_c", "power, W": "power_w"}
 
 
-def timing_page(timed: Timed) -> Page:
+def timing_page(result: TimedComparison) -> Page:
+    timed = result.timed
     comparison, effects = timed.comparison, effects_of(timed.comparison)
     summary = summarise(timed, effects)
     if not comparison.usable:

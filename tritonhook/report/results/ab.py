@@ -15,7 +15,7 @@ from tritonhook._util.schema import MOST_JSON, Count, Number, read_json
 from tritonhook.errors import UsageError
 from tritonhook.report.format import UNKNOWN, count, number, short
 from tritonhook.report.result import Result, read_result
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.timing.result import Choices, Compared, HowLaunched, KernelCode, Kernels, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -102,11 +102,6 @@ class TimedComparison(Result, tag="ab"):
     def summary(self) -> Summary:
         timed = self.timed
         return summarise(timed, effects_of(timed.comparison))
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.timing import timing_page
-
-        return timing_page(self.timed)
 
 
 _FIELDS = tuple(field.name for field in fields(Timed) if field.name != "comparison")

@@ -16,7 +16,7 @@ from tritonhook._util.schema import Count, Fields, Version
 from tritonhook.lab.capabilities import EVIDENCE, Cell, Matrix, PtxasVersion, Status
 from tritonhook.report.format import count
 from tritonhook.report.result import Result
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (
@@ -90,11 +90,6 @@ class Capabilities(Result, tag="capabilities"):
             _tables(matrix),
             (EVIDENCE, *([LEGEND] if _is_condensed(matrix) else []), *_target_changes(matrix)),
         )
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.capabilities import capabilities_page
-
-        return capabilities_page(self)
 
 
 def _tables(matrix: Matrix) -> tuple[Table, ...]:

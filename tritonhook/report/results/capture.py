@@ -18,7 +18,7 @@ from tritonhook.report.format import mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.kernel import KernelFields, Read, only
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
 
@@ -62,11 +62,6 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
             tables.append(self.options_table())
         name, notes = function_name(self.kernel), (*(self.notes or ()), *mangled_note([self.kernel]))
         return Summary("Capture", self.kernel, name, Tone.NEUTRAL, tuple(self._facts()), tuple(tables), notes)
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.captures import capture_page
-
-        return capture_page(self)
 
     def options_table(self) -> Table:
         return Table("Options", ("", ""), tuple(self.option_rows), 2)

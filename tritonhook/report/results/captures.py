@@ -23,7 +23,7 @@ from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.format import UNKNOWN, count, duration, kernel_names, mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 
 class Seen(Fields):
@@ -209,11 +209,6 @@ class Captures(Result, tag="captures"):
             (*((self._table(),) if self.kernels else ()), *self._failures()),
             tuple(self._notes()),
         )
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.captures import captures_page
-
-        return captures_page(self)
 
     def _facts(self) -> Iterator[str]:
         if renamed := sum(kernel.rewritten_from is not None for kernel in self.kernels):

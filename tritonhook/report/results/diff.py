@@ -16,7 +16,7 @@ from tritonhook.ptx.triggers import Trigger, trigger_of
 from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {
     CodeVerdict.SAME_CODE: Tone.GOOD,
@@ -348,11 +348,6 @@ class Diff(Result, tag="diff"):
         tone = Tone.BAD if self._worse else _TONES[self.verdict]
         notes = tuple(self.notes or ())
         return Summary("Diff", subject, self.verdict.value, tone, tuple(self._facts()), tuple(tables), notes)
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.diff import diff_page
-
-        return diff_page(self)
 
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
         """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""

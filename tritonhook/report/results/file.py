@@ -17,7 +17,7 @@ from tritonhook.report.format import count, kernel_names, mangled_note, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.kernel import ResourceFields
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _OPCODES = 4  # of a loop, the most frequent
 _MOST_LOOPS = 12
@@ -140,11 +140,6 @@ class File(Result, tag="file"):
         tone = Tone.NEUTRAL if self.kernels else Tone.UNSURE
         notes = (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels))
         return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), notes)
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.file import file_page
-
-        return file_page(self)
 
     def names(self) -> dict[str, str]:
         """The kernels' names as people wrote them."""

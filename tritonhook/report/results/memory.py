@@ -13,7 +13,7 @@ from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
 from tritonhook.report.format import MIB, UNKNOWN, number, size, size_range
 from tritonhook.report.result import Result
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _SMALL = 16 * MIB  # growth below it is no finding
 _MOST_MARKS = 20
@@ -118,11 +118,6 @@ class Memory(Result, tag="memory"):
         tables = [table for t in timelines for table in _tables(t, title_of(t) if len(timelines) > 1 else "")]
         subject = ", ".join(dict.fromkeys(t.name for t in timelines))
         return Summary("GPU memory", subject, *_verdict(timelines), tuple(facts), tuple(tables), notes)
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.memory import memory_page
-
-        return memory_page(self)
 
 
 def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:

@@ -11,7 +11,7 @@ from tritonhook._util.schema import Count, Fields, Version
 from tritonhook.report.format import count
 from tritonhook.report.result import Result
 from tritonhook.report.results.cells import NAMES, Shown, sweep_summary
-from tritonhook.report.summary import Page, Summary, Table
+from tritonhook.report.summary import Summary, Table
 
 
 class NameTriggerCounts(Fields):
@@ -85,8 +85,3 @@ class NameTrigger(Result, tag="name trigger"):
             tables=(Table(NAMES, ("name", "changed", "compared"), rows),),
             notes=tuple(f"{text}: in {count(len(where), 'place')}" for text, where in self.triggers.items()),
         )
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.probe import name_trigger_page
-
-        return name_trigger_page(self)

@@ -14,7 +14,7 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count, number, short
 from tritonhook.report.result import Result
 from tritonhook.report.results.diff import Diff
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 
 class AssemblerFields(Fields):
@@ -132,13 +132,6 @@ class Names(Result, tag="names"):
             return Summary("Names", title, verdict, Tone.UNSURE, (self._other(self.diff),), tables, notes)
         facts = (*crashes, *self._facts(), *inner.facts)
         return Summary("Names", title, inner.verdict, inner.tone, facts, tables, notes)
-
-    def page(self) -> Page:
-        """The diff of the two names of equal length, with the three builds beside it."""
-        if self.diff is None:
-            return Page(self.summary())
-        inner = self.diff.page()
-        return Page(self.summary(), inner.template, {**inner.parts, "extra": (self.builds_table(),)}, inner.data)
 
     @property
     def _title(self) -> str:

@@ -32,7 +32,7 @@ from tritonhook.report.results.cells import (
 )
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.diff import LoopPair, SassChanges
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
 _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
@@ -109,11 +109,6 @@ class Probe(Result, tag="probe"):
             tables=(*telling, *_matrix(cells), *_what_changes(cells)),
             notes=tuple(self._notes(cells, quiet)),
         )
-
-    def page(self) -> Page:
-        from tritonhook.report.pages.probe import probe_page
-
-        return probe_page(self)
 
     def _pragma_and_names(self) -> Iterator[str]:
         """Count the places where pragma and names agree: the pragma gives the code that the names give, or neither

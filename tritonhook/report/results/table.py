@@ -15,7 +15,7 @@ from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields
 from tritonhook.report.results.names import Names
-from tritonhook.report.summary import Page, Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone
 
 _CODE = {True: "changed", False: "same", None: "not known"}
 
@@ -134,12 +134,12 @@ class Demo(Result, tag="demo"):
     table: PublishedTable | UnsetType = UNSET
 
     @property
-    def _first(self) -> tuple[str, Names]:
+    def first(self) -> tuple[str, Names]:
         return next(iter(self.comparisons.items()))
 
     def summary(self) -> Summary:
         """The first kernel under two names, with the published table first."""
-        title, first = self._first
+        title, first = self.first
         names = first.summary()
         if not self.table:
             return replace(names, notes=(*names.notes, "assembled, not executed or timed"))
@@ -151,10 +151,3 @@ class Demo(Result, tag="demo"):
             tables=(*table.tables, *names.tables),
             notes=(*names.notes, "assembled, not executed or timed", *table.notes),
         )
-
-    def page(self) -> Page:
-        """The first kernel's page, with the published table above it."""
-        inner = self._first[1].page()
-        tables = self.table.summary().tables if self.table else ()
-        parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
-        return replace(inner, summary=self.summary(), parts=parts)
