@@ -295,34 +295,48 @@ def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
 # --- two halves ----------------------------------------------------------------------------------
 
 
-def _halves(operation: Callable[..., Array], words: tuple[Array, ...], name: str, **how: bool) -> Array:
-    """Apply to the lower and to the upper halves of words; the result is two halves again."""
-    both = [np.stack([word & np.uint32(0xFFFF), word >> np.uint32(16)]) for word in words]
-    if how.get("ftz"):
-        both = [_flushed_halves(one, name) for one in both]
-    codes = encode(operation(*(decode(half, name) for half in both)), name, **how)  # type: ignore[arg-type]
+def halves_of(words: Array) -> tuple[Array, Array]:
+    """The lower and the upper halves of words."""
+    return words & np.uint32(0xFFFF), words >> np.uint32(16)
+
+
+def by_halves(function: Callable[..., Array], *words: Array) -> Array:
+    """Apply a function of codes to the lower and to the upper halves of words; the result is two halves again."""
+    codes = function(*(np.stack(halves_of(word)) for word in words))
     return codes[0] | codes[1] << np.uint32(16)
 
 
-def _flushed_halves(codes: Array, name: str) -> Array:
+def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:
+    """A function of float64 on the codes of a format, with one rounding. how: as for `encode`; ftz flushes sources,
+    too."""
     one = FORMATS[name]
-    exponent = np.uint32((1 << 15) - (1 << one.mantissa))
-    return np.where(codes & exponent == 0, codes & np.uint32(0x8000), codes)
+    exponent, sign = np.uint32((1 << one.bits - 1) - (1 << one.mantissa)), np.uint32(1 << one.bits - 1)
+
+    def apply(*codes: Array) -> Array:
+        if how.get("ftz"):
+            codes = tuple(np.where(code & exponent == 0, code & sign, code) for code in codes)
+        return encode(operation(*(decode(code, name) for code in codes)), name, **how)
+
+    return apply
 
 
-def fma_halves(a: Array, b: Array, c: Array, name: str = "f16", **how: bool) -> Array:
+def _multiply_add(x: Array, y: Array, z: Array) -> Array:
+    return odd_sum(x * y, z)
+
+
+def fma_halves(a: Array, b: Array, c: Array, name: str = "f16", **how: Any) -> Array:
     """a * b + c of two f16 or bf16 in a word. how: ftz, unit, relu."""
-    return _halves(lambda x, y, z: odd_sum(x * y, z), (a, b, c), name, **how)
+    return by_halves(of_format(_multiply_add, name, **how), a, b, c)
 
 
-def add_halves(a: Array, b: Array, name: str = "f16", **how: bool) -> Array:
+def add_halves(a: Array, b: Array, name: str = "f16", **how: Any) -> Array:
     """a + b of two f16 or bf16 in a word."""
-    return _halves(odd_sum, (a, b), name, **how)
+    return by_halves(of_format(odd_sum, name, **how), a, b)
 
 
-def mul_halves(a: Array, b: Array, name: str = "f16", **how: bool) -> Array:
+def mul_halves(a: Array, b: Array, name: str = "f16", **how: Any) -> Array:
     """a * b of two f16 or bf16 in a word."""
-    return _halves(lambda x, y: x * y, (a, b), name, **how)
+    return by_halves(of_format(np.multiply, name, **how), a, b)
 
 
 # --- exact sums and products in float64 ----------------------------------------------------------

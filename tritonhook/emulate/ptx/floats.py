@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate import mufu, numbers, numbers64
+from tritonhook.emulate import comparisons, mufu, numbers, numbers64, words
 from tritonhook.emulate.machine import Step
-from tritonhook.emulate.ptx.site import KINDS, Array, Site, computing, opcode
+from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
 _MODES = ("rn", "rz", "rm", "rp")
 _HALVES = "f16 bf16 f16x2 bf16x2"
@@ -20,97 +20,66 @@ def _mode(how: frozenset[str]) -> str:
     return next((one for one in _MODES if one in how), "rn")
 
 
-def _rows(site: Site, kind: str) -> list[Array]:
-    return [site.row(number, kind) for number in range(1, len(site.operands))]
-
-
 def of_halves(kind: str, function: Callable[..., Array], **how: Any) -> Callable[..., Array]:
     """A function of float64 on f16 or bf16, one or two in a register, with one rounding."""
-    name, dtype = kind.removesuffix("x2"), KINDS[kind]
-    low, shift = np.uint32(0xFFFF), np.uint32(16)
-
-    def apply(*given: Array) -> Array:
-        if not kind.endswith("x2"):
-            values = [numbers.decode(one, name) for one in given]
-            return numbers.encode(function(*values), name, **how).astype(dtype)
-        codes = []
-        for halves in ([one & low for one in given], [one >> shift for one in given]):
-            codes.append(numbers.encode(function(*(numbers.decode(one, name) for one in halves)), name, **how))
-        return codes[0] | codes[1] << shift
-
-    return apply
+    return _each(kind, numbers.of_format(function, kind.removesuffix("x2"), **how))
 
 
-def _options(how: frozenset[str]) -> dict[str, bool]:
-    return {"ftz": "ftz" in how, "unit": "sat" in how}
+def _each(kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of the codes of numbers, for those of a register."""
+    if kind == "f32x2":
+        return partial(_twice, function)
+    if kind.endswith("x2"):
+        return partial(numbers.by_halves, function)
+    return function if kind in ("f32", "f64") else lambda *given: function(*given).astype(np.uint16)
 
 
-def _subtracted(name: str) -> Callable[[Array, Array], Array]:
-    return (lambda a, b: numbers.odd_sum(a, -b)) if name == "sub" else numbers.odd_sum
+def _twice(function: Callable[..., Array], *given: Array) -> Array:
+    """Of both float32 of a 64-bit register."""
+    low, high = ([(one >> np.uint64(at)).astype(np.uint32) for one in given] for at in (0, 32))
+    return words.joined(function(*low), function(*high))
 
 
-@opcode("add", "sub", "mul")
+_OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # of halves, f32, f64
+    "add": (numbers.odd_sum, numbers.add32, numbers64.add64),
+    "mul": (np.multiply, numbers.mul32, numbers64.mul64),
+    "fma": (lambda a, b, c: numbers.odd_sum(a * b, c), numbers.fma32, numbers64.fma64),
+}
+
+
+@opcode("add", "sub", "mul", "fma", "mad")
 def arithmetic(site: Site) -> Step:
-    site.count(3)
-    kind, how = site.typed(f"f32 f64 f32x2 {_HALVES}", *_MODES, "ftz", "sat")
-    target, rows, name, mode = site.target(0, kind), _rows(site, kind), site.name, _mode(how)
-    if kind in _HALVES.split():
-        function = (lambda a, b: a * b) if name == "mul" else _subtracted(name)
-        return computing(target, of_halves(kind, function, **_options(how)), *rows)
-    if kind == "f64":
-        wide = {"add": numbers64.add64, "sub": _sub64, "mul": numbers64.mul64}[name]
-        return computing(target, partial(wide, mode=mode), *rows)
-    functions: dict[str, Callable[..., Array]] = {"add": numbers.add32, "sub": _sub32, "mul": numbers.mul32}
-    given = partial(functions[name], mode=mode, **_options(how))
-    return computing(target, given if kind == "f32" else _twice(given), *rows)
-
-
-def _sub32(a: Array, b: Array, **how: object) -> Array:
-    return numbers.add32(a, b ^ numbers.SIGN32, **how)  # type: ignore[arg-type]
-
-
-def _sub64(a: Array, b: Array, mode: str) -> Array:
-    return numbers64.add64(a, b ^ np.uint64(1 << 63), mode=mode)
-
-
-def _twice(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Apply to both float32 of a 64-bit register."""
-    shift = np.uint64(32)
-
-    def apply(*given: Array) -> Array:
-        low = function(*(one.astype(np.uint32) for one in given))
-        high = function(*((one >> shift).astype(np.uint32) for one in given))
-        return high.astype(np.uint64) << shift | low
-
-    return apply
-
-
-@opcode("fma", "mad")
-def fused(site: Site) -> Step:
-    """fma, and mad.f32, which is the same from sm_20 on."""
-    site.count(4)
+    """mad.f32 is fma from sm_20 on."""
     kind, how = site.typed(f"f32 f64 f32x2 {_HALVES}", *_MODES, "ftz", "sat", "relu")
-    target, rows, mode = site.target(0, kind), _rows(site, kind), _mode(how)
+    name = {"mad": "fma", "sub": "add"}.get(site.name, site.name)
+    sources = 3 if name == "fma" else 2
+    site.count(sources + 1)
+    of_half, single, double = _OPERATIONS[name]
+    options: dict[str, Any] = {"ftz": "ftz" in how, "unit": "sat" in how}
     if kind in _HALVES.split():
-        options = {**_options(how), "relu": "relu" in how}
-        return computing(target, of_halves(kind, lambda a, b, c: numbers.odd_sum(a * b, c), **options), *rows)
-    if "relu" in how:
+        function = of_halves(kind, of_half, **options, relu="relu" in how)
+    elif "relu" in how:
         raise site.refuse(".relu")
-    if kind == "f64":
-        return computing(target, partial(numbers64.fma64, mode=mode), *rows)
-    given = partial(numbers.fma32, mode=mode, **_options(how))
-    return computing(target, given if kind == "f32" else _twice(given), *rows)
+    elif kind == "f64":
+        function = partial(double, mode=_mode(how))
+    else:
+        function = _each(kind, partial(single, mode=_mode(how), **options))
+    if site.name == "sub":
+        mask = sign_mask(kind)
+        return site.compute(lambda a, b: function(a, b ^ mask), kind, kind, kind)
+    return site.compute(function, kind, *[kind] * sources)
 
 
 @opcode("div")
 def divide(site: Site) -> Step:
     kind, how = site.typed("f32 f64", *_MODES, "ftz", "full", "approx")
-    target, a, b = site.target(0, kind), site.row(1, kind), site.row(2, kind)
     if kind == "f64":
-        return computing(target, partial(numbers64.div64, mode=_mode(how)), a, b)
-    if how & {"full", "approx"}:
-        return computing(target, partial(_approximate_quotient, ftz="ftz" in how), a, b)
-    return computing(target, partial(numbers.div32, mode=_mode(how), ftz="ftz" in how), a, b)
+        function = partial(numbers64.div64, mode=_mode(how))
+    elif how & {"full", "approx"}:
+        function = partial(_approximate_quotient, ftz="ftz" in how)
+    else:
+        function = partial(numbers.div32, mode=_mode(how), ftz="ftz" in how)
+    return site.compute(function, kind, kind, kind)
 
 
 def _approximate_quotient(a: Array, b: Array, ftz: bool) -> Array:
@@ -125,50 +94,44 @@ def _approximate_quotient(a: Array, b: Array, ftz: bool) -> Array:
     return numbers.mul32(a, mufu.mufu("rcp", b), ftz=ftz)
 
 
+_EXACT = {
+    ("sqrt", "f32"): numbers.sqrt32,
+    ("sqrt", "f64"): numbers64.sqrt64,
+    ("rcp", "f32"): numbers.rcp32,
+    ("rcp", "f64"): lambda a, mode: numbers64.div64(np.full_like(a, 0x3FF0_0000_0000_0000), a, mode=mode),
+}
+
+
 @opcode("sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 def function_of_one(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", *_MODES, "ftz", "approx")
-    target, row, name = site.target(0, kind), site.row(1, kind), site.name.replace("rsqrt", "rsq")
-    exact = {"sqrt": (numbers.sqrt32, numbers64.sqrt64), "rcp": (numbers.rcp32, _rcp64)}
+    name, ftz = site.name.replace("rsqrt", "rsq"), "ftz" in how
     if "approx" not in how:
-        if name not in exact or kind not in ("f32", "f64"):
+        if (name, kind) not in _EXACT:
             raise site.refuse()
-        if kind == "f64":
-            return computing(target, partial(exact[name][1], mode=_mode(how)), row)
-        return computing(target, partial(exact[name][0], mode=_mode(how), ftz="ftz" in how), row)
-    if kind in _HALVES.split() and name in ("ex2", "tanh"):
-        return computing(target, _approximate_halves(name, kind, "ftz" in how), row)
-    if kind == "f64" and name in ("rcp", "rsq") and "ftz" in how:
-        return computing(
-            target,
-            lambda a: mufu.mufu64(name, (a >> np.uint64(32)).astype(np.uint32)).astype(np.uint64) << np.uint64(32),
-            row,
-        )
-    if kind != "f32":
+        options: dict[str, Any] = {"ftz": ftz} if kind == "f32" else {}
+        return site.compute(partial(_EXACT[name, kind], mode=_mode(how), **options), kind, kind)
+    if kind == "f32":
+        return site.compute(lambda a: mufu.approximate(name, a, ftz), kind, kind)
+    if kind == "f64" and name in ("rcp", "rsq") and ftz:
+        upper = np.uint64(32)
+        function = lambda a: mufu.mufu64(name, (a >> upper).astype(np.uint32)).astype(np.uint64) << upper  # noqa: E731
+        return site.compute(function, kind, kind)
+    if kind == "f64" or name not in ("ex2", "tanh"):
         raise site.refuse()
-    return computing(target, lambda a: mufu.approximate(name, a, "ftz" in how), row)
-
-
-def _rcp64(a: Array, mode: str) -> Array:
-    return numbers64.div64(np.full_like(a, 0x3FF0_0000_0000_0000), a, mode=mode)
-
-
-def _approximate_halves(name: str, kind: str, ftz: bool) -> Callable[[Array], Array]:
     half = kind.removesuffix("x2")
 
-    def one(bits: Array) -> Array:
-        wide = numbers.encode(numbers.decode(bits, half), "f32")
+    def approximate(codes: Array) -> Array:
+        wide = numbers.convert(codes, half, "f32")
         return numbers.convert(mufu.approximate(name, wide, ftz), "f32", half)
 
-    if half == kind:
-        return lambda a: one(a).astype(np.uint16)
-    return lambda a: one(a & np.uint32(0xFFFF)) | one(a >> np.uint32(16)) << np.uint32(16)
+    return site.compute(_each(kind, approximate), kind, kind)
 
 
 # --- signs, extremes -----------------------------------------------------------------------------
 
 
-def _sign_mask(kind: str) -> Array:
+def sign_mask(kind: str) -> Array:
     bit = {"f32": 1 << 31, "f64": 1 << 63, "f16": 1 << 15, "bf16": 1 << 15, "f32x2": 1 << 63 | 1 << 31}
     return KINDS[kind](bit.get(kind, 0x8000_8000))
 
@@ -176,38 +139,21 @@ def _sign_mask(kind: str) -> Array:
 @opcode("neg", "abs")
 def sign(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", "ftz")
-    mask, name, flushes = _sign_mask(kind), site.name, "ftz" in how and kind == "f32"
+    mask, name, flushes = sign_mask(kind), site.name, "ftz" in how and kind == "f32"
 
     def found(a: Array) -> Array:
         if flushes:
             a = numbers.flush32(a)
         return a ^ mask if name == "neg" else a & ~mask
 
-    return computing(site.target(0, kind), found, site.row(1, kind))
+    return site.compute(found, kind, kind)
 
 
 @opcode("copysign")
 def copy_sign(site: Site) -> Step:
     kind, _ = site.typed("f32 f64")
-    mask = _sign_mask(kind)
-    return computing(site.target(0, kind), lambda a, b: (b & ~mask) | (a & mask), site.row(1, kind), site.row(2, kind))
-
-
-def _extreme(name: str, how: frozenset[str], half: str, *given: Array) -> Array:
-    """The least or greatest of numbers given as bits; -0 is less than +0."""
-    values = [numbers.decode(one, half) for one in given]
-    best, codes, unknown = values[0], given[0], np.isnan(values[0])
-    every = unknown
-    for value, code in zip(values[1:], given[1:], strict=True):
-        is_nan = np.isnan(value)
-        better = value < best if name == "min" else value > best
-        tied = (value == best) & (np.signbit(value) if name == "min" else ~np.signbit(value))
-        takes = ((better | tied) & ~is_nan) | (every & ~is_nan)
-        best, codes = np.where(takes, value, best), np.where(takes, code, codes)
-        unknown, every = unknown | is_nan, every & is_nan
-    shown = unknown if "NaN" in how else every
-    nan = given[0].dtype.type(numbers.FORMATS[half].nan or 0)
-    return np.where(shown, nan, codes)
+    mask = sign_mask(kind)
+    return site.compute(lambda a, b: (b & ~mask) | (a & mask), kind, kind, kind)
 
 
 @opcode("min", "max", "min3", "max3")
@@ -216,37 +162,31 @@ def extremes(site: Site) -> Step:
     if how & {"xorsign", "abs"} and (kind != "f32" or not how >= {"xorsign", "abs"} or site.name.endswith("3")):
         raise site.refuse()
     half, flushes = kind.removesuffix("x2"), "ftz" in how and kind == "f32"
-    name = site.name.rstrip("3")
+    both = partial(comparisons.extreme, lower=site.name.startswith("min"), nan="NaN" in how, kind=half)
 
     def found(*given: Array) -> Array:
         if flushes:
             given = tuple(numbers.flush32(one) for one in given)
         if "xorsign" in how:
             a, b = given
-            return _extreme(name, how, half, a & numbers.ABS32, b & numbers.ABS32) ^ (a ^ b) & numbers.SIGN32
-        if half == kind:
-            return _extreme(name, how, half, *given)
-        low, high = ([one & np.uint32(0xFFFF) for one in given], [one >> np.uint32(16) for one in given])
-        return _extreme(name, how, half, *low) | _extreme(name, how, half, *high) << np.uint32(16)
+            return both(a & numbers.ABS32, b & numbers.ABS32) ^ (a ^ b) & numbers.SIGN32
+        return reduce(both, given)
 
-    return computing(site.target(0, kind), found, *_rows(site, kind))
+    return site.compute(_each(kind, found), kind, *[kind] * (len(site.operands) - 1))
+
+
+_PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
+    "finite": lambda x, _: np.isfinite(x),
+    "infinite": lambda x, _: np.isinf(x),
+    "number": lambda x, _: ~np.isnan(x),
+    "notanumber": lambda x, _: np.isnan(x),
+    "normal": lambda x, least: np.isfinite(x) & (x >= least),
+    "subnormal": lambda x, least: (x > 0) & (x < least),
+}
 
 
 @opcode("testp")
 def test_property(site: Site) -> Step:
-    kind, how = site.typed("f32 f64", "finite", "infinite", "number", "notanumber", "normal", "subnormal")
-    smallest = 2.0**-126 if kind == "f32" else 2.0**-1022
-    (what,) = how
-
-    def found(bits: Array) -> Array:
-        x = np.abs(numbers.decode(bits, kind))
-        return {
-            "finite": np.isfinite(x),
-            "infinite": np.isinf(x),
-            "number": ~np.isnan(x),
-            "notanumber": np.isnan(x),
-            "normal": np.isfinite(x) & (x >= smallest),
-            "subnormal": (x > 0) & (x < smallest),
-        }[what]
-
-    return computing(site.target(0, "pred"), found, site.row(1, kind))
+    kind, (name,) = site.typed("f32 f64", *_PROPERTIES)
+    least = 2.0 ** numbers.FORMATS[kind].least
+    return site.compute(lambda a: _PROPERTIES[name](np.abs(numbers.decode(a, kind)), least), "pred", kind)

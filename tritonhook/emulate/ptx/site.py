@@ -87,6 +87,11 @@ class Site:
         if len(self.operands) not in numbers:
             raise self.refuse(f"{len(self.operands)} operands")
 
+    def compute(self, function: Callable[..., Array], target: str, *sources: str) -> Step:
+        """The step that computes the first operand from the others. target, sources: their types."""
+        rows = [self.row(number, kind) for number, kind in enumerate(sources, 1)]
+        return computing(self.target(0, target), function, *rows)
+
     # --- rows --------------------------------------------------------------------------------
 
     def row(self, operand: int | str, kind: str) -> Array:

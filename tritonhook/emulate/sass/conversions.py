@@ -6,7 +6,7 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.sass.floats import MODES, double, rounding
+from tritonhook.emulate.sass.floats import MODES, rounding
 from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
 
 _MODES = {**MODES, "TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
@@ -53,7 +53,7 @@ def float_to_float(site: Site) -> Step:
     given = {"relu": "RELU" in how, "unit": "SAT" in how}
     put = site.target_pair() if target == "f64" else site.target()
     if source == "f64":
-        read = double(site)
+        read = site.double()
         if target != "f32" or any(given.values()):
             raise site.refuse()
         return lambda g: put(g, numbers64.narrow64(read(g), mode, ftz))
@@ -97,7 +97,7 @@ def float_to_integer(site: Site) -> Step:
     if site.base == "F2IP":
         raise site.refuse()
     put = site.target_pair() if bits == 64 else site.target()
-    read = double(site) if source == "f64" else site.single() if source == "f32" else _part(site, 16)
+    read = site.double() if source == "f64" else site.single() if source == "f32" else _part(site, 16)
     site.done()
     mode, not_zero = _mode(how), source == "f64" or bits == 64
 

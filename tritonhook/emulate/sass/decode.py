@@ -13,12 +13,10 @@ from tritonhook.emulate.machine import Instruction as Decoded
 from tritonhook.emulate.sass import (
     control,
     conversions,
-    flags,
     floats,
     integers,
     matrices,
     memory,
-    parts,
     transactions,
     warps,
 )
@@ -28,7 +26,7 @@ from tritonhook.errors import NotUnderstood
 
 Array = Any
 # They register their opcodes.
-MODULES = (control, conversions, flags, floats, integers, matrices, memory, parts, transactions, warps)
+MODULES = (control, conversions, floats, integers, matrices, memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tritonhook.emulate.machine import WARP, Group, Machine, Step
 from tritonhook.emulate.numbers import ABS32, SIGN32
+from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
@@ -91,6 +92,35 @@ class Site:
             raise self.refuse("too few operands")
         return self.given.pop(0)
 
+    def take(self, what: str) -> list[Any]:
+        """Take operands by letters. R, W, P: a register, a pair, a predicate that is written. i, s, d, w, p: an
+        integer, a float32, a float64, 64 bits, a predicate that is read. A dot: that is all."""
+        takers = {
+            "R": self.target,
+            "W": self.target_pair,
+            "P": self.target_flag,
+            "i": self.integer,
+            "s": self.single,
+            "d": self.double,
+            "w": self.wide,
+            "p": self.predicate,
+        }
+        found = [takers[letter]() for letter in what.rstrip(".")]
+        if what.endswith("."):
+            self.done()
+        return found
+
+    def compute(self, function: Callable[..., Array], what: str) -> Step:
+        """The step that computes the first operand from the others. what: as for `take`."""
+        put, *sources = self.take(what + ".")
+        if len(sources) == 1:
+            (a,) = sources
+            return lambda g: put(g, function(a(g)))
+        if len(sources) == 2:
+            a, b = sources
+            return lambda g: put(g, function(a(g), b(g)))
+        return lambda g: put(g, function(*(read(g) for read in sources)))
+
     def next_is(self, pattern: str) -> bool:
         return bool(self.given) and re.fullmatch(pattern, self.given[0]) is not None
 
@@ -125,7 +155,7 @@ class Site:
 
     def integer(self) -> Reader:
         """Take a source of 32 bits, which may be negated, inverted or absolute."""
-        sign, size, text = _modified(self.text())
+        sign, size, text = modified(self.text())
         row = self.source_row(text)
         if size:
             if sign:
@@ -137,7 +167,7 @@ class Site:
 
     def counting(self) -> Reader:
         """Take a source of 32 bits as int64, so that carries are not lost: a negated one is its inverse, plus one."""
-        sign, size, text = _modified(self.text())
+        sign, size, text = modified(self.text())
         row = self.source_row(text)
         if size:
             raise self.refuse(f"operand {text}")
@@ -147,7 +177,7 @@ class Site:
 
     def wide(self) -> Reader:
         """Take a source of 64 bits: a pair of registers, a constant, or a number of 32 bits with its sign."""
-        sign, size, text = _modified(self.text().removesuffix(".64"))
+        sign, size, text = modified(self.text().removesuffix(".64"))
         if size:
             raise self.refuse(f"operand {text}")
         read = self.pair(text)
@@ -157,16 +187,26 @@ class Site:
 
     def pair(self, text: str) -> Reader:
         low, high = self.source_row(text), self.source_row(text, 1)
-        return lambda g: low[g.s].astype(np.uint64) | high[g.s].astype(np.uint64) << np.uint64(32)
+        return lambda g: joined(low[g.s], high[g.s])
 
     def single(self) -> Reader:
         """Take a float32, as bits; negated and absolute are done."""
         return self.signed_bits(self.text(), SIGN32, ABS32)
 
     def signed_bits(self, text: str, sign_bit: Any, others: Any) -> Reader:
-        sign, size, text = _modified(text)
+        sign, size, text = modified(text)
         row = self.source_row(text)
         return with_sign(lambda g: row[g.s], sign, size, sign_bit, others)
+
+    def double(self) -> Reader:
+        """Take a float64: a pair of registers, a constant, or the upper word of a number."""
+        sign, size, text = modified(self.text().removesuffix(".64"))
+        if _FLOAT.match(text):
+            row = np.full(self.machine.threads, self.immediate << 32, np.uint64)
+            read: Reader = lambda g: row[g.s]  # noqa: E731
+        else:
+            read = self.pair(text)
+        return with_sign(read, sign, size, np.uint64(1 << 63), np.uint64((1 << 63) - 1))
 
     def predicate(self) -> Reader:
         """Take a predicate, which may be inverted."""
@@ -178,6 +218,15 @@ class Site:
         while self.next_is(pattern):
             found.append(self.text())
         return found
+
+    def carries(self) -> list[Writer]:
+        """Take the predicates that are written behind a register."""
+        return [self.flag_writer(name) for name in self.flags(r"U?P(\d+|T)")]
+
+    def no_flags(self, why: str = "a predicate is written") -> None:
+        """Take predicates that are not written; others are not known."""
+        if any(not name.endswith("T") for name in self.flags(r"U?P(\d+|T)")):
+            raise self.refuse(why)
 
     def number(self) -> int:
         """Take an operand that has to be an integer in the text."""
@@ -262,7 +311,7 @@ def _times(read: Reader, factor: int) -> Reader:
     return lambda g: read(g) * np.uint32(factor)
 
 
-def _modified(text: str) -> tuple[str, bool, str]:
+def modified(text: str) -> tuple[str, bool, str]:
     """Sign ("-", "~" or ""), whether absolute, and the rest of a source. Signs of numbers stay with them."""
     sign = ""
     if text[:1] in "-~" and (text[1:2] in "Rc|U" or text[1:3] == "UR"):

@@ -1,0 +1,55 @@
+"""Comparisons, minima and maxima, as PTX and machine code have them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tritonhook.emulate.numbers import FORMATS, decode
+
+Array = Any
+Test = Callable[[Array, Array], Array]
+WHOLE: Mapping[str, Test] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "f": lambda a, b: np.zeros(a.shape, bool),
+    "t": lambda a, b: np.ones(a.shape, bool),
+}
+FLOATS: Mapping[str, Test] = {  # those with u are also true if one of both is NaN
+    **{name: WHOLE[name] for name in ("eq", "lt", "le", "gt", "ge")},
+    "ne": lambda a, b: (a < b) | (a > b),
+    "equ": lambda a, b: ~((a < b) | (a > b)),
+    "neu": np.not_equal,
+    "ltu": lambda a, b: ~(a >= b),
+    "leu": lambda a, b: ~(a > b),
+    "gtu": lambda a, b: ~(a <= b),
+    "geu": lambda a, b: ~(a < b),
+    "num": lambda a, b: (a == a) & (b == b),
+    "nan": lambda a, b: (a != a) | (b != b),
+}
+JOINS: Mapping[str, Test] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+def shown(codes: Array, kind: str) -> Array:
+    """The numbers of codes, to compare them."""
+    return codes.view(np.float32) if kind == "f32" else decode(codes, kind)
+
+
+def extreme(x: Array, y: Array, lower: Any, nan: bool, kind: str) -> Array:
+    """The codes of min (where `lower`) or max of numbers: a number rather than NaN, or with `nan` NaN rather than a
+    number; -0 is below +0."""
+    dtype, one = x.dtype.type, FORMATS[kind]
+    sign, others = dtype(1 << one.bits - 1), dtype((1 << one.bits - 1) - 1)
+    infinite = others - dtype((1 << one.mantissa) - 1)
+    order = [np.where(code & sign, code ^ (sign | others), code | sign) for code in (x, y)]
+    found = np.where((order[0] <= order[1]) == lower, x, y)
+    a, b = ((code & others) > infinite for code in (x, y))
+    if not nan:
+        found = np.where(a, y, np.where(b, x, found))
+    return np.where(a | b if nan else a & b, dtype(one.nan or 0), found)

@@ -1,0 +1,201 @@
+"""Integers of 8 to 64 bits as PTX and machine code have them alike: functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = Any
+WORD = np.uint64(0xFFFF_FFFF)
+_TWICE = {
+    np.dtype(a): b
+    for a, b in ((np.uint16, np.uint32), (np.int16, np.int32), (np.uint32, np.uint64), (np.int32, np.int64))
+}
+
+
+def octets(words: Array, kind: type = np.uint8) -> Array:
+    """The bytes of each word, or its parts of another kind: shape (words, parts)."""
+    return np.ascontiguousarray(words).view(kind).reshape(len(words), -1)
+
+
+def in_halves(function: Callable[..., Array], kind: type) -> Callable[..., Array]:
+    """A function of numbers of this kind (16 bits; 32: as it is), for both halves of words."""
+
+    def apply(*words: Array) -> Array:
+        found = function(*(np.ascontiguousarray(word).view(kind) for word in words))
+        return np.ascontiguousarray(found.astype(kind, copy=False)).view(np.uint32)
+
+    return apply
+
+
+def joined(low: Array, high: Array) -> Array:
+    """64 bits of two words."""
+    return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def saturated(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Of s32: clamp instead of wrapping."""
+
+    def apply(a: Array, b: Array) -> Array:
+        return np.clip(function(a.astype(np.int64), b.astype(np.int64)), -(1 << 31), (1 << 31) - 1).astype(np.int32)
+
+    return apply
+
+
+def high(a: Array, b: Array) -> Array:
+    """The upper half of the product of two integers of 16, 32 or 64 bits."""
+    if a.dtype.itemsize < 8:
+        wide = _TWICE[a.dtype]
+        return (a.astype(wide) * b.astype(wide) >> wide(8 * a.dtype.itemsize)).astype(a.dtype)
+    shift = np.uint64(32)
+    x, y = a.view(np.uint64), b.view(np.uint64)
+    low, upper = x & WORD, x >> shift
+    below, above = y & WORD, y >> shift
+    middle = (low * below >> shift) + (upper * below & WORD) + low * above
+    found = upper * above + (upper * below >> shift) + (middle >> shift)
+    if a.dtype == np.int64:
+        found = found - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return found.view(a.dtype)
+
+
+def quotient(a: Array, b: Array) -> Array:
+    """Rounded towards zero. PTX leaves a division by zero open; GPUs give all ones."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    if a.dtype.kind == "u":
+        found = a // safe
+    else:
+        size = np.abs(a).view(a.dtype.str.replace("i", "u")) // np.abs(safe).view(a.dtype.str.replace("i", "u"))
+        found = np.where((a < 0) != (b < 0), -size.view(a.dtype), size.view(a.dtype))
+    return np.where(b == 0, ~b.dtype.type(0), found)
+
+
+def remainder(a: Array, b: Array) -> Array:
+    return np.where(b == 0, a, a - quotient(a, b) * b)
+
+
+def distance(a: Array, b: Array, c: Array) -> Array:
+    """|a - b| + c"""
+    return c + np.where(a < b, b - a, a - b)
+
+
+def dot(a: Array, b: Array, c: Array, kinds: tuple[type, type], first: int = 0) -> Array:
+    """c plus the products of the parts of words. first: of b's parts, of which there may be more."""
+    x, y = octets(a, kinds[0]).astype(np.int64), octets(b, kinds[1]).astype(np.int64)
+    return ((x * y[:, first : first + x.shape[1]]).sum(1) + c).astype(np.uint32)
+
+
+# --- logic and shifts ----------------------------------------------------------------------------
+
+_TABLES: dict[int, Callable[..., Array]] = {
+    0xC0: lambda a, b, c: a & b,
+    0xFC: lambda a, b, c: a | b,
+    0x3C: lambda a, b, c: a ^ b,
+    0xF8: lambda a, b, c: a | b & c,
+    0xEA: lambda a, b, c: a & b | c,
+    0xFE: lambda a, b, c: a | b | c,
+    0x96: lambda a, b, c: a ^ b ^ c,
+    0x80: lambda a, b, c: a & b & c,
+    0x33: lambda a, b, c: ~b,
+    0x0F: lambda a, b, c: ~a,
+    0x30: lambda a, b, c: a & ~b,
+    0xE2: lambda a, b, c: c ^ (b & (a ^ c)),
+    0xCA: lambda a, b, c: c ^ (a & (b ^ c)),
+}
+
+
+def looked_up(table: int) -> Callable[..., Array]:
+    """The function of three words that a table of eight bits says."""
+    return _TABLES.get(table) or summed(table)
+
+
+def summed(table: int) -> Callable[..., Array]:
+    """The same, term by term."""
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        found = np.zeros_like(a)
+        for index in range(8):
+            if table >> index & 1:
+                found = found | (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
+        return found
+
+    return function
+
+
+def left(a: Array, count: Array) -> Array:
+    """a << count; zero from the number of bits on."""
+    most = np.uint32(8 * a.dtype.itemsize - 1)
+    return np.where(count > most, a.dtype.type(0), a << np.minimum(count, most).astype(a.dtype))
+
+
+def right(a: Array, count: Array) -> Array:
+    """a >> count; zero, or all bits the sign, from the number of bits on."""
+    most = np.uint32(8 * a.dtype.itemsize - 1)
+    found = a >> np.minimum(count, most).astype(a.dtype)
+    return found if a.dtype.kind == "i" else np.where(count > most, a.dtype.type(0), found)
+
+
+def shifted(low: Array, high: Array, count: Array, wraps: bool, kind: type | None = None, most: int = 32) -> Array:
+    """64 bits of two words, shifted left, or right as this kind: uint64 or int64. most: where counts end or wrap."""
+    by = (count & np.uint32(most - 1)) if wraps else np.minimum(count, np.uint32(most))
+    both = joined(low, high)
+    return left(both, by) if kind is None else right(both.view(kind), by).view(np.uint64)
+
+
+def permuted(a: Array, b: Array, chosen: Array) -> Array:
+    """Four bytes of a and b, each by four bits: which one; with the highest, its sign."""
+    both = np.ascontiguousarray(np.stack([a, b], -1)).view(np.uint8)
+    if (chosen == chosen[0]).all():
+        one = int(chosen[0])
+        parts = [_repeated(both[:, one >> at & 7], one >> at & 8) for at in (0, 4, 8, 12)]
+    else:
+        rows, parts = np.arange(len(both)), []
+        for nibble in (chosen >> np.uint32(at) & np.uint32(15) for at in (0, 4, 8, 12)):
+            octet = both[rows, nibble & np.uint32(7)]
+            parts.append(np.where(nibble & np.uint32(8), _repeated(octet, 8), octet))
+    return np.ascontiguousarray(np.stack(parts, -1)).view(np.uint32)[:, 0]
+
+
+def _repeated(octet: Array, sign: int) -> Array:
+    return np.where(octet & 0x80, np.uint8(0xFF), np.uint8(0)) if sign else octet
+
+
+# --- bits ----------------------------------------------------------------------------------------
+
+
+def bit_mask(place: Array, count: Array, wraps: bool) -> Array:
+    """So many bits from a place on."""
+    if wraps:
+        place, count = place & np.uint32(31), count & np.uint32(31)
+    place, count = (np.minimum(one, np.uint32(32)).astype(np.uint64) for one in (place, count))
+    return (((np.uint64(1) << count) - np.uint64(1)) << place).astype(np.uint32)
+
+
+def bit_length(a: Array) -> Array:
+    """How many bits unsigned numbers have up to their highest 1."""
+    if a.dtype.itemsize < 8:
+        return np.frexp(a.astype(np.float64))[1].astype(np.uint32)
+    upper, lower = (bit_length(one.astype(np.uint32)) for one in (a >> np.uint64(32), a & WORD))
+    return np.where(upper != 0, upper + np.uint32(32), lower)
+
+
+def leading(a: Array, from_top: bool) -> Array:
+    """The place of the highest bit that differs from the sign (unsigned: that is 1), or how far a shift would move it
+    to the top; all ones for none."""
+    unsigned = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).astype(f"u{a.dtype.itemsize}")
+    place = bit_length(unsigned) - np.uint32(1)
+    return np.where(unsigned == 0, place, np.uint32(8 * a.dtype.itemsize - 1) - place) if from_top else place
+
+
+def population(a: Array) -> Array:
+    """How many bits are 1."""
+    return np.unpackbits(octets(a), axis=1).sum(1, dtype=np.uint32)
+
+
+def reversed_bits(a: Array) -> Array:
+    bits = np.unpackbits(octets(a)[:, ::-1], axis=1, bitorder="little")
+    return np.packbits(bits, axis=1, bitorder="big").view(a.dtype)[:, 0]
