@@ -1,6 +1,6 @@
-"""Adds to the wheel what it is made of: a CycloneDX document in .dist-info/sboms (PEP 770).
+"""What the wheel holds: tritonhook alone, and what it is made of, a CycloneDX document in .dist-info/sboms (PEP 770).
 
-All else is in pyproject.toml.
+`gluon_kernels` and `sm120_attn` stay in the source: `pip install -e .` in a clone has them. All else is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -49,4 +50,13 @@ class WheelWithBill(bdist_wheel):
         (folder / f"{about.get_name()}.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
 
 
-setup(cmdclass={"bdist_wheel": WheelWithBill})
+class BuildTritonhook(build_py):
+    """Leaves out the packages of attention kernels, which no part of tritonhook imports and which are a fifth of the code."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if not self.editable_mode:
+            self.packages = [name for name in self.packages if name.partition(".")[0] == "tritonhook"]
+
+
+setup(cmdclass={"bdist_wheel": WheelWithBill, "build_py": BuildTritonhook})

@@ -1,10 +1,15 @@
 """The package as a whole: what importing it costs and offers."""
 
+import importlib.util
+import shutil
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewriter
+from repository import ROOT
 
 import tritonhook
 
@@ -72,3 +77,20 @@ def test_packages_offer_their_main_names_and_load_them_late(package: str, name: 
 def test_pytest_does_not_warn_where_tritonhook_is_imported_before_it() -> None:
     """It would for a package with a plugin whose assertions it can rewrite no more, as in processes under `run`."""
     assert AssertionRewriter.is_rewrite_disabled(tritonhook.__doc__ or "")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="needs setuptools")
+def test_the_wheel_has_tritonhook_alone_and_is_below_a_megabyte(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    for name in ("tritonhook", "gluon_kernels", "sm120_attn"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", *words, "-w", str(tmp_path), str(clone)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"tritonhook"}
+    assert {"tritonhook/report/templates/page.css", "tritonhook/py.typed"} <= set(names)
+    assert wheel.stat().st_size < 1_000_000

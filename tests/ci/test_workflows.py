@@ -58,7 +58,6 @@ def test_a_release_is_built_from_a_fresh_clone(clone: Path, tmp_path: Path) -> N
     assert [command for command, _ in runner.ran if "twine check --strict" in command]
     (wheel,) = (tmp_path / "runner" / "artifacts" / "dist").glob("*.whl")
     assert wheel.name == f"tritonhook-{tritonhook.__version__}-py3-none-any.whl"
-    assert wheel.stat().st_size < 1_500_000
     check_contents(wheel)
     notes = (tmp_path / "runner" / "artifacts" / "notes" / "notes.md").read_text()
     assert notes.startswith("### Added") and "## [" not in notes
@@ -76,7 +75,7 @@ def check_contents(wheel: Path) -> None:
     needed = {component["name"] for component in document["components"]}
     assert {"msgspec", "nvidia-cuda-nvdisasm", "rich"} <= needed and "triton" not in needed
     tops = {name.partition("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"tritonhook", "gluon_kernels", "sm120_attn"}
+    assert tops == {"tritonhook"}
 
 
 @pytest.mark.machine
@@ -93,7 +92,7 @@ def test_the_wheel_runs_the_demo_in_a_clean_environment(clone: Path, tmp_path: P
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     runner = run_job(elsewhere, tmp_path / "runner", "release", "try")
-    assert "5. The published table, again" in runner.output
+    assert "3. Under another name" in runner.output
     assert f"tritonhook {tritonhook.__version__}" in runner.output
 
 

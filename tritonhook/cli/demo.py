@@ -1,7 +1,7 @@
 """Show what tritonhook tells of a bundled Triton kernel, without a GPU: what it needs, its source, another name.
 
-With --full the kernel is an attention in Triton Gluon for Blackwell (sm_100a), step by step: capture, rename, assemble
-both forms, diff, and the published table of the name effect. --table is that table alone, which needs no Triton.
+With --full, in a clone, the kernel is an attention in Triton Gluon for Blackwell (sm_100a), step by step: capture,
+rename, assemble both forms, diff, and the published table of the name effect. --table is that table alone, which needs no Triton.
 Everything is *assembled* by ptxas; nothing is executed or timed.
 
   tritonhook demo
@@ -58,7 +58,7 @@ Assembled, not executed or timed. Your own kernels:
   tritonhook run --arch sm_90a train.py            captures what it compiles, without a GPU
   tritonhook show --sort spills                    lists it; `show {id} --sass` prints code
   tritonhook diff {id} --rename --html diff.html makes a page of the last step
-  tritonhook demo --full                           takes an attention for Blackwell, step by step
+  tritonhook demo --full                           in a clone: an attention for Blackwell, step by step
 """
 
 
@@ -84,7 +84,14 @@ def run(options: Options) -> int:
             "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
             "'tritonhook[triton]' tritonhook demo`, or see `tritonhook demo --table`, which needs no Triton"
         )
-    return _give_full(options) if options.full else _give_short(options)
+    if not options.full:
+        return _give_short(options)
+    if find_spec("gluon_kernels") is None:
+        raise UsageError(
+            "--full takes the attention of gluon_kernels, which the wheel leaves out; `pip install -e '.[triton]'` in a "
+            "clone of the repository has it"
+        )
+    return _give_full(options)
 
 
 # --- one kernel -----------------------------------------------------------------------------------
