@@ -1,6 +1,7 @@
 """What the wheel holds: tritonhook alone, and what it is made of, a CycloneDX document in .dist-info/sboms (PEP 770).
 
-`gluon_kernels` and `sm120_attn` stay in the source: `pip install -e .` in a clone has them. All else is in pyproject.toml.
+`gluon_kernels` and `sm120_attn` stay in the source: `pip install -e .` in a clone has them. All else is in
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class WheelWithBill(bdist_wheel):
 
 
 class BuildTritonhook(build_py):
-    """Leaves out the packages of attention kernels, which no part of tritonhook imports and which are a fifth of the code."""
+    """Leaves out the packages of attention kernels: a fifth of the code, and no part of tritonhook imports them."""
 
     def finalize_options(self) -> None:
         super().finalize_options()

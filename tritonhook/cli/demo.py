@@ -1,8 +1,8 @@
 """Show what tritonhook tells of a bundled Triton kernel, without a GPU: what it needs, its source, another name.
 
 With --full, in a clone, the kernel is an attention in Triton Gluon for Blackwell (sm_100a), step by step: capture,
-rename, assemble both forms, diff, and the published table of the name effect. --table is that table alone, which needs no Triton.
-Everything is *assembled* by ptxas; nothing is executed or timed.
+rename, assemble both forms, diff, and the published table of the name effect. --table is that table alone, which needs
+no Triton. Everything is *assembled* by ptxas; nothing is executed or timed.
 
   tritonhook demo
   tritonhook demo --full                # ptxas 12.8.93, as published; it is fetched if need be
@@ -88,8 +88,8 @@ def run(options: Options) -> int:
         return _give_short(options)
     if find_spec("gluon_kernels") is None:
         raise UsageError(
-            "--full takes the attention of gluon_kernels, which the wheel leaves out; `pip install -e '.[triton]'` in a "
-            "clone of the repository has it"
+            "--full takes the attention of gluon_kernels, which the wheel leaves out; `pip install -e '.[triton]'` "
+            "in a clone of the repository has it"
         )
     return _give_full(options)
 
