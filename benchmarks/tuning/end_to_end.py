@@ -1,7 +1,7 @@
 """Whole training steps with a policy and without: a small GLA of flash-linear-attention, and a Llama layer with Liger's
-kernels. Default configurations everywhere.
+kernels. An autotuner chooses among eight of its configurations, as when the steps were recorded.
 
-    python -m benchmarks tune_h200 record|assemble|race|policy --work W --sources fla liger
+    python -m benchmarks tune_h200 record|assemble|race|policy --work W
     python -m benchmarks end_to_end --work W [--processes 5] [--blocks 8] [--only gla llama]
 
 On a GPU. Each process builds a model, runs its step without the policy and under W/tritonhook.toml, and times both side
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment
+from benchmarks.verify import programs
 
 with suppress(ImportError):  # `--help` does not need it
     import torch
@@ -127,7 +129,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
 def child(arguments: argparse.Namespace, name: str, number: int) -> dict[str, Any]:
     words = ["--work", str(arguments.work), "--blocks", str(arguments.blocks), "--child", name, str(number)]
     command = [sys.executable, "-m", "benchmarks", "end_to_end", *words]
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    own = os.environ | {"TRITON_CACHE_DIR": str(arguments.work / f"cache-steps-{name}")}  # of the recording
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=own)
     lines = [line for line in found.stdout.splitlines() if line.startswith("{")]
     if not lines:
         print(f"{name}, process {number}: status {found.returncode}, nothing measured", file=sys.stderr)
@@ -144,6 +147,8 @@ def measured(arguments: argparse.Namespace, name: str, number: int) -> dict[str,
     from tritonhook.timing.timer import TimedSide, Timer
 
     torch.manual_seed(0)
+    programs.take_real_shapes()
+    programs.try_few_configurations()
     step, out = STEPS[name](), arguments.work / f"end-to-end-{name}-{number}"
     policy = arguments.work / "tritonhook.toml"
     own: dict[str, dict[int, Any]] = {REFERENCE: {}, CANDIDATE: {}, CONTROL: {}}

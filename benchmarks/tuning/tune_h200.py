@@ -78,9 +78,12 @@ MORE_LEVERS = tuple(
 )
 # By source: groups of verify/programs.py, with their programs; each line is a process.
 PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("whole steps", "steps", ("gla",)),
+    ("whole steps", "steps", ("llama",)),
     ("transformer block", "block", ("inference",)),
     ("transformer block", "block", ("training",)),
-    ("ours", "gluon", ("mma_128_untuned",)),
+    ("ours", "gluon", ("mma_64", "mma_128", "mma_128_causal")),
+    ("ours", "gluon", ("hopper_128", "hopper_128_causal")),
     ("tutorials", "tutorials", ("attention_64", "add", "softmax", "dropout")),
     ("tutorials", "tutorials", ("attention_128_causal",)),
     ("tutorials", "tutorials", ("matmul", "matmul_fp8", "layer_norm", "matmul_naive", "matmul_persistent")),
@@ -101,7 +104,17 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("fla", "fla-4", ("gsa.chunk_gsa",)),
     ("fla", "fla-4", ("path_attn.parallel_path_attn",)),
 )
-TURNS = ("ours", "transformer block", "tutorials", "liger", "liger", "fla", "fla", "fla")  # in which kernels are taken
+TURNS = (
+    "whole steps",
+    "ours",
+    "transformer block",
+    "tutorials",
+    "liger",
+    "liger",
+    "fla",
+    "fla",
+    "fla",
+)  # in which kernels are taken
 
 
 NEEDS = ("gpu", "torch", "triton")

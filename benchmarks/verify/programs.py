@@ -5,7 +5,7 @@
 For verification small shapes, as an unoptimised build of a kernel takes a hundred times as long, and of a kernel's
 autotuned configurations the first that fits: it wants many kernels, not fast ones. For tuning (--real) the shapes of
 a training step, and the best of a few configurations. A program that fails is told, and the others go on. Groups:
-tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, gluon.
+tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, steps, gluon.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,9 +91,21 @@ def try_few_configurations() -> None:
         return every[:: max(1, -(-len(every) // CONFIGURATIONS))]
 
     def measured(launch: Callable[[], Any], quantiles: Any) -> Any:
-        return triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=quantiles)
+        launch()  # compiles, while others measure
+        with _measuring():
+            return triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=quantiles)
 
     Autotuner.prune_configs, Autotuner.do_bench = few, staticmethod(measured)
+
+
+@contextmanager
+def _measuring() -> Iterator[None]:
+    """Wait for the autotuners of other programs: one measures at a time."""
+    import fcntl
+
+    with (Path(tempfile.gettempdir()) / "tritonhook-benchmarks-autotune.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -303,6 +316,13 @@ def block() -> dict[str, Callable[[], Any]]:
     return {"inference": inference, "training": training}
 
 
+def steps() -> dict[str, Callable[[], Any]]:
+    """The whole training steps of end_to_end.py."""
+    from benchmarks.tuning.end_to_end import STEPS
+
+    return {name: lambda make=make: make()() for name, make in STEPS.items()}  # type: ignore[misc]
+
+
 def gluon() -> dict[str, Callable[[], Any]]:
     from importlib import import_module
 
@@ -318,11 +338,8 @@ def gluon() -> dict[str, Callable[[], Any]]:
 
         return launch
 
-    from gluon_kernels.mma.config import MmaConfig
-
     eight = torch.float8_e4m3fn
     return {
-        "mma_128_untuned": attention("mma", 128, False, config=MmaConfig()),
         **{f"{kernel}_{depth}": attention(kernel, depth, False) for kernel in ("mma", "hopper") for depth in (64, 128)},
         **{f"{kernel}_128_causal": attention(kernel, 128, True) for kernel in ("mma", "hopper")},
         **{f"{kernel}_128_fp8": attention(kernel, 128, False, eight) for kernel in ("mma", "hopper")},
@@ -338,6 +355,7 @@ GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "fla-3": lambda: _fla(("rwkv6", "rwkv7", "kda")),
     "fla-4": lambda: _fla(("attn", "forgetting_attn", "path_attn", "comba", "gsa")),
     "block": block,
+    "steps": steps,
     "gluon": gluon,
 }
 
