@@ -12,7 +12,7 @@
     python -m benchmarks tune_h200 summary W/rows/*.jsonl [--out FILE]
 
 Rows are written to W/rows as they come, each with the name of its run (--run): a time limit loses nothing, and rows of
-several visits can be summed up together. --seconds ends a step, between two kernels.
+several visits can be summed up together. --seconds ends a step, between two kernels; race goes on where it ended.
 """
 
 from __future__ import annotations
@@ -294,11 +294,17 @@ def step_null(options: argparse.Namespace) -> None:
 
 def step_race(options: argparse.Namespace) -> None:
     options.step = "more" if options.more else "race"
-    planned = list(planned_kernels(options))
+    done = {(row["source"], row["record"]) for row in _raced(options) if row["kind"] == "kernel"}
+    planned = [one for one in planned_kernels(options) if (one[0]["source"], one[0]["record"]) not in done]
     if options.configured:
         planned = [one for one in planned if one[2].siblings]
     found = [(plan, kernel, kept_choices(folder, kernel)) for plan, folder, kernel in planned]
     _tune(options, [(plan, kernel, choice) for plan, kernel, choice in found if choice is not None])
+
+
+def _raced(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of this visit, of an earlier call of the same step."""
+    return read_rows((options.work / "rows").glob(f"{options.step}-{options.run}-*.jsonl"))
 
 
 def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Kernel, Choice]]) -> None:
