@@ -2,7 +2,7 @@
 
 A list of what is allowed: ptxas takes input (`--input-as-string`), output (`-o`) and further options (`--options-file`)
 as options, and has some that its help does not name. From `ptxas --help` of 12.4 to 13.5; `-uumn` and
-`--enable-extended-smem` are what tileiras gives it.
+`--enable-extended-smem` are what tileiras gives it, `--regAllocOptLevel` what Triton 3.7 and newer do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALUED_NAMES = """
 -func-maxrregcount --device-function-maxrregcount -regUsageLevel --register-usage-level -fmad
 -allow-expensive-optimizations -device-stack-protector -pic --position-independent-code -split-compile -sanitize
 -enable-func-clone-sc -dlcm --def-load-cache -dscm --def-store-cache -flcm --force-load-cache -fscm
---force-store-cache -e --entry --enable-extended-smem
+--force-store-cache -e --entry --enable-extended-smem -regAllocOptLevel --regAllocOptLevel
 """
 _SWITCHES, _VALUED = frozenset(_SWITCH_NAMES.split()), frozenset(_VALUED_NAMES.split())
 _CONTROLS = "--apply-controls"  # a file, which tritonhook keeps under the hash of its content
