@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
+# Of packed formats, the bytes of what a tensor has as its element: two values of "nvfp4".
+ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8": 1, "nvfp4": 1}
+# KV caches whose values have a scale for every so many columns: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
+SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}
+PACKED_COLUMNS = {"nvfp4": 2}  # values in an element
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # of the output, for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")

@@ -38,6 +38,8 @@ Decode kernels (DecodeConfig) take these; None where there is no such argument:
 
     q, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks     as above; q and o bf16 or fp16
     k, v           as above with a cache
+    k_scales       e4m3 or e8m0 as bytes, [pages, page_size, Hkv, D / 16 or 32]; None without a block-scaled kv_dtype.
+                   v_scales the same. k, v: [pages, page_size, Hkv, D / 2] bytes with "nvfp4"
     partials       fp32, scratch memory of config.split, see kernels.decode.combine
     max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
 

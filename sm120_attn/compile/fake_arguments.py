@@ -1,12 +1,13 @@
 """Make fake arguments for `cute.compile`: tensors of dynamic shape and stride, scalars, a stream."""
 
+import math
 from typing import Any
 
 import cutlass.cute as cute
-from cutlass import Float32, Int32
+from cutlass import Float32, Int32, Uint8
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
-from ..config import ELEMENT_BYTES, Config
+from ..config import ELEMENT_BYTES, PACKED_COLUMNS, SCALE_COLUMNS, Config
 from ..kernels.append.config import AppendConfig
 from ..kernels.decode.config import DecodeConfig
 from ..kernels.element_types import ELEMENT_TYPES
@@ -40,7 +41,7 @@ def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
     descales = (_descale() if config.kv_dtype else None for _ in range(2))
     return (
         q, k, v, o, _lse(rank) if config.lse else None, _numbers(Int32) if config.varlen else None, _numbers(Int32),
-        table, _numbers(Float32) if config.sinks else None, *descales,
+        table, _numbers(Float32) if config.sinks else None, *descales, *_scales(config),
         _numbers(Float32, 16) if config.split else None,
         Int32(1), Int32(1), Int32(0), Float32(1.0), Float32(0.0), Int32(-1), Int32(-1), make_fake_stream(),
     )  # fmt: skip
@@ -80,9 +81,21 @@ def fake_probe_arguments(config: ProbeConfig) -> tuple[Any, ...]:
 
 def _rows(rank: int, head_dim: int, dtype: str):
     """A tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
-    lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim)
+    lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim // PACKED_COLUMNS.get(dtype, 1))
     strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], lengths, strides, assumed_align=16)
+
+
+def _scales(config: Any):
+    """The scales of K and V, for every so many columns of head_dim; None for formats without."""
+    if config.kv_dtype not in SCALE_COLUMNS:
+        return None, None
+    columns = config.head_dim // SCALE_COLUMNS[config.kv_dtype]
+    piece = math.gcd(columns, 16)
+    lengths, strides = (
+        [make() for _ in range(3)] for make in (cute.sym_int32, lambda: cute.sym_int64(divisibility=piece))
+    )
+    return tuple(make_fake_tensor(Uint8, (*lengths, columns), (*strides, 1), assumed_align=piece) for _ in range(2))
 
 
 def _numbers(kind, align: int = 4):

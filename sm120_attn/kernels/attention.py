@@ -26,8 +26,10 @@ from .given import Given, Scores
 from .mma_16bit import Mma16
 from .mma_fp8 import Mma8, Mma8Portable, Mma8StandIn
 from .mma_fp8_cache import MmaFp8Cache
+from .mma_scaled_cache import MmaMxfp8Cache, MmaNvfp4Cache
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
+CACHE_POLICIES = {"e4m3": MmaFp8Cache, "mxfp8": MmaMxfp8Cache, "nvfp4": MmaNvfp4Cache}
 NO_BOUND = 1 << 30  # as a window size: more keys than any sequence has
 
 
@@ -156,7 +158,7 @@ class Warp:
 def policy_of(config):
     """Choose the MMA policy for a config's dtype and target."""
     if getattr(config, "kv_dtype", ""):
-        return MmaFp8Cache(config)
+        return CACHE_POLICIES[config.kv_dtype](config)
     if not config.fp8:
         return Mma16(config)
     if config.fp8_mma == "portable":

@@ -23,6 +23,8 @@ class Given(NamedTuple):
     q_descale: Any = None
     k_descale: Any = None
     v_descale: Any = None
+    k_scales: Any = None
+    v_scales: Any = None
     partials: Any = None
 
 

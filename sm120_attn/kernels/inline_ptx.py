@@ -4,6 +4,8 @@ Operands are 32-bit registers: Int32 for a pair of 16-bit values, Float32 for ac
 are 32-bit byte addresses (Int32). `offset` is a constant that becomes part of the instruction.
 """
 
+import math
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
@@ -134,9 +136,53 @@ def widen_e4m3(word):
     return list(_ptx(code, [Int32, Int32], word))
 
 
-def permute_bytes(low, high, selector: int):
+def widen_e2m1(word):
+    """Convert eight e2m1 values to four registers of FP16 values, times 2^-14: values i and i + 4. Exact.
+
+    A value's three bits without sign become the lowest two of an exponent and the highest of a mantissa. Of a byte the
+    upper and the lower four bits are moved to where e5m2 has them, which is the upper byte of FP16. 11 instructions, 7
+    of which the pipe of logical instructions takes; shifts to the left are multiplications.
+    """
+    code = "{ .reg .b32 sign, value; "
+    for first, left, right in (
+        (0, "shl.b32 sign, {$r0}, 4;", "shl.b32 value, {$r0}, 1;"),
+        (1, "", "shr.b32 value, {$r0}, 3;"),
+    ):
+        source = "sign" if left else "{$r0}"
+        code += (
+            f"{left} {right} lop3.b32 value, {source}, value, 0x80808080, 0xE4; shl.b32 sign, value, 8; "
+            f"and.b32 {{$w{first}}}, sign, 0x8E008E00; and.b32 {{$w{first + 2}}}, value, 0x8E008E00; "
+        )
+    return list(_ptx(code + "}", [Int32] * 4, word))
+
+
+def multiply(dtype: str, a, b):
+    """Multiply two pairs of 16-bit values."""
+    return _ptx(f"mul.{PTX_TYPE[dtype]}x2 {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
+
+
+def twice(pair, half: int):
+    """One half of a register, in both halves."""
+    mine = f"half{half}"
+    code = f"{{ .reg .b16 half<2>; mov.b32 {{half0, half1}}, {{$r0}}; mov.b32 {{$w0}}, {{{mine}, {mine}}}; }}"
+    return _ptx(code, [Int32], pair)
+
+
+def choose_bits(a, b, mask: int):
+    """The bits of a where mask has ones, and those of b elsewhere."""
+    return _ptx(f"lop3.b32 {{$w0}}, {{$r0}}, {{$r1}}, {mask:#x}, 0xE4;", [Int32], a, b)
+
+
+def min_halves(a, most: int):
+    """The smaller of two unsigned numbers, in each half of a register."""
+    return _ptx(f"{{ .reg .b32 most; mov.b32 most, {most:#x}; min.u16x2 {{$w0}}, {{$r0}}, most; }}", [Int32], a)
+
+
+def permute_bytes(low, high, selector):
     """Take four of the eight bytes of two registers. The selector's hex digits number them, the last digit first."""
-    return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, high)
+    if not isinstance(selector, int):
+        return _ptx("prmt.b32 {$w0}, {$r0}, {$r1}, {$r2};", [Int32], low, high, selector)
+    return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, Int32(high))
 
 
 def transpose_8x8(word):
@@ -290,6 +336,11 @@ def cp_async_16(shared, source, offset: int, bytes_read):
     _memory_ptx(f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;", 0, shared, source, bytes_read)
 
 
+def cp_async_small(shared, source, size: int, bytes_read):
+    """As cp_async_16, for 4, 8 or 16 bytes, through L1: a sector has what other keys or heads ask for."""
+    _memory_ptx(f"cp.async.ca.shared.global [$0], [$1], {size}, $2;", 0, shared, source, bytes_read)
+
+
 def store_16(address, words):
     """Store four registers to 16 bytes of global memory."""
     _memory_ptx("st.global.v4.b32 [$0], {$1, $2, $3, $4};", 0, address, *words)
@@ -314,6 +365,18 @@ def store_shared(address, offset: int, values):
 def store_8(address, words):
     """Store two registers to 8 bytes of global memory."""
     _memory_ptx("st.global.v2.b32 [$0], {$1, $2};", 0, address, *words)
+
+
+def load_shared_words(address, offset: int, count: int):
+    """Load words of shared memory, as Int32; the address is a multiple of the bytes of up to four words at a time."""
+    each = math.gcd(count, 4)
+    operands = ", ".join(f"${i}" for i in range(each))
+    kind, operands = (f"v{each}.b32", f"{{{operands}}}") if each > 1 else ("b32", operands)
+    found = [
+        _memory_ptx(f"ld.shared.{kind} {operands}, [${each}+{offset + 4 * i}];", each, address)
+        for i in range(0, count, each)
+    ]
+    return [word for words in found for word in (words if each > 1 else [words])]
 
 
 def load_shared(address, offset: int, count: int):

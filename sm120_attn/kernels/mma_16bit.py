@@ -20,6 +20,7 @@ class Mma16(Mma):
     # Where a lane's part of a row of Q or O is: bytes from one lane of a quad to the next, and the first columns of the
     # two halves of an A operand.
     q_lane_bytes, q_halves = 4, (0, 8)
+    q_steps = 1  # MMA steps of which a lane's columns of Q are neighbours
     o_lane_bytes = 8  # in float32
     o_lane_words = 1  # consecutive registers of row_words, in the output's dtype
 
@@ -32,8 +33,17 @@ class Mma16(Mma):
         """The type of the operands."""
         return self.config.dtype
 
+    @property
+    def p_dtype(self):
+        """The type of P and V."""
+        return self.dtype
+
     def mma(self, a, b, c):
         return ptx.mma_m16n8k16(self.dtype, a, b, c)
+
+    def q_pairs(self, words):
+        """A lane's words of a row of Q, as the two registers of each of q_steps steps."""
+        return [words]
 
     # --- accumulators ---
 
@@ -109,7 +119,7 @@ class Mma16(Mma):
 
     def p_operand(self, probs, step: int):
         """Make the A operand of 16 keys from the probabilities of two n8 columns, four Float32 each."""
-        dtype = self.dtype
+        dtype = self.p_dtype
         left, right = probs
         return [
             ptx.pack(dtype, left[0], left[1]),
@@ -130,6 +140,6 @@ class Mma16(Mma):
     def add_column(self, acc_o, p, v, n: int):
         """Add P V to one n8 column of O. v: the B operand."""
         for block in range(self.blocks):
-            d = self.mma(p[block], v, [acc_o[block, n, i] for i in range(4)])
+            d = ptx.mma_m16n8k16(self.p_dtype, p[block], v, [acc_o[block, n, i] for i in range(4)])
             for i in range(4):
                 acc_o[block, n, i] = d[i]

@@ -38,6 +38,8 @@ def attention_with_kv_cache(
     sinks: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
     return_lse: bool = False,
     num_splits: int | None = None,
     check: bool = False,
@@ -48,7 +50,9 @@ def attention_with_kv_cache(
     k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim], or with block_table pages, [pages,
                        page_size, heads_kv, head_dim]; page_size 16, 32, 64, 128 or 256. Rows contiguous, any other
                        strides in multiples of 16 bytes: `kv[:, 0]` and `kv[:, 1]` of an interleaved cache too. Of
-                       q's dtype, or float8_e4m3fn (head_dim a multiple of 16), which is converted in registers
+                       q's dtype, or float8_e4m3fn (head_dim a multiple of 16), which is converted in registers. With
+                       k_scales and v_scales float8_e4m3fn is MXFP8 (a multiple of 128), and float4_e2m1fn_x2 or uint8
+                       NVFP4 (a multiple of 64): two columns in a byte, the first one in its lower half
     cache_seqlens      int32 [batch], keys of each sequence, read on the device: a captured CUDA graph takes other
                        lengths at each replay. What lies behind them in the cache is never used, NaN or not
     block_table        int32 [batch, most pages]: the pages of each sequence. Entries behind its length are not read
@@ -68,8 +72,12 @@ def attention_with_kv_cache(
     scale, softcap     as in `attention`
     sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
                        counts it
-    k_descale, ...     factors of an FP8 cache: float32 on the device, greater than 0, one number or [batch, heads_kv];
-                       None is 1
+    k_descale, ...     factors of an FP8 or FP4 cache: float32 on the device, greater than 0, one number or [batch,
+                       heads_kv]; None is 1
+    k_scales, v_scales of NVFP4 and MXFP8: the sizes of the cache, but one scale for each 16 (32) columns. float8_e4m3fn
+                       (MXFP8: float8_e8m0fnu) or uint8. Scales of a row contiguous, any other strides in multiples of
+                       their bytes, 16 at most: pages of FlashInfer (NHD or HND, linear scales) and of vLLM, whose
+                       scales follow the values of a page, can be given as they are, as views
     return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
                        [heads, total_q]
     num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
@@ -82,7 +90,9 @@ def attention_with_kv_cache(
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError; with new keys torch
     raises RuntimeError.
     """
-    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
+    tensors = (
+        q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale, k_scales, v_scales,
+    )  # fmt: skip
     if not isinstance(q, torch.Tensor):
         check_types(CacheTensors(*tensors))
     if cu_seqlens_q is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
-from ..kernels.decode.config import MOST_OF_GRID, PAGE_SIZES, why_not_head_dim
+from ..config import PACKED_COLUMNS, SCALE_COLUMNS
+from ..kernels.decode.config import CHUNK_BYTES, MOST_OF_GRID, PAGE_SIZES, why_not_head_dim
 from ..launch import checks
 from ..launch.call import check_types
 from ..launch.checks import sizes
@@ -15,6 +17,9 @@ from ..mask_bounds import Bounds
 
 DTYPES = (torch.bfloat16, torch.float16)  # of queries
 FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
+# What older versions of torch lack; every format's bytes may come as uint8.
+FP4, E8M0 = (getattr(torch, name, torch.uint8) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu"))
+SCALE_DTYPES = {"nvfp4": (torch.float8_e4m3fn, torch.uint8), "mxfp8": (E8M0, torch.uint8)}
 CACHE, PAGES = "[batch, capacity, heads_kv, head_dim]", "[pages, page_size, heads_kv, head_dim]"
 
 
@@ -30,6 +35,22 @@ class CacheTensors(NamedTuple):
     sinks: torch.Tensor | None = None
     k_descale: torch.Tensor | None = None
     v_descale: torch.Tensor | None = None
+    k_scales: torch.Tensor | None = None
+    v_scales: torch.Tensor | None = None
+
+    @property
+    def kv_dtype(self) -> str:
+        """The format of the cache, as configs name it; "" for the dtype of q."""
+        if self.k_cache.dtype in (torch.uint8, FP4):
+            return "nvfp4"
+        if self.k_cache.dtype == FP8:
+            return "e4m3" if self.k_scales is None and self.v_scales is None else "mxfp8"
+        return ""
+
+    @property
+    def cache_head_dim(self) -> int:
+        """Columns of a row of the cache; two to a byte of NVFP4."""
+        return int(self.k_cache.shape[-1]) * PACKED_COLUMNS.get(self.kv_dtype, 1)
 
     @property
     def batch(self) -> int:
@@ -64,14 +85,15 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
         raise TypeError(f"q is {q.dtype}: must be one of {', '.join(map(str, DTYPES))}")
     checks.check_kinds({"q": q}, q, checks.BATCH if tensors.cu_seqlens_q is None else checks.PACKED)
     form = CACHE if tensors.block_table is None else PAGES
-    checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form, FP8)
+    checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form, (FP8, FP4, torch.uint8))
     if k_cache.dtype != v_cache.dtype:
         raise TypeError(f"k_cache is {k_cache.dtype} and v_cache is {v_cache.dtype}: must be the same")
     if k_cache.shape != v_cache.shape:
         raise ValueError(f"k_cache is {sizes(k_cache)} and v_cache is {sizes(v_cache)}: must be the same")
-    if q.shape[-1] != k_cache.shape[-1]:
-        raise ValueError(f"head_dim is {q.shape[-1]} in q and {k_cache.shape[-1]} in the cache: must be the same")
-    wrong = why_not_head_dim(q.shape[-1], "e4m3" if k_cache.dtype == FP8 else "")
+    kv_dtype = tensors.kv_dtype
+    if q.shape[-1] != tensors.cache_head_dim:
+        raise ValueError(f"head_dim is {q.shape[-1]} in q and {tensors.cache_head_dim} in the cache: must be the same")
+    wrong = why_not_head_dim(q.shape[-1], kv_dtype)
     if wrong:
         raise ValueError(wrong)
     checks.check_heads(q.shape[-2], k_cache.shape[-2])
@@ -88,14 +110,43 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
     if tensors.sinks is not None:
         checks.check_sinks(tensors.sinks, q)
     for name, descale in (("k_descale", tensors.k_descale), ("v_descale", tensors.v_descale)):
-        if descale is not None and k_cache.dtype != FP8:
-            raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for {FP8} only")
+        if descale is not None and not kv_dtype:
+            raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for caches of 8 or 4 bits only")
         checks.check_descale(name, descale, q, (tensors.batch, k_cache.shape[-2]))
+    for name, scales in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales)):
+        _check_scales(name, scales, tensors)
     if max(tensors.batch, k_cache.shape[-2]) > MOST_OF_GRID:
         raise ValueError(f"{tensors.batch} sequences, {k_cache.shape[-2]} key heads: up to {MOST_OF_GRID} of each")
     if call.num_splits is not None and not 1 <= call.num_splits <= MOST_OF_GRID:
         raise ValueError(
             f"num_splits is {call.num_splits}: must be 1 to {MOST_OF_GRID}, or None for the planned number"
+        )
+
+
+def _check_scales(name: str, scales: torch.Tensor | None, tensors: CacheTensors) -> None:
+    """Raise TypeError or ValueError where the scales of a cache are missing, or not beside its rows."""
+    kv_dtype, cache = tensors.kv_dtype, tensors.k_cache
+    if kv_dtype not in SCALE_COLUMNS:
+        if scales is not None:
+            raise TypeError(f"{name} is given with a cache of {cache.dtype}: it is for NVFP4 and MXFP8 only")
+        return
+    form = (*cache.shape[:3], tensors.cache_head_dim // SCALE_COLUMNS[kv_dtype])
+    said = f"must be [pages or batch, rows, heads_kv, head_dim / {SCALE_COLUMNS[kv_dtype]}], {list(form)}"
+    if scales is None:
+        raise ValueError(f"{name} is missing: a cache in {kv_dtype} has a scale for {SCALE_COLUMNS[kv_dtype]} columns")
+    if scales.dtype not in SCALE_DTYPES[kv_dtype]:
+        raise TypeError(f"{name} is {scales.dtype}: must be one of {', '.join(map(str, SCALE_DTYPES[kv_dtype]))}")
+    checks.check_device(name, scales, tensors.q)
+    if tuple(scales.shape) != form:
+        raise ValueError(
+            f"{name} is {sizes(scales)}: {said}, where heads come last but one in the shape, if not in memory"
+        )
+    piece = math.gcd(form[-1], CHUNK_BYTES)
+    off = [step for step, size in zip(scales.stride()[:-1], form[:-1], strict=True) if size > 1 and step % piece]
+    if scales.stride(-1) != 1 or off or scales.data_ptr() % piece:
+        raise ValueError(
+            f"{name} has strides {tuple(scales.stride())} at address {scales.data_ptr():#x}: the scales of a row must "
+            f"be contiguous and start at multiples of {piece} bytes; swizzled scales are not supported"
         )
 
 

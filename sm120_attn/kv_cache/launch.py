@@ -12,9 +12,9 @@ from ..kernels.decode.config import STATS_BYTES
 from ..launch.call import DTYPES, check_types, features_of
 from ..launch.hot_path import Launcher, Result, enter, zeros
 from ..launch.prepare import descale_argument, device_facts, fill, keep, refuse_in_capture, score_arguments
-from ..launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, lse_shape
+from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, lse_shape
 from ..mask_bounds import Bounds
-from .call import FP8, CacheCall, CacheTensors, check
+from .call import CacheCall, CacheTensors, check
 from .planner import CachePlan, CacheShape, plan_cache
 
 prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
@@ -47,7 +47,7 @@ class PreparedCacheCall(Launcher):
 
     def run(self, tensors: CacheTensors | tuple[Any, ...]) -> Result:
         """Launch on torch's current stream of q's device. Does not wait. tensors: in the order of CacheTensors."""
-        q, k, v, lengths, table, cu_seqlens_q, sinks, k_descale, v_descale = tensors
+        q, k, v, lengths, table, cu_seqlens_q, sinks, k_descale, v_descale, k_scales, v_scales = tensors
         if self.kernel is None:
             return zeros(q, self.shape, q.dtype, self.lse_shape, sinks)
         if self.copy or q.data_ptr() % ALIGN_BYTES:
@@ -74,6 +74,9 @@ class PreparedCacheCall(Launcher):
         if self.one is not None:
             words[places["k_descale"]] = (self.one if k_descale is None else k_descale).data_ptr()
             words[places["v_descale"]] = (self.one if v_descale is None else v_descale).data_ptr()
+        if k_scales is not None and v_scales is not None:
+            words[places["k_scales"]] = k_scales.data_ptr()
+            words[places["v_scales"]] = v_scales.data_ptr()
         if self.scratch:
             scratch = q.new_empty(self.scratch, dtype=torch.float32)
             words[places["partials"]] = scratch.data_ptr()
@@ -91,6 +94,9 @@ def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) ->
     )  # fmt: skip
     for t in others:
         facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
+    k_scales, v_scales = others[-2:]
+    if k_scales is not None and v_scales is not None:
+        facts += ((k_scales.data_ptr() | v_scales.data_ptr()) % ALIGN_BYTES,)
     return facts
 
 
@@ -109,7 +115,7 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
         rows = tensors.batch * tensors.q.shape[-2] * call.max_seqlen_q
         if plan.split:
             made.scratch = rows * plan.num_splits * (tensors.q.shape[-1] + STATS_BYTES // 4)
-        if tensors.k_cache.dtype == FP8:
+        if tensors.kv_dtype:
             made.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)
         made.set_kernel(kernel, fill(kernel, _arguments(tensors, call, plan, made.scratch)))
     return keep(prepared_calls, facts, made)
@@ -136,7 +142,7 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
         capacity=tensors.capacity,
         sms=sms,
         page_size=0 if tensors.block_table is None else tensors.k_cache.shape[1],
-        kv_dtype="e4m3" if tensors.k_cache.dtype == FP8 else "",
+        kv_dtype=tensors.kv_dtype,
         **features_of(tensors, call)._asdict(),
     )
 
@@ -150,7 +156,15 @@ def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch:
 def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
     """Arguments of every kernel over a cache, beside those of attention."""
     table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
-    return {
+    scales = {
+        name: (
+            t.shape,
+            [s if n > 1 else u for n, s, u in zip(t.shape, t.stride(), contiguous_strides(t.shape), strict=True)],
+        )
+        for name, t in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales))
+        if t is not None
+    }
+    return scales | {
         "cu_seqlens_q": ((tensors.batch + 1,), (1,)),
         "cache_seqlens": ((tensors.batch,), (1,)),
         "block_table": ((0, 0), (0, 1)) if table is None else (table.shape, table.stride()),

@@ -1,6 +1,7 @@
 """Choose the kernel for queries over a cache, and the number of CTAs over which the keys of a sequence are split.
 
-Values only. Up to MOST_QUERIES queries of a sequence get the decode kernel, more the tma kernel of the attention.
+Values only. Up to MOST_QUERIES queries of a sequence get the decode kernel, more the tma kernel of the attention; over
+block-scaled caches all get the decode kernel, since TMA cannot load rows of fewer than 16 bytes, which scales have.
 
 The lengths of the sequences are on the device, and the host does not wait for them. So the plan follows from shapes
 alone: it takes every sequence to be as long as the cache has room for. Shorter sequences are divided just as evenly.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..config import PANEL_BYTES, Config, Features
+from ..config import ELEMENT_BYTES, PACKED_COLUMNS, PANEL_BYTES, SCALE_COLUMNS, Config, Features
 from ..kernels.decode.config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
 from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
@@ -69,18 +70,19 @@ class CachePlan:
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
     """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
-    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1):
+    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and shape.kv_dtype not in SCALE_COLUMNS:
         return _plan_prefill(shape)
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     rows, features = shape.seqlen_q * (shape.heads // shape.heads_kv), Features.of(shape)
+    row_bytes = shape.head_dim * ELEMENT_BYTES[shape.kv_dtype or shape.dtype] // PACKED_COLUMNS.get(shape.kv_dtype, 1)
     config = _with_stages(
         DecodeConfig(
             arch=shape.arch,
             dtype=shape.dtype,
             head_dim=shape.head_dim,
             rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
-            tile_n=2 * GROUP_KEYS if shape.head_dim * (1 if shape.kv_dtype else 2) <= PANEL_BYTES else GROUP_KEYS,
+            tile_n=2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS,
             kv_dtype=shape.kv_dtype,
             paged=shape.page_size > 0,
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),

@@ -31,6 +31,8 @@ def _with_kv_cache(
     sinks: torch.Tensor | None,
     k_descale: torch.Tensor | None,
     v_descale: torch.Tensor | None,
+    k_scales: torch.Tensor | None,
+    v_scales: torch.Tensor | None,
     causal: bool,
     window_left: int,
     window_right: int,
@@ -42,7 +44,19 @@ def _with_kv_cache(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = (causal, window_left, window_right)
     made = launch(
-        (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale),
+        (
+            q,
+            k_cache,
+            v_cache,
+            cache_seqlens,
+            block_table,
+            cu_seqlens_q,
+            sinks,
+            k_descale,
+            v_descale,
+            k_scales,
+            v_scales,
+        ),
         (visible, scale, softcap, return_lse, max_seqlen_q, num_splits),
     )
     return given_lse(q, made)
@@ -70,6 +84,8 @@ def _append_and_attend(
     sinks: torch.Tensor | None,
     k_descale: torch.Tensor | None,
     v_descale: torch.Tensor | None,
+    k_scales: torch.Tensor | None,
+    v_scales: torch.Tensor | None,
     k_new: torch.Tensor,
     v_new: torch.Tensor,
     rotary_cos: torch.Tensor | None,
@@ -87,7 +103,19 @@ def _append_and_attend(
     return given_lse(
         q,
         append.launch(
-            (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale),
+            (
+                q,
+                k_cache,
+                v_cache,
+                cache_seqlens,
+                block_table,
+                cu_seqlens_q,
+                sinks,
+                k_descale,
+                v_descale,
+                k_scales,
+                v_scales,
+            ),
             (k_new, v_new, rotary_cos, rotary_sin),
             ((causal, window_left, window_right), scale, softcap, return_lse, max_seqlen_q, num_splits),
             rotary_interleaved,
@@ -95,4 +123,6 @@ def _append_and_attend(
     )
 
 
-define_operator("append_and_attend", _append_and_attend, fake_result, mutated=("k_cache", "v_cache"))
+define_operator(
+    "append_and_attend", _append_and_attend, fake_result, mutated=("k_cache", "v_cache", "k_scales", "v_scales")
+)

@@ -39,18 +39,20 @@ def check(tensors: Tensors, call: Call) -> None:
         _check_16_bit(tensors, call)
 
 
-def check_kinds(tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: torch.dtype | None = None) -> None:
+def check_kinds(
+    tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: tuple[torch.dtype, ...] = ()
+) -> None:
     """Raise TypeError or ValueError for tensors that have not the dimensions of `form`, or not q's dtype and device.
 
-    also: another dtype that is right.
+    also: other dtypes that are right.
     """
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
-        if tensor.dtype not in (q.dtype, also):
-            other = f", or {also}" if also else ""
+        if tensor.dtype not in (q.dtype, *also):
+            other = f", or {', '.join(map(str, dict.fromkeys(also)))}" if also else ""
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same{other}")
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype not in (*DTYPES, *also):
             raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
         if tensor.device.type != "cuda":
             raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")

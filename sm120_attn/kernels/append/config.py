@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...config import ELEMENT_BYTES
+from ...config import ELEMENT_BYTES, SCALE_COLUMNS
 from ..decode.config import why_not_cache
 
 THREADS = 128
@@ -72,6 +72,8 @@ def why_not(config: AppendConfig) -> str | None:
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
         return wrong
+    if c.kv_dtype in SCALE_COLUMNS:
+        return f"kv_dtype {c.kv_dtype!r}: nothing appends to such a cache yet; write it before the call"
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):

@@ -186,7 +186,7 @@ def finish_row(
     at = replace(work, head=head)
     factor, found = finished(row_max, row_sum, sink)
     if cutlass.const_expr(c.kv_dtype):
-        factor = factor * v_factor
+        factor = factor * v_factor * c.v_factor
     words = [
         ptx.pack(c.dtype, values[0] * factor, values[1] * factor),
         ptx.pack(c.dtype, values[2] * factor, values[3] * factor),

@@ -15,12 +15,16 @@ from ...config import (
     HEAD_DIMS,
     MMA_BYTES,
     OPERAND_BYTES,
+    PACKED_COLUMNS,
     PANEL_BYTES,
+    SCALE_COLUMNS,
     SHARED_BYTES,
     WORKING_REGISTERS,
 )
 
 DTYPES = ("bf16", "fp16")
+KV_DTYPES = ("", "e4m3", *SCALE_COLUMNS)
+CHUNK_BYTES = 16  # that one cp.async copies
 PAGE_SIZES = (16, 32, 64, 128, 256)
 GROUP_KEYS = 16  # keys that are loaded together: the smallest page has them all
 WARPS = 4
@@ -37,7 +41,7 @@ class DecodeConfig:
 
     arch           target of ptxas, as in attention's Config
     dtype          of Q and O: "bf16" or "fp16"
-    kv_dtype       of the cache: "" for the same, or "e4m3", which is converted in registers
+    kv_dtype       of the cache: "" for the same, or "e4m3", "mxfp8" or "nvfp4", which are converted in registers
     head_dim       32 to 256 in steps of 8
     rows_per_warp  rows of the tile: 16 or 32. A row is one query of one head
     tile_n         keys of a tile: 16 or 32
@@ -128,13 +132,45 @@ class DecodeConfig:
         return PANEL_BYTES
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of K or V, without scales."""
+        return self.head_dim * self.element_bytes // PACKED_COLUMNS.get(self.kv_dtype, 1)
+
+    @property
+    def row_chunks(self) -> int:
+        """Chunks of 16 bytes that a row has in a panel: 8, or 4 or 2 where several rows of NVFP4 share one."""
+        if self.kv_dtype != "nvfp4":
+            return PANEL_BYTES // CHUNK_BYTES
+        return next(n for n in (2, 4, 8) if n * CHUNK_BYTES >= self.row_bytes and n * self.tile_n >= 64)
+
+    @property
     def panels(self) -> int:
-        return -(-self.head_dim * self.element_bytes // PANEL_BYTES)
+        return -(-self.row_bytes // PANEL_BYTES)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the scales of a row."""
+        return self.head_dim // SCALE_COLUMNS[self.kv_dtype] if self.kv_dtype in SCALE_COLUMNS else 0
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of one tile of K or V, without scales, which follow it."""
+        return self.tile_n * self.panels * self.row_chunks * CHUNK_BYTES
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of one tile of K or V."""
-        return self.tile_n * self.panels * PANEL_BYTES
+        return self.data_bytes + self.tile_n * self.scale_bytes
+
+    @property
+    def k_factor(self) -> float:
+        """What S must be multiplied by: see the MMA policies of block-scaled caches."""
+        return 2.0**14 if self.kv_dtype == "nvfp4" else 1.0
+
+    @property
+    def v_factor(self) -> float:
+        """What O must be multiplied by, as k_factor."""
+        return {"nvfp4": 2.0**14, "mxfp8": 2.0**60}.get(self.kv_dtype, 1.0)
 
     @property
     def joined_row_bytes(self) -> int:
@@ -214,8 +250,8 @@ def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | 
         return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
     if dtype not in DTYPES:
         return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
-    if kv_dtype not in ("", "e4m3"):
-        return f"kv_dtype {kv_dtype!r}: must be e4m3, or empty for that of the queries"
+    if kv_dtype not in KV_DTYPES:
+        return f"kv_dtype {kv_dtype!r}: must be {', '.join(KV_DTYPES[1:])}, or empty for that of the queries"
     return why_not_head_dim(head_dim, kv_dtype)
 
 
@@ -223,6 +259,11 @@ def why_not_head_dim(head_dim: int, kv_dtype: str) -> str | None:
     """Say why no kernel has this head_dim over a cache of this type ("" for that of the queries); None if one has."""
     if head_dim not in HEAD_DIMS:
         return f"head_dim {head_dim}: 32 to 256 in steps of 8"
+    if kv_dtype in SCALE_COLUMNS and head_dim % (4 * SCALE_COLUMNS[kv_dtype]):
+        return (
+            f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of {4 * SCALE_COLUMNS[kv_dtype]}, "
+            "for rows of scales of whole 4 bytes"
+        )
     if kv_dtype and head_dim % 16:
         return f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
     return None

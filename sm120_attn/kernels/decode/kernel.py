@@ -13,6 +13,7 @@ Short sequences take as long as a CTA needs to start. So both kernels are launch
 once is a loop where it can be: instructions come from memory too.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,15 +31,15 @@ from ..epilogue import row_address
 from ..given import Given, Scores
 from ..softmax import OnlineSoftmax
 from . import combine
-from .config import GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
+from .config import CHUNK_BYTES, GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
 
 
 @dataclass(frozen=True)
 class Source:
-    """K or V of one head of one sequence in the cache.
+    """K or V of one head of one sequence in the cache, or their scales.
 
     address: of the head's first row in page 0; strides in bytes. pages: this sequence's row of the table, or None for a
-    contiguous cache, which counts as one page per sequence.
+    contiguous cache, which counts as one page per sequence. scales: the Source of the scales of block-scaled formats.
     """
 
     config: DecodeConfig
@@ -49,29 +50,76 @@ class Source:
     batch: Any
     page_shift: Any
     seqlen: Any
+    scales: Any = None
 
     @classmethod
-    def of(cls, config, cache, head_kv, table, batch, page_shift, seqlen) -> "Source":
+    def of(cls, config, cache, scales, head_kv, table, batch, page_shift, seqlen) -> "Source":
         size = Int64(config.element_bytes)
         address = cache.iterator.toint() + Int64(head_kv) * Int64(cache.stride[2]) * size
         strides = Int64(cache.stride[0]) * size, Int64(cache.stride[1]) * size
-        return cls(config, address, *strides, table, batch, page_shift, seqlen)
+        if scales is not None:
+            scales = cls.of(config, scales, None, head_kv, table, batch, page_shift, seqlen)
+        return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
     def rows(self, key) -> Rows:
         """The rows from `key` on, up to the end of its page. Past the sequence: no row, at a valid address."""
+        return self.rows_of(*self.place(key))
+
+    def place(self, key):
+        """Page and row of a key, and the keys of the sequence from it on."""
         left = self.seqlen - key
         key = ptx.select(left > 0, key, Int32(0))
         page, row = self.batch, key
         if self.config.paged:
             page, row = self.table[self.batch, key >> self.page_shift], key & ((Int32(1) << self.page_shift) - 1)
+        return page, row, left
+
+    def rows_of(self, page, row, left) -> Rows:
         return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
     def copy(self, tile, base, lane):
         """Start the copy of a tile to shared memory, by one warp. Rows past the sequence become zero."""
-        for group in range(self.config.tile_n // GROUP_KEYS):
-            rows = self.rows(tile * self.config.tile_n + group * GROUP_KEYS)
-            at = base + group * GROUP_KEYS * PANEL_BYTES
-            copy_rows(self.config, rows, Int32(0), at, GROUP_KEYS, lane, 32, self.config.tile_n)
+        c = self.config
+        for group in range(c.tile_n // GROUP_KEYS):
+            place = self.place(tile * c.tile_n + group * GROUP_KEYS)
+            first = group * GROUP_KEYS
+            if c.row_chunks * CHUNK_BYTES == PANEL_BYTES:
+                at = base + first * PANEL_BYTES
+                copy_rows(c, self.rows_of(*place), Int32(0), at, GROUP_KEYS, lane, 32, c.tile_n)
+            else:
+                copy_narrow_rows(c, self.rows_of(*place), first, base, lane)
+            if self.scales is not None:
+                copy_scales(c, self.scales.rows_of(*place), base + c.data_bytes + first * c.scale_bytes, lane)
+
+
+def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
+    """As copy_rows, for GROUP_KEYS rows from `first` of the tile on, where several rows share a row of a panel.
+
+    Where nothing is read the address is that of a row past the sequence, or of padding.
+    """
+    chunks = config.row_chunks
+    chunk, row = lane % chunks, lane // chunks
+    offset = Int64(row) * rows.stride + Int64(chunk * CHUNK_BYTES)
+    for start in range(0, GROUP_KEYS, 32 // chunks):
+        key = row + (first + start)
+        number = (key >> 3) * chunks + chunk
+        within = (number >> 3) * (8 * PANEL_BYTES) + (key & 7) * PANEL_BYTES + (((number ^ key) & 7) * CHUNK_BYTES)
+        there = row + start < rows.count
+        if chunks * CHUNK_BYTES > config.row_bytes:
+            there = there & (chunk * CHUNK_BYTES < config.row_bytes)
+        source = rows.address + offset + Int64(start) * rows.stride
+        ptx.cp_async_16(base + within, source, 0, ptx.select(there, Int32(CHUNK_BYTES), Int32(0)))
+
+
+def copy_scales(config, rows: Rows, base, lane):
+    """Start the copy of the scales of GROUP_KEYS keys. Lanes past the last piece copy a piece once more."""
+    size = math.gcd(config.scale_bytes, CHUNK_BYTES)
+    pieces = config.scale_bytes // size
+    for start in range(0, GROUP_KEYS * pieces, 32):
+        number = (start + lane) % (GROUP_KEYS * pieces)
+        at, piece = number // pieces, number % pieces
+        source = rows.address + Int64(at) * rows.stride + Int64(piece * size)
+        ptx.cp_async_small(base + number * size, source, size, ptx.select(at < rows.count, Int32(size), Int32(0)))
 
 
 @dataclass(frozen=True)
@@ -119,9 +167,9 @@ class Decode(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, partials,
-        max_seqlen_q: Int32, num_splits: Int32, page_shift: Int32, scale_log2: Float32, softcap: Float32,
-        window_left: Int32, window_right: Int32, stream,
+        self, q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, k_scales,
+        v_scales, partials, max_seqlen_q: Int32, num_splits: Int32, page_shift: Int32, scale_log2: Float32,
+        softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         c = self.config
         num_heads, num_heads_kv, batch = q.shape[1 if c.varlen else 2], k.shape[2], cache_seqlens.shape[0]
@@ -130,7 +178,7 @@ class Decode(Attention):
         tiles_m = cute.ceil_div(max_seqlen_q * group, c.tile_m)
         given = Given(
             q, k, v, o, lse, cu_seqlens_q, None, cache_seqlens, block_table, None, sinks, None, k_descale, v_descale,
-            partials,
+            k_scales, v_scales, partials,
         )  # fmt: skip
         sizes = combine.Sizes(batch, num_heads_kv, group, max_seqlen_q, num_splits)
         name = c.name
@@ -141,7 +189,10 @@ class Decode(Attention):
             stream=stream, use_pdl=True, min_blocks_per_mp=2, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
-            given = given._replace(q=None, k=None, v=None, cache_seqlens=None, block_table=None, k_descale=None)
+            given = given._replace(
+                q=None, k=None, v=None, cache_seqlens=None, block_table=None, k_descale=None, k_scales=None,
+                v_scales=None,
+            )  # fmt: skip
             self.combine(given, sizes).launch(
                 grid=(group * max_seqlen_q, num_heads_kv, batch), block=(32 * combine.WARPS, 1, 1),
                 stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
@@ -172,7 +223,7 @@ class Decode(Attention):
         rows = self.policy.row_numbers(first_row, lane)
         scale, tanh_scale = scores[:2]
         if cutlass.const_expr(c.kv_dtype):
-            scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv])
+            scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv] * c.k_factor)
         v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
         softmax, acc_o = self.walk_over_cache(
             given, sizes.group, page_shift, work, band, mine, rows, tiles_base, q_base, scale, tanh_scale, warp, lane
@@ -212,10 +263,10 @@ class Decode(Attention):
         start = mine.last  # tile t has the number start - 1 - t
         k_ring, v_ring = (
             WarpRing(
-                Source.of(c, cache, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k), base,
-                start, start - mine.first, lane,
+                Source.of(c, cache, scales, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k),
+                base, start, start - mine.first, lane,
             )
-            for cache, base in ((given.k, k_base), (given.v, v_base))
+            for cache, scales, base in ((given.k, given.k_scales, k_base), (given.v, given.v_scales, v_base))
         )  # fmt: skip
         words = self.load_q(work, given.q, rows, group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
@@ -246,15 +297,18 @@ class Decode(Attention):
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
         made = []
-        for step in range(c.k_steps):
+        for step in range(0, c.k_steps, policy.q_steps):
             mine = True if c.q_in_registers or c.kv_dtype else warp == step % WARPS
-            words = [self.q_words(at, there & mine, 16 * step) for at, there in places]
-            made.append([[words[2 * block + i % 2][i // 2] for i in range(4)] for block in range(policy.blocks)])
+            rows = [policy.q_pairs(self.q_words(at, there & mine, 16 * step)) for at, there in places]
+            for words in zip(*rows, strict=True):
+                made.append([[words[2 * block + i % 2][i // 2] for i in range(4)] for block in range(policy.blocks)])
         return made
 
     def q_words(self, at, there, column: int):
-        """Two words of a row of Q, for a step along head_dim that begins at `column`."""
+        """Words of a row of Q, two for each of q_steps steps along head_dim from `column` on."""
         first, second = (column + half for half in self.policy.q_halves)
+        if self.policy.q_steps == 2:
+            return ptx.load_if(at + Int64(2 * first), there, 4)
         if second == first + 2:
             return ptx.load_if(at + Int64(2 * first), there, 2)
         padding = second >= self.config.head_dim

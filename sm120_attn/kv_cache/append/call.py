@@ -31,7 +31,7 @@ def check_new(tensors: CacheTensors, new: NewTensors) -> None:
     checks.check_kinds({"k_new": new.k_new, "v_new": new.v_new}, q, form)
     if new.k_new.shape != new.v_new.shape:
         raise ValueError(f"k_new is {sizes(new.k_new)} and v_new is {sizes(new.v_new)}: must be the same")
-    if new.k_new.shape[-2:] != k_cache.shape[-2:]:
+    if tuple(new.k_new.shape[-2:]) != (k_cache.shape[-2], tensors.cache_head_dim):
         raise ValueError(
             f"k_new is {sizes(new.k_new)} and k_cache is {sizes(k_cache)}: heads and head_dim must be the same"
         )

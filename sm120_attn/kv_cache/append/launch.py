@@ -14,7 +14,7 @@ from ...launch.prepare import device_facts, fill, keep, refuse_in_capture, score
 from ...launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, kernel_strides
 from ...mask_bounds import Bounds
 from .. import launch as attention
-from ..call import FP8, CacheCall, CacheTensors, check
+from ..call import CacheCall, CacheTensors, check
 from .call import NewTensors, check_new
 
 # What the kernel calls the tensors of a call. It has no sinks, and q only with rotary embedding.
@@ -134,7 +134,7 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
     return AppendConfig(
         arch=device_facts(q.get_device())[0],
         dtype=DTYPES[q.dtype],
-        kv_dtype="e4m3" if tensors.k_cache.dtype == FP8 else "",
+        kv_dtype=tensors.kv_dtype,
         head_dim=q.shape[-1],
         rotary="" if table is None else "interleaved" if interleaved else "half",
         table_dtype="fp32" if table is not None and table.dtype == torch.float32 else "",

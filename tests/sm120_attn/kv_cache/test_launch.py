@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 from sm120_attn import attention_with_kv_cache  # noqa: E402
 from sm120_attn.compile import cache  # noqa: E402
 from sm120_attn.config import Config  # noqa: E402
+from sm120_attn.kernels.decode.config import DecodeConfig  # noqa: E402
 from sm120_attn.kv_cache import launch  # noqa: E402
 from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, refuses  # noqa: E402
 
@@ -157,7 +158,61 @@ def test_many_queries_over_an_fp8_cache_get_the_prefill_kernel(kernel: FakeKerne
     assert given["k_descale"][0] != 0 and given["k_descale"][-2:] == (0, 0) and "q_descale" not in given
 
 
+def _scaled(kv_dtype: str, dim: int = 128, **more: Any):
+    """A call over an NVFP4 or MXFP8 cache. more: arguments in place of the right ones, or beside them."""
+
+    def make():
+        (q, k, _), options = call(dim=dim)
+        columns, block, dtype = (dim // 2, 16, torch.uint8) if kv_dtype == "nvfp4" else (dim, 32, torch.float8_e4m3fn)
+        caches = [torch.zeros(*k.shape[:3], columns, dtype=torch.uint8).view(dtype) for _ in range(2)]
+        scales = {f"{n}_scales": torch.zeros(*k.shape[:3], dim // block, dtype=torch.uint8) for n in "kv"}
+        return (q, *caches), options | scales | more
+
+    return make
+
+
+@pytest.mark.parametrize("kv_dtype", ["nvfp4", "mxfp8"])
+def test_a_block_scaled_cache_comes_with_its_scales(kernel: FakeKernel, kv_dtype: str) -> None:
+    """As pages of vLLM: the scales of a page follow its values, heads first."""
+    (q, *_), options = _scaled(kv_dtype)()
+    columns, block = (64, 8) if kv_dtype == "nvfp4" else (128, 4)
+    pages = torch.zeros(10, 2, 2 * 16 * (columns + block), dtype=torch.uint8)
+    values, scales = (
+        [side.view(10, 2, 16, -1).transpose(1, 2) for side in part.unbind(1)]
+        for part in pages.split([2 * 16 * columns, 2 * 16 * block], -1)
+    )
+    if kv_dtype == "mxfp8":
+        values = [v.view(torch.float8_e4m3fn) for v in values]
+    options |= {"k_scales": scales[0], "v_scales": scales[1]}
+
+    attention_with_kv_cache(q, *values, **options)
+    attention_with_kv_cache(torch.zeros(2, 100, 8, 128, dtype=torch.bfloat16), *values, **options)
+
+    assert [config.kv_dtype for config in kernel.configs] == [kv_dtype] * 2
+    assert all(isinstance(config, DecodeConfig) for config in kernel.configs)
+    for name, tensor in (("k", values[0]), ("v", values[1]), *((n, options[n]) for n in ("k_scales", "v_scales"))):
+        assert kernel.calls[0][name][0] == tensor.data_ptr() and kernel.calls[0][name][-3:] == tensor.stride()[:3]
+
+
+def _with_scales(change):
+    """An NVFP4 call whose scales of V are changed."""
+
+    def make():
+        tensors, options = _scaled("nvfp4")()
+        return tensors, options | {"v_scales": change(options["v_scales"])}
+
+    return make
+
+
 REFUSED = {
+    "head_dim 96 with a cache in nvfp4: must be a multiple of 64": _scaled("nvfp4", 96),
+    "head_dim 64 with a cache in mxfp8: must be a multiple of 128": _scaled("mxfp8", 64),
+    "v_scales is missing: a cache in nvfp4 has a scale for 16 columns": _scaled("nvfp4", v_scales=None),
+    "k_scales is missing: a cache in mxfp8 has a scale for 32": _scaled("mxfp8", k_scales=None),
+    "v_scales is torch.float16: must be one of torch.float8_e4m3fn": _with_scales(lambda t: t.half()),
+    r"v_scales is \[10, 2, 16, 8\]: must be \[pages or batch": _with_scales(lambda t: t.transpose(1, 2)),
+    "v_scales has strides .* multiples of 8 bytes": _with_scales(lambda t: t.new_zeros(10, 16, 2, 9)[..., :8]),
+    "k_scales is given with a cache of torch.bfloat16": lambda: (call()[0], call()[1] | {"k_scales": torch.zeros(1)}),
     "head_dim 72 with a cache in e4m3": _fp8(72),
     "head_dim 100: 32 to 256": lambda: call(dim=100),
     r"v_descale is \[3\]: must be one number, or \[batch, heads\], \[2, 2\]": _fp8(v_descale=torch.ones(3)),
@@ -167,8 +222,8 @@ REFUSED = {
         [t.to(torch.float8_e4m3fn) for t in call()[0]],
         call()[1],
     ),
-    "k_cache is torch.uint8 and q is torch.bfloat16: must be the same, or torch.float8_e4m3fn": _cache(
-        lambda k: k.to(torch.uint8)
+    "k_cache is torch.int8 and q is torch.bfloat16: must be the same, or torch.float8_e4m3fn": _cache(
+        lambda k: k.to(torch.int8)
     ),
     "q is of type list: must be a torch.Tensor": lambda: (([1.0], *call()[0][1:]), call()[1]),
     "v_cache is of type NoneType": lambda: ((*call()[0][:2], None), call()[1]),
@@ -272,7 +327,7 @@ def test_the_operator_keeps_torchs_rules(on_cpu: None) -> None:
     (q, k, v), options = call(queries=2)
     lengths, table = options["cache_seqlens"], options["block_table"]
     starts = torch.tensor([0, 1, 4], dtype=torch.int32)
-    asked = (None, None, None, True, -1, -1, 0.125, 0.0, True)
+    asked = (*(None,) * 5, True, -1, -1, 0.125, 0.0, True)
     for arguments in (
         (q, k, v, lengths, table, None, *asked, 2, None),
         (q.flatten(0, 1), k, v, lengths, table, starts, *asked, 3, 4),

@@ -15,6 +15,7 @@ import torch
 
 from sm120_attn import attention_with_kv_cache
 from sm120_attn.compile import abi, cache
+from sm120_attn.config import SCALE_COLUMNS
 from sm120_attn.kernels.append.config import AppendConfig
 from sm120_attn.kernels.decode.config import DecodeConfig
 from sm120_attn.kv_cache import launch as kv_cache
@@ -114,10 +115,11 @@ def decode_slots(config):
     table = fake_tensor(2, None) if config.paged else None
     one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
     others = [NUMBERS if config.sinks else None, *[one if config.kv_dtype else None] * 2]
+    others += [fake_tensor(4, 8) if config.kv_dtype in SCALE_COLUMNS else None] * 2
     others.append(NUMBERS if config.split else None)
     scalars = [Int32(), Int32(), Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
     names = (
-        "q k v o lse cu_seqlens_q cache_seqlens block_table sinks k_descale v_descale partials "
+        "q k v o lse cu_seqlens_q cache_seqlens block_table sinks k_descale v_descale k_scales v_scales partials "
         "max_seqlen_q num_splits page_shift "
         "scale_log2 softcap window_left window_right stream"
     )
@@ -150,7 +152,7 @@ def fake_kernels() -> Iterator[FakeKernel]:
     made = FakeKernel()
     real = checks.check_kinds
 
-    def check_kinds(tensors, q, form, also=None):
+    def check_kinds(tensors, q, form, also=()):
         moved = {n: SimpleNamespace(dim=t.dim, dtype=t.dtype, shape=t.shape, device=CUDA) for n, t in tensors.items()}
         real(moved, SimpleNamespace(dtype=q.dtype, device=CUDA), form, also)
 

@@ -218,7 +218,9 @@ def test_the_operator_says_that_it_changes_the_cache(kernel: FakeKernel) -> None
     import sm120_attn.kv_cache.torch_op  # noqa: F401
 
     schema = torch.ops.sm120_attn.append_and_attend.default._schema
-    assert [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write] == ["k_cache", "v_cache"]
+    assert [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write] == [
+        "k_cache", "v_cache", "k_scales", "v_scales",
+    ]  # fmt: skip
 
 
 def test_the_operator_gives_the_same_shapes(kernel: FakeKernel) -> None:
@@ -240,7 +242,7 @@ def on_cpu() -> Iterator[list]:
 
     def plain(q, k_cache, v_cache, *others):
         seen.append((k_cache, v_cache))
-        k_cache[0, 0] = others[6][0, 0]
+        k_cache[0, 0] = others[8][0, 0]
         v_cache[0, 0] = 3
         return q + k_cache[0, 0, 0], torch.empty(0)
 
@@ -251,8 +253,9 @@ def on_cpu() -> Iterator[list]:
 
 def test_the_operator_keeps_torchs_rules(on_cpu: list) -> None:
     (q, k, v), options = call(queries=2, new=2)
-    arguments = (q, k, v, options["cache_seqlens"], options["block_table"], None, None, None, None, options["k_new"],
-                 options["v_new"], None, None, True, -1, -1, 0.125, 0.0, False, 2, None, True)  # fmt: skip
+    arguments = (q, k, v, options["cache_seqlens"], options["block_table"], *(None,) * 6,
+                 options["k_new"], options["v_new"], None, None, True, -1, -1, 0.125, 0.0, False, 2, None,
+                 True)  # fmt: skip
     operator = torch.ops.sm120_attn.append_and_attend.default
     torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 

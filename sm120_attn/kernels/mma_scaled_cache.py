@@ -1,0 +1,194 @@
+"""The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
+
+NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
+so is 2^-14 of it. A 16-bit element of ldmatrix is four values:
+
+    K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
+    V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
+        columns 8t to 8t + 7 of O.
+
+In both, values i and i + 4 of a word of eight become one register: the order of head_dim's columns for S, the two keys
+of an n8 column for O. Rows of fewer than 128 bytes share a row of a panel: chunk c of key 8n + r is chunk
+n * row_chunks + c of panel row r.
+
+MXFP8 (e4m3, an e8m0 scale for 32 columns): a power of two that FP16 may not hold. S of 32 columns is multiplied in
+fp32; V becomes BF16 of 2^-60 of the value, with P in BF16.
+"""
+
+from ..config import PANEL_BYTES
+from . import inline_ptx as ptx
+from .mma_fp8_cache import MmaFp8Cache
+
+FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # for prmt: the lower halves of two registers; the upper ones
+EVEN_BYTES = 0x2404  # for prmt with zero: bytes 0 and 2, each as the upper byte of a half
+ODD_BYTES = 0xFF00FF00 - (1 << 32)
+MXFP8_SHIFT = 0x1E001E00  # 2^60 in both halves of an exponent of BF16: 120, by which e4m3 bits are too small, less 60
+BF16_INFINITY = 0x7F807F80
+
+
+class MmaScaledCache(MmaFp8Cache):
+    """What both formats share: words of scales, of the keys that a lane needs."""
+
+    def scale_words(self, base, first_key: int, rows: int):
+        """Load the scales of `rows` neighbouring keys: a list of words for each. base: of the lane's first key in 8."""
+        each = self.config.scale_bytes // 4
+        words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
+        return [words[row * each : (row + 1) * each] for row in range(rows)]
+
+    def scale_offsets(self, lane):
+        """Byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
+        return (lane >> 2) * self.config.scale_bytes, (lane & 3) * (2 * self.config.scale_bytes)
+
+
+class MmaNvfp4Cache(MmaScaledCache):
+    """For NVFP4 caches."""
+
+    q_lane_bytes, q_steps = 16, 2
+    o_lane_bytes = 32
+
+    def lane_offsets(self, lane):
+        """None for Q, which kernels load themselves. Of K and V: chunks 0 to 3 and 4 to 7; scales; a selector."""
+        row, matrix = lane & 7, lane >> 3
+        first = row * PANEL_BYTES + ((matrix ^ row) << 4)
+        chunks = [ptx.kept(x, lane) for x in (first, first ^ 64)]
+        of_keys, of_pairs = self.scale_offsets(lane)
+        # Bytes 0, 2, 4, 6 or 1, 3, 5, 7: the lane's scales of a key. Of two keys a and b: a0, b0, a2, b2, or the odd.
+        k_selector = 0x6420 + ((lane >> 1) & 1) * 0x1111
+        v_selector = 0x6240 + (lane >> 4) * 0x1111
+        return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
+
+    def q_pairs(self, words):
+        """Four words of a row of Q, as the operands of two steps: columns i and i + 4 of the lane's eight."""
+        first, second, third, last = words
+        low, high = (
+            [ptx.permute_bytes(a, b, halves) for halves in (FIRST_OF_PAIRS, SECOND_OF_PAIRS)]
+            for a, b in ((first, third), (second, last))
+        )
+        return [low, high]
+
+    def chunks_of(self, base, offsets, transpose: bool):
+        """A function from a group of 8 keys and a chunk to its word. Loads four chunks when it first needs one."""
+        loaded = {}
+
+        def word(keys: int, chunk: int):
+            number, within = divmod(keys * self.config.row_chunks + chunk, 4)
+            if number not in loaded:
+                start = number // 2 * 8 * PANEL_BYTES
+                loaded[number] = ptx.ldmatrix(base + offsets[number % 2], start, transpose=transpose)
+            return loaded[number][within]
+
+        return word
+
+    def add_scores(self, scores, q_of, k_base, k_offsets):
+        """Add Q K^T to scores, times 2^-14."""
+        word = self.chunks_of(k_base, k_offsets, transpose=False)
+        scales = [self.scales_of_keys(k_base + k_offsets[2], k_offsets[3], n) for n in range(self.columns)]
+        for chunk in range(self.config.k_steps // 2):
+            q = [q_of(step) for step in (2 * chunk, 2 * chunk + 1)]
+            for n in range(self.columns):
+                scale = ptx.twice(scales[n][chunk // 2], chunk % 2)
+                k = [ptx.multiply("fp16", x, scale) for x in ptx.widen_e2m1(word(n, chunk))]
+                for i in range(2):
+                    for block in range(self.blocks):
+                        scores[block][n] = self.mma(q[i][block], k[2 * i : 2 * i + 2], scores[block][n])
+
+    def scales_of_keys(self, base, selector, n: int):
+        """The scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
+        (words,) = self.scale_words(base, 8 * n, 1)
+        pairs = [(words[i], words[min(i + 1, len(words) - 1)]) for i in range(0, len(words), 2)]
+        return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
+
+    def add_values(self, acc_o, p, v_base, v_offsets, step: int):
+        """Add P V to O for one step of 16 keys, times 2^-14. p: the A operand of each block."""
+        word = self.chunks_of(v_base, v_offsets, transpose=True)
+        groups = 2 * step, 2 * step + 1
+        scales = [self.scales_of_pairs(v_base + v_offsets[2], v_offsets[3], keys) for keys in groups]
+        for chunk in range(self.config.k_steps // 2):
+            v = [
+                [ptx.multiply("fp16", x, of[chunk]) for x in ptx.widen_e2m1(word(keys, chunk))]
+                for keys, of in zip(groups, scales, strict=True)
+            ]
+            for i in range(4):
+                self.add_column(acc_o, p, [v[0][i], v[1][i]], 4 * chunk + i)
+
+    def scales_of_pairs(self, base, selector, keys: int):
+        """The scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
+        first, second = self.scale_words(base, 8 * keys, 2)
+        return [
+            half
+            for a, b in zip(first, second, strict=True)
+            for half in ptx.widen_e4m3(ptx.permute_bytes(a, b, selector))
+        ]
+
+    def row_parts(self, acc_o, row: int):
+        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        block, values = self.row_of(row)
+        return [
+            (128 * chunk + 16 * half, [acc_o[block, 4 * chunk + n, i] for n in range(4)])
+            for chunk in range(self.config.k_steps // 2)
+            for half, i in enumerate(values)
+        ]
+
+
+class MmaMxfp8Cache(MmaScaledCache):
+    """For MXFP8 caches."""
+
+    p_dtype = "bf16"
+
+    def lane_offsets(self, lane):
+        q, k, v = super().lane_offsets(lane)
+        pairs = self.scale_offsets(lane)[1]
+        return q, (*k, pairs), (*v, pairs)
+
+    def add_scores(self, scores, q_of, k_base, k_offsets):
+        """Add Q K^T to scores. One ldmatrix has the columns of one scale."""
+        scales = [self.scale_words(k_base + k_offsets[-1], 8 * n, 2) for n in range(self.columns)]
+        for pair in range(self.config.k_steps // 2):
+            panel, within = divmod(pair, self.panel_steps)
+            q = [q_of(step) for step in (2 * pair, 2 * pair + 1)]
+            for column in range(self.columns // 2):
+                for half, words in enumerate(self.load_k(k_base + k_offsets[within], panel, column)):
+                    n = 2 * column + half
+                    k = [ptx.widen_e4m3(word) for word in words]
+                    factors = [ptx.from_bits(self.exponent(key, pair) << 23) for key in scales[n]]
+                    for block in range(self.blocks):
+                        made = self.mma(q[1][block], k[1], self.mma(q[0][block], k[0], None))
+                        before = scores[block][n]
+                        scores[block][n] = [
+                            x * factors[i % 2] if before is None else ptx.fma(x, factors[i % 2], before[i])
+                            for i, x in enumerate(made)
+                        ]
+
+    def exponent(self, words, block: int):
+        """The e8m0 byte of a block of 32 columns."""
+        return (words[block // 4] >> (8 * (block % 4))) & 0xFF
+
+    def add_values(self, acc_o, p, v_base, v_offsets, step: int):
+        """Add P V to O for one step of 16 keys, times 2^-60. p: the A operand of each block."""
+        scales = [self.scale_words(v_base + v_offsets[-1], 16 * step + 8 * half, 2) for half in range(2)]
+        for pair in range(self.config.k_steps // 2):
+            panel, within = divmod(pair, self.panel_steps)
+            start = panel * self.config.tile_n * PANEL_BYTES + step * self.step_bytes
+            words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
+            factors = [self.scale_of_pair(keys, pair) for keys in scales]
+            for half in range(2):
+                made = [
+                    [ptx.multiply("bf16", x, factor) for x in in_bf16(word)]
+                    for word, factor in zip(words[2 * half : 2 * half + 2], factors, strict=True)
+                ]
+                for odd in range(2):
+                    self.add_column(acc_o, p, [made[0][odd], made[1][odd]], 2 * (2 * pair + half) + odd)
+
+    def scale_of_pair(self, keys, block: int):
+        """2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite where that is too large."""
+        word, byte = divmod(block, 4)
+        upper_bytes = ptx.permute_bytes(keys[0][word], keys[1][word], 0x4000 + byte * 0x1010)
+        return ptx.min_halves(((upper_bytes >> 1) & BF16_INFINITY) + MXFP8_SHIFT, BF16_INFINITY)
+
+
+def in_bf16(word):
+    """Two registers of BF16 values, of the even and the odd bytes of four e4m3 values; times 2^-120, exact."""
+    return [
+        ptx.choose_bits(x, (x >> 4) & 0x07F007F0, 0x80008000)
+        for x in (ptx.permute_bytes(word, 0, EVEN_BYTES), word & ODD_BYTES)
+    ]
