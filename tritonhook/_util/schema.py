@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -149,9 +149,15 @@ def as_schema(document: Any, shape: type[T]) -> T:
         raise DocumentError("nested too deep") from None
 
 
-def like(value: object, shape: type[T]) -> T:
-    """A schema's value from one whose attributes have the names of its fields. For values of this program."""
-    return msgspec.convert(value, shape, from_attributes=True)
+def like(value: object, shape: type[T], **given: Any) -> T:
+    """A schema's value from one whose attributes have the names of its fields, but for those that are given; UNSET: the
+    field is left out. For values of this program."""
+    if not given:
+        return msgspec.convert(value, shape, from_attributes=True)
+    fields = {it.name: it.encode_name for it in msgspec.structs.fields(cast("type[msgspec.Struct]", shape))}
+    named = {name: getattr(value, name) for name in fields if hasattr(value, name)} | given
+    told = {fields[name]: each for name, each in named.items() if name in fields and each is not msgspec.UNSET}
+    return msgspec.convert(told, shape, from_attributes=True)
 
 
 def _sentence(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import ClassVar, Literal
 
-from tritonhook._util.schema import Fields, Positive
+from tritonhook._util.schema import Fields, Positive, like
 from tritonhook.report.format import count, grouped, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
@@ -69,19 +70,8 @@ class BisectedKernel(Fields):
 
     @classmethod
     def of(cls, search: Search) -> BisectedKernel:
-        identity = search.identity
-        return cls(
-            kernel=identity.kernel,
-            arch=identity.arch,
-            specialisation=identity.specialisation,
-            number=identity.number,
-            first=search.first,
-            before=search.before,
-            between=search.between,
-            returned=search.returned,
-            problem=search.problem,
-            tried=tuple(TriedVersion.of(search, version) for version in search.versions if version in search.tried),
-        )
+        tried = tuple(TriedVersion.of(search, version) for version in search.versions if version in search.tried)
+        return like(search, cls, **asdict(search.identity), tried=tried)
 
     @property
     def step(self) -> str:
@@ -112,17 +102,8 @@ class Bisect(Result, tag="bisect"):
     @classmethod
     def of(cls, subject: str, searches: Sequence[Search], all_versions: bool, notes: Sequence[str]) -> Bisect:
         """searches: over the same versions; at least one."""
-        first = searches[0]
-        return cls(
-            subject=subject,
-            good=first.good,
-            bad=first.bad,
-            on=first.on,  # type: ignore[arg-type]
-            versions=first.versions,
-            all_versions=all_versions,
-            kernels=tuple(map(BisectedKernel.of, searches)),
-            notes=tuple(notes),
-        )
+        kernels = tuple(map(BisectedKernel.of, searches))
+        return like(searches[0], cls, subject=subject, all_versions=all_versions, kernels=kernels, notes=tuple(notes))
 
     def summary(self) -> Summary:
         name = namer(self.kernels)

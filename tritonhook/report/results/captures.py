@@ -41,14 +41,7 @@ class Seen(Fields):
     @classmethod
     def of(cls, sighting: Sighting, runs: Mapping[Run, int]) -> Seen:
         run = None if sighting.run is None else runs[sighting.run]
-        return cls(
-            sighting.process,
-            sighting.rank,
-            sighting.cache_hit,
-            sighting.time_ns,
-            run,
-            dict(sighting.compile_us) or UNSET,
-        )
+        return like(sighting, cls, run=run, compile_us=dict(sighting.compile_us) or UNSET)
 
 
 class FolderKernel(KernelFields, kw_only=True):
@@ -315,7 +308,7 @@ def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
         except CaptureError as error:
             yield FailedKernel(ids[place.name], place.name, UNKNOWN, UNKNOWN, str(error), 0, str(place))
             continue
-        yield FailedKernel(ids[place.name], lost.kernel, lost.arch, lost.by, lost.error, lost.time_ns, str(place))
+        yield like(lost, FailedKernel, id=ids[place.name], path=str(place))
 
 
 Cell = Callable[[FolderKernel], str]  # a kernel's text in a column

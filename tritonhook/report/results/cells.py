@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Version
+from tritonhook._util.schema import Count, Fields, Version, like
 from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict
 from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -102,17 +102,14 @@ class SweptCell(Fields):
 
     @classmethod
     def of(cls, cell: NameCell, code: str | UnsetType | None = UNSET) -> SweptCell:
-        return cls(
-            kernel=cell.setup.kernel,
-            ptxas=cell.setup.ptxas,
-            arch=cell.setup.arch,
-            options=cell.setup.options,
-            template=cell.template,
-            name=cell.name,
-            control=cell.control,
-            verdict=cell.verdict,
-            differences=cell.differences,
-            draws=cell.draws,
+        setup = cell.setup
+        return like(
+            cell,
+            cls,
+            kernel=setup.kernel,
+            ptxas=setup.ptxas,
+            arch=setup.arch,
+            options=setup.options,
             other_scheduler=BothNames(*cell.other_scheduler),
             with_name=CellOutcome.of(cell.named, cell.name),
             with_control=CellOutcome.of(cell.controlled, cell.control),

@@ -238,14 +238,10 @@ class SassChanges(Fields):
     @classmethod
     def of(cls, diff: CubinDiff) -> SassChanges:
         s = diff.sass
-        return cls(
+        return like(
+            s,
+            cls,
             instructions=CountPair(s.a_instructions, s.b_instructions),
-            in_place=s.in_place,
-            identical=s.identical,
-            moved=s.moved,
-            removed=s.removed,
-            added=s.added,
-            control_changed=s.control_changed,
             yield_bits=CountPair(s.a_yield_bits, s.b_yield_bits),
             stall_cycles=CountPair(s.a_stall_cycles, s.b_stall_cycles),
             opcodes={name: CountPair(a, b) for name, (a, b) in s.opcodes.items()},

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields
+from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Loop, Sass
@@ -86,15 +86,11 @@ class FileKernel(Fields):
             kernel=kernel,
             arch=f"sm_{cubin.arch}",
             ptxas=cubin.ptxas_version or ptxas,
-            resources=ResourceFields(
-                registers=resources.registers,
-                stack=resources.stack,
-                spill_stores=resources.spill_stores,
-                spill_loads=resources.spill_loads,
-                local_stores=resources.local_stores,
-                local_loads=resources.local_loads,
-                shared=resources.shared,
+            resources=like(
+                resources,
+                ResourceFields,
                 dynamic_shared=None,  # the launch gives it
+                threads=UNSET,
                 instructions=len(code) // INSTRUCTION_BYTES,
                 code_bytes=len(code),
             ),

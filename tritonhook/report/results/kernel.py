@@ -153,16 +153,10 @@ def _threads(capture: Capture) -> int | UnsetType:
 def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None) -> KernelFields:
     assembler = capture.assembler
     arguments = None if assembler.arguments is None else list(assembler.arguments)
-    return KernelFields(
-        kernel=capture.kernel,
-        hash=capture.hash,
-        arch=capture.arch,
+    return like(
+        capture,
+        KernelFields,
         ptxas=Ptxas(assembler.path, assembler.version, arguments),
-        options=dict(capture.options),
-        metadata=dict(capture.metadata),
-        cache_hit=capture.cache_hit,
-        rewritten_from=capture.rewritten_from,
-        note=capture.note,
         stages=tuple(stage.value for stage in capture.artifacts),
         trigger=trigger,
         resources=resources,

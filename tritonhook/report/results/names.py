@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from tritonhook._util.schema import Count, Fields, Whole
+from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.compare import names
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import NameComparison
@@ -38,15 +38,7 @@ class CrashFields(Fields):
 
     @classmethod
     def of(cls, crash: assembler.Crash) -> CrashFields:
-        return cls(
-            summary=crash.summary,
-            signal=crash.signal,
-            returncode=crash.returncode,
-            timeout=crash.timeout,
-            command=crash.command,
-            stderr=crash.stderr,
-            ptxas=crash.tool.version,
-        )
+        return like(crash, cls, ptxas=crash.tool.version)
 
 
 class NameBuild(Fields):

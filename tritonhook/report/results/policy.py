@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Number
+from tritonhook._util.schema import Count, Fields, Number, like
 from tritonhook.report.format import count, grouped
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
@@ -49,21 +49,7 @@ class PolicyEntry(Fields):
     @classmethod
     def of(cls, checked: Checked) -> PolicyEntry:
         entry = checked.entry
-        return cls(
-            kernel=entry.kernel,
-            arch=entry.arch,
-            front_end=entry.front_end,
-            lever=entry.lever.text,
-            gain_percent=entry.gain_percent,
-            interval_percent=entry.interval_percent,
-            gpu=entry.gpu,
-            date=entry.date,
-            ptxas=entry.ptxas,
-            ptx=entry.ptx,
-            code=entry.code,
-            state=checked.state,
-            reason=checked.reason,
-        )
+        return like(entry, cls, lever=entry.lever.text, state=checked.state, reason=checked.reason)
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -87,8 +73,7 @@ class PinnedConfiguration(Fields):
 
     @classmethod
     def of(cls, checked: CheckedPin) -> PinnedConfiguration:
-        pin = checked.pin
-        return cls(pin.function, pin.arch, pin.key, pin.config, pin.gpu, pin.date, checked.state, checked.reason)
+        return like(checked.pin, cls, state=checked.state, reason=checked.reason)
 
     @property
     def row(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
+from tritonhook._util.schema import like
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.report.format import flat, number, short
 from tritonhook.report.result import Result
@@ -48,21 +49,8 @@ class RejectedKernel(Result, tag="failed kernel"):
         rejected = read_rejected(folder)
         ptx = folder / "kernel.ptx"
         lines = read_given(ptx).decode("utf-8", "replace").splitlines() if ptx.exists() else []
-        arguments = None if rejected.arguments is None else tuple(rejected.arguments)
-        return cls(
-            str(folder),
-            rejected.kernel,
-            rejected.arch,
-            rejected.stage,
-            rejected.by,
-            rejected.error,
-            rejected.text,
-            dict(_named(rejected.text, lines)),
-            rejected.ptxas,
-            arguments,
-            rejected.triton,
-            rejected.options,
-        )
+        log = rejected.text
+        return like(rejected, cls, path=str(folder), log=log, lines=dict(_named(log, lines)))
 
     def summary(self) -> Summary:
         rows = [("target", self.arch), ("rejected by", self.by), ("Triton", number(self.triton))]

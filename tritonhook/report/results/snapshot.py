@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
@@ -12,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from tritonhook._util.demangle import function_name
-from tritonhook._util.schema import Count, Fields, Positive
+from tritonhook._util.schema import Count, Fields, Positive, like
 from tritonhook.capture.model import front_end_name
 from tritonhook.capture.naming import title
 from tritonhook.report.format import UNKNOWN, count, duration, mangled_note, number, spills
@@ -131,16 +132,7 @@ class LockedFields(KernelFigures, kw_only=True):
 
     @classmethod
     def of(cls, facts: KernelFacts) -> LockedFields:
-        identity = facts.identity
-        return cls(
-            kernel=identity.kernel,
-            arch=identity.arch,
-            front_end=identity.front_end,
-            specialisation=identity.specialisation,
-            number=identity.number,
-            rewrites=facts.rewrites,
-            **_figures(facts),
-        )
+        return cls(**asdict(facts.identity), rewrites=facts.rewrites, **_figures(facts))
 
 
 class LockContent(Result, tag="lock"):
@@ -252,18 +244,12 @@ class KernelChange(Fields):
 
     @classmethod
     def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
-        identity = change.identity
-        return cls(
-            kernel=identity.kernel,
-            arch=identity.arch,
-            specialisation=identity.specialisation,
-            number=identity.number,
-            status=change.status,
-            code_changed=change.code_changed,
+        return like(
+            change,
+            cls,
+            **asdict(change.identity),
             by=change.blame,
-            worse=tuple(change.worse),
             fails=tuple(fails),
-            blocks=change.blocks,
             old=None if change.old is None else KernelFigures.of(change.old),
             new=None if change.new is None else KernelFigures.of(change.new),
             loaded_changed=change.loaded_changed or UNSET,

@@ -70,13 +70,11 @@ class MemoryPrediction(Result, tag="memory prediction"):
     @classmethod
     def of(cls, made: Prediction, fail_over: int | None, failed: bool) -> MemoryPrediction:
         """fail_over: the limit in bytes, if there is one."""
-        return cls(
-            gpu=made.gpu,
+        return like(
+            made,
+            cls,
             growth_bytes=made.growth,
             deepest=None if made.deepest is None else made.deepest.kernel,
-            cause=made.cause,
-            remedy=made.remedy,
-            basis=made.basis,
             kernels=tuple(map(KernelStack.of, made.needs)),
             fail_over_bytes=fail_over,
             failed=failed,

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Number
+from tritonhook._util.schema import Count, Fields, Number, like
 from tritonhook.lab import published_table
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count, number
@@ -47,17 +47,13 @@ class PublishedRow(Fields):
 
     @classmethod
     def of(cls, row: published_table.ConditionRow) -> PublishedRow:
-        return cls(
+        return like(
+            row,
+            cls,
             condition=row.title,
             published=None if row.published is None else PublishedRatio(*row.published),
-            size_ratio=row.size_ratio,
             size_ratio_equal_length=row.fair_size_ratio,
-            capmerc_ratio=row.capmerc_ratio,
-            capmerc_bytes=row.capmerc_bytes,
             scheduler_records=row.records,
-            code_changed=row.code_changed,
-            failure=row.failure,
-            note=row.note,
         )
 
     @property

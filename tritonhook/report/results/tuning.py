@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Hash, Number
+from tritonhook._util.schema import Count, Fields, Hash, Number, like
 from tritonhook.capture.naming import titles
 from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.occupancy import occupancy
@@ -144,15 +144,12 @@ class TunedKernel(Fields):
         tried, certificate = row.tried, row.certificate
         kernel, choice, comparison = tried.kernel, tried.choice, tried.comparison
         interval = None if certificate is None else certificate.interval_percent
-        return cls(
+        return like(
+            kernel,
+            cls,
             kernel=kernel.name,
             title=title if title != kernel.name else UNSET,
-            record=kernel.record,
-            arch=kernel.arch,
-            front_end=kernel.front_end,
-            ptx=kernel.ptx,
             ptxas=choice.subject.ptxas.version,
-            share=kernel.share,
             launch=kernel.launches[0].summary,
             verdict=row.verdict,
             reason=row.reason,

@@ -61,20 +61,14 @@ class VerifiedKernel(Fields):
     @classmethod
     def of(cls, verified: Verified) -> VerifiedKernel:
         worst = verified.judgement.worst
-        return cls(
-            kernel=verified.kernel,
-            launch=verified.launch,
-            verdict=verified.verdict,
+        return like(
+            verified,
+            cls,
             reason=worst.text if worst is not None else "",
             input=worst.input if worst is not None else "",
-            builds=tuple(like(build, VerifiedBuild) for build in verified.builds),
-            same_code=verified.same_code,
             not_built=verified.failed,
             inputs=tuple(dict.fromkeys(ran.input for ran in verified.ran)),
             findings=verified.judgement.findings,
-            groups=verified.groups,
-            region=verified.region,
-            notes=verified.notes,
             seconds=round(verified.seconds, 3),
         )
 
