@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
-from tritonhook.capture.session import Session, changing, finish_async_compiles, front_ends, new_session
+from tritonhook.capture.front_ends import front_ends, new_session
+from tritonhook.capture.session import Session, changing, finish_async_compiles
 from tritonhook.capture.settings import make_settings
 from tritonhook.capture.triton.holders import holders
 from tritonhook.rename import Rename, Rewrite

@@ -42,7 +42,7 @@ def _sampled(work: Path, calls: int, rounds: int) -> list[list[float]]:
     import tritonhook
     from tritonhook.capture.policy.file import write_policy
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.cli._pins import pins_of
+    from tritonhook.cli.run import pins_of
 
     with tritonhook.session(work / "tuned"):
         plain = _launched(_tuner())

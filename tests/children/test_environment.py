@@ -37,7 +37,7 @@ RENAMES = [
 @pytest.mark.parametrize("launches", [None, "shapes", "values"])
 def test_a_child_gets_all_settings(tmp_path, monkeypatch, rename, launches):
     begun: list[Any] = []
-    monkeypatch.setattr("tritonhook.capture.session.begin_run", lambda *arguments: begun.append(arguments))
+    monkeypatch.setattr("tritonhook.capture.front_ends.begin_run", lambda *arguments: begun.append(arguments))
     settings = make_settings(tmp_path, rename, only="^a", launches=launches)
     monkeypatch.setenv(RUN, capture_environment(settings, {})[RUN])
     bootstrap._capture()

@@ -20,7 +20,7 @@ from tritonhook.capture.policy.model import Policy
 from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
-from tritonhook.cli._pins import keep_pins
+from tritonhook.cli.run import keep_pins
 
 # A tuner whose clock likes the configuration with as many warps as CLOCK says.
 PROGRAM = f"""

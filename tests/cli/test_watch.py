@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.cli._watch import await_change, times_of
+from tritonhook.cli.run import await_change, times_of
 
 KERNELS = """
 import triton, triton.language as tl

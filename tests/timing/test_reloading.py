@@ -11,7 +11,7 @@ pytest.importorskip("triton", minversion="3.6")
 from triton.compiler import CompiledKernel
 from triton_kernels import add_kernel, fresh, launch
 
-from tritonhook.timing.reloading import forget_loaded, noting_loads
+from tritonhook.timing.variant import forget_loaded, noting_loads
 
 
 def test_a_kernel_is_loaded_once_more_and_launched_from_there(driver: Any) -> None:

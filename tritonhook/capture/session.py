@@ -6,8 +6,6 @@ The hooks that call it are in `triton`, `inductor`, `cute` and `launches`; the f
 
 from __future__ import annotations
 
-import atexit
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +24,6 @@ from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.model import META_DRY_RUN, Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents, Rewritten
 from tritonhook.capture.policy.model import Entry, Policy, stem
-from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, names_of_rewrites
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.capture.store.writer import CaptureWriter
@@ -36,14 +33,12 @@ from tritonhook.capture.triton.metadata import (
     META_FROM,
     META_KEYS,
     capture_of,
-    check_triton,
-    ptxas_versions,
     triton_version,
 )
 from tritonhook.capture.triton.pinning import pinning
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting
-from tritonhook.errors import CaptureError, PtxError, TritonHookError
+from tritonhook.errors import PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rewrites
 
@@ -481,56 +476,3 @@ def finish_async_compiles() -> None:
     mode = module.active_mode.get() if module is not None else None
     if mode is not None:
         wait(list(mode.raw_futures))
-
-
-# --- making sessions -----------------------------------------------------------------------------
-
-
-def new_session(settings: Settings) -> Session:
-    """Make a session for every front end that is installed; it has not begun. Raises CaptureError if there is none."""
-    present = front_ends()
-    if "triton" in present and not cute.is_installed() and (reason := _why_no_ptxas(settings)):
-        raise CaptureError(reason)
-    session = Session(settings, present)
-    if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
-        try:
-            check_triton()
-        except CaptureError as error:
-            session.contain("only CuTe kernels are captured", error)
-    return session
-
-
-def _why_no_ptxas(settings: Settings) -> str | None:
-    """Why none of Triton's ptxas can assemble what the rewrites make; None if one can, or if the session has its own,
-    which make_settings has checked."""
-    if settings.assembling is not None and settings.assembling.version is not None:
-        return None
-    if settings.rewrites.why_not("0") is None:  # no step asks for a version
-        return None
-    reasons = [settings.rewrites.why_not(version) for version in ptxas_versions()]
-    return reasons[-1] if reasons and None not in reasons else None
-
-
-def front_ends() -> tuple[str, ...]:
-    """The compilers that are installed. Raises CaptureError if there is none."""
-    try:
-        check_triton()
-    except CaptureError:
-        if not cute.is_installed():
-            raise
-        return (cute.FRONT_END,)
-    return ("triton", cute.FRONT_END)
-
-
-def begin_run(config: RunConfig, front_end: str = "triton") -> Session:
-    """Begin the session of `tritonhook run`, around all that the program itself begins, until the process ends.
-
-    It prints no summary: the command reports on the folder when all processes have ended.
-    """
-    if front_end == "triton":
-        check_triton()
-    session = Session(Settings.from_run_config(config), (front_end,))
-    session.reaches_children = True
-    session.install()
-    atexit.register(session.uninstall)
-    return session

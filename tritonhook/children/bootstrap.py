@@ -89,8 +89,8 @@ def _capture(front_end: str = "triton") -> None:
 
             dry_runs.append(dry_launches.begin())
     try:
+        from tritonhook.capture.front_ends import begin_run
         from tritonhook.capture.run_config import RunConfig
-        from tritonhook.capture.session import begin_run
 
         sessions.append(begin_run(RunConfig.from_environment(os.environ), front_end))
     except Exception as error:

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
-from tritonhook.cli._dry import dry_captures
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._lockable import is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
-from tritonhook.cli._programs import is_script
+from tritonhook.cli._programs import dry_captures, is_script
 from tritonhook.cli._streams import Results, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, positive, running
 from tritonhook.errors import SnapshotError, UsageError, listed

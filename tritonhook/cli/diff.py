@@ -46,19 +46,19 @@ from tritonhook.cli._inputs import (
     place,
     trust_option,
 )
-from tritonhook.cli._names import give_names
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, working, write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
-from tritonhook.cli.rename import RenameOptions
+from tritonhook.cli.rename import RenameOptions, check_mapping
 from tritonhook.compare.diff import CubinDiff
-from tritonhook.compare.names import diff_cubins
+from tritonhook.compare.names import NameComparison, compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.levels import level_of
-from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
 from tritonhook.snapshot.changes import Rule
 from tritonhook.snapshot.changes import compare as compare_facts
@@ -357,3 +357,29 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
         by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))
         notes.append(f"a is made by {by_a}, b by {by_b}: differences can come from that")
     return notes
+
+
+# --- one kernel under several names -----------------------------------------------------------------
+
+
+def give_names(kernel: Input, rename: Rename, ptxas: Tool, options: Sequence[str], results: Results) -> int:
+    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, as other code
+    is; without the control there is no result."""
+    from tritonhook.report.results.names import Names
+
+    if kernel.ptx is None:
+        raise UsageError(f"{kernel.label}: no PTX to assemble under two names; give PTX or a capture that has it")
+    check_mapping(rename, kernel.ptx, kernel.label)
+    with working(f"assembling {kernel.entry} under three names with ptxas {ptxas.version}"):
+        comparison = compare_names(kernel.ptx, rename, toolchain_of(ptxas), options, kernel.entry)
+        comparison = comparison.with_launches(kernel.dynamic_shared)
+    give(results, lambda full: Names.of(comparison, ptxas, options, full))
+    return _exit_code(comparison)
+
+
+def _exit_code(comparison: NameComparison) -> int:
+    if comparison.renamed.cubin is None:
+        return 1
+    if comparison.control.cubin is None or comparison.diff is None:
+        return 2
+    return 0 if comparison.diff.identical_code and comparison.control_is_neutral else 1

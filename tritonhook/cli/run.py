@@ -18,9 +18,10 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
+from tritonhook.capture.policy.file import read_entries, read_pins, write_policy
+from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
@@ -39,13 +42,13 @@ from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
-from tritonhook.cli._pins import keep_pins
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
-from tritonhook.cli._watch import await_change, times_of
 from tritonhook.cli.rename import RenameOptions, rewrite_option
+from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import INTERRUPTED, CaptureError, UsageError, listed
 from tritonhook.rename import Rename
+from tritonhook.report.format import count
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
@@ -279,3 +282,61 @@ def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> 
     if len(records) > _LISTED:
         print(f"... {len(records) - _LISTED} more; to list them all: tritonhook show {folder.path}", file=sys.stderr)
     print(summary_line(len(records), hits, folder.path, dry_run), file=sys.stderr)
+
+
+# --- --watch ----------------------------------------------------------------------------------------
+
+_POLL_S = 0.3
+Times = Mapping[Path, int]  # when each file was written; files that are not there have no time
+
+
+def times_of(paths: Iterable[Path]) -> Times:
+    times = {}
+    for path in paths:
+        try:
+            times[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (many, several times a second)
+        except OSError:
+            continue  # an editor replaces it
+    return times
+
+
+def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], None] = time.sleep) -> list[Path]:
+    """Wait until some of the files have been written since `before`, and are no longer being written. Returns them."""
+    paths = list(paths)
+    last = dict(before)
+    while True:
+        sleep(_POLL_S)
+        now = dict(times_of(paths))
+        changed = [path for path in now if now[path] != before.get(path)]
+        if changed and now == last:
+            return changed
+        last = now
+
+
+# --- --pin ------------------------------------------------------------------------------------------
+
+
+def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
+    """A pin for each autotuned function and key. gpu: the name of the GPU that measured; "" where not known."""
+    pins = []
+    for tuned in folder.configurations:
+        winner = folder.try_capture(tuned.chosen)
+        if isinstance(winner, Capture) and tuned.chosen in tuned.by_record:
+            config = tuned.by_record[tuned.chosen]
+            where = gpu, date.today().isoformat(), tuned.source
+            pins.append(Pin(tuned.function, winner.arch, tuned.key, config, None, *where))
+    return pins
+
+
+def keep_pins(path: Path, folder: CaptureFolder) -> str:
+    """Write the winners to a policy beside what it has; a pin of the same function, target, key and GPU is replaced.
+    Returns a note. Raises PolicyError."""
+    won = pins_of(folder, gpu_name())
+    entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
+    if not won:
+        return f"{path} stays as it is: no autotuner measured; a winner from a cache of autotuning is not seen"
+    kept = {pin.identity: pin for pin in (*pins, *won)}
+    changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
+    write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
+    again = f", of which {changed:,} had another one" if changed else ""
+    return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"

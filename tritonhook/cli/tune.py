@@ -38,9 +38,8 @@ from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._inputs import captures_at, trust_option
+from tritonhook.cli._inputs import captures_at, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, rest
-from tritonhook.cli._policies import compare_policy, give_policy
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
 from tritonhook.cli._sweeps import Sweep, positive, running, seconds
@@ -50,6 +49,7 @@ from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Choice, Subject, choices, plain_choice, subject_of, usual_levers
 from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
+from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
 from tritonhook.tuning.prepared import keep_choices, kept_choices
 from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries, pins
 
@@ -351,3 +351,28 @@ def finished_line(kernel: TriedKernel) -> str:
     if kernel.reason or kernel.winner is None or effect is None:
         return f"{kernel.kernel.name}: {kernel.reason}"
     return f"{kernel.kernel.name}: {kernel.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"
+
+
+# --- --check ----------------------------------------------------------------------------------------
+
+
+def give_policy(path: Path, results: Results) -> int:
+    """List the kernels, their levers and gains, and what can be applied here."""
+    from tritonhook.report.results.policy import PolicyResult
+
+    give(results, PolicyResult.of(str(path), None, entries_here(path), pins=pins_here(path)), str(path))
+    return 0
+
+
+def compare_policy(path: Path, place: str, sweep: Sweep, results: Results) -> int:
+    """Compare a policy with the kernels of a capture folder; 1 where an entry is stale or cannot be applied here, or
+    another configuration than the pinned one won."""
+    from tritonhook.report.results.policy import PolicyResult
+
+    folder = captures_at(place)  # what an earlier run left would count as having a lever
+    captures = [folder.capture(record) for record in folder.records]
+    with running(sweep, sweep.cache()) as (go, _):
+        entries = against_captures(path, captures, go)
+    pins = pins_against(path, folder)
+    give(results, PolicyResult.of(str(path), place, entries, outdated_note(folder), pins), str(path))
+    return int(any(state.is_trouble for state in (*(entry.state for entry in entries), *(pin.state for pin in pins))))

@@ -9,15 +9,16 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tritonhook._util.entry_points import load_function
+from tritonhook.capture.patching import Patch
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.reloading import forget_loaded, noting_loads
 from tritonhook.timing.result import Compiled, KernelCode, Kernels
 from tritonhook.timing.statistics import CANDIDATE
 
@@ -36,7 +37,7 @@ class Variant:
         chosen: Mapping[str, str] | None = None,
     ) -> None:
         """chosen: the configurations of the reference's kernels, which this side takes too; None: it tunes."""
-        from tritonhook.capture.session import new_session
+        from tritonhook.capture.front_ends import new_session
         from tritonhook.capture.settings import make_settings
 
         is_candidate = name == CANDIDATE
@@ -168,3 +169,35 @@ def load_launch(target: str) -> Callable[[], Any]:
     made: Any = function()
     launch: Callable[[], Any] = made if callable(made) else function
     return launch
+
+
+# --- loading kernels again --------------------------------------------------------------------------
+
+
+@contextmanager
+def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
+    """Keep the kernels that Triton loads in a `with` block, by their id. torch.compile's static launcher and the CuTe
+    DSL load theirs themselves."""
+    from triton.compiler import CompiledKernel
+
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(kernel: Any, *arguments: Any) -> Any:
+            kernels[id(kernel)] = kernel
+            return original(kernel, *arguments)
+
+        return init
+
+    if "_init_handles" not in CompiledKernel.__dict__:  # another Triton: its kernels stay where they were loaded first
+        yield
+        return
+    patch = Patch(CompiledKernel, "_init_handles", noting)
+    try:
+        yield
+    finally:
+        patch.undo()
+
+
+def forget_loaded(kernels: dict[int, Any]) -> None:
+    """Have Triton load these kernels again at their next launch. Their old code stays where it is."""
+    for kernel in kernels.values():
+        kernel.module = kernel.function = kernel._run = None

@@ -128,7 +128,7 @@ def _exports(options: Options) -> dict[Path, str]:
 
 
 def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
-    from tritonhook.report.export.nvbench import nvbench_document
+    from tritonhook.report.export import nvbench_document
 
     if not timed.comparison.usable:
         complain("ab --nvbench", UsageError("nothing was timed: there is nothing to export"))

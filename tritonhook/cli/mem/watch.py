@@ -101,7 +101,7 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
 
 
 def _give(options: Options, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    from tritonhook.report.export.perfetto import chrome_trace
+    from tritonhook.report.export import chrome_trace
     from tritonhook.report.results.memory import Memory
 
     give(options.results, Memory.of(timelines, notes), show=_show)

@@ -74,7 +74,7 @@ def _picked(document: dict[str, Any], pick: str | None) -> dict[str, Any]:
 
 
 def _write_trace(result: Result, path: Path, force: bool) -> None:
-    from tritonhook.report.export.perfetto import chrome_trace
+    from tritonhook.report.export import chrome_trace
     from tritonhook.report.results.memory import Memory
 
     if not isinstance(result, Memory):

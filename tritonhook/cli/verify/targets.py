@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
@@ -15,6 +14,7 @@ from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli._inputs import Input, captures_at, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
+from tritonhook.cli.verify.options import Options
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -23,9 +23,6 @@ from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.builds import Built, Recipe, build_all, recipes
 from tritonhook.verify.latitude import Latitude, latitude_of
 from tritonhook.verify.model import Build
-
-if TYPE_CHECKING:
-    from tritonhook.cli.verify import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.report.format import number
 from tritonhook.report.pages.listing import sass_listing
 from tritonhook.report.results.cells import MEANINGS, SIGNS, Shown, differences, gravest, names_tables
-from tritonhook.report.results.name_trigger import NameTrigger
-from tritonhook.report.results.probe import CellCode, Probe
+from tritonhook.report.results.probe import CellCode, NameTrigger, Probe
 from tritonhook.report.summary import Figure, Page, Summary, Table
 
 _CLASS = {"X": "crash", "D": "changed", "~": "unsteady", ".": "same", "-": "none", "": "absent"}
