@@ -36,9 +36,9 @@ from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.verify.builds import Recipe
 from tritonhook.verify.contents import made
 from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
-from tritonhook.verify.launched import LaunchedJudge
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import NORMAL, RECORDED, Build, Order, Ran
+from tritonhook.verify.reproduce import LaunchedJudge
 from tritonhook.verify.reproducer import Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}

@@ -12,9 +12,9 @@ from ptx_modules import HEADER
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.verify.builds import Recipe
-from tritonhook.verify.launched import RUNS, LaunchedJudge
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import RECORDED, Difference, Failure, FailureKind, Order, Outside, Ran
+from tritonhook.verify.reproduce import RUNS, LaunchedJudge
 
 TEXT = (
     HEADER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.ptx.program import Item
-from tritonhook.verify.ordering import Ordering, ordering_of
+from tritonhook.verify.minimise import Ordering, ordering_of
 
 STORE, LOAD, BAR = "st.shared.b32", "ld.shared.b32", "bar.sync"
 FENCE, PRODUCT, COMMIT, WAIT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify.steering import steering_parameters
+from tritonhook.verify.differential import steering_parameters
 
 HEAD = """.version 8.7
 .target sm_90a

@@ -102,7 +102,7 @@ def run_dry(command: list[str], out: Path, dry: DryRun) -> int:
     return run_to_end(command, path_environment(environment, WrapperHome.for_run(settings.out)), True)
 
 
-# --- recording launches ---------------------------------------------------------------------------
+# --- recording launches --------------------------------------------------------------------------
 
 
 def is_function(target: str) -> bool:
@@ -152,7 +152,7 @@ def record_launches(words: Sequence[str], out: Path, without: str) -> None:
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")
 
 
-# --- dry runs of a script ---------------------------------------------------------------------------
+# --- dry runs of a script ------------------------------------------------------------------------
 
 
 @contextmanager

@@ -359,7 +359,7 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
     return notes
 
 
-# --- one kernel under several names -----------------------------------------------------------------
+# --- one kernel under several names --------------------------------------------------------------
 
 
 def give_names(kernel: Input, rename: Rename, ptxas: Tool, options: Sequence[str], results: Results) -> int:

@@ -284,7 +284,7 @@ def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> 
     print(summary_line(len(records), hits, folder.path, dry_run), file=sys.stderr)
 
 
-# --- --watch ----------------------------------------------------------------------------------------
+# --- --watch -------------------------------------------------------------------------------------
 
 _POLL_S = 0.3
 Times = Mapping[Path, int]  # when each file was written; files that are not there have no time
@@ -313,7 +313,7 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
         last = now
 
 
-# --- --pin ------------------------------------------------------------------------------------------
+# --- --pin ---------------------------------------------------------------------------------------
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:

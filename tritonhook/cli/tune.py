@@ -312,7 +312,7 @@ def _controls(options: Options, own: str) -> tuple[Lever, ...]:
     return tuple(lever(f"ptxas={newest}{AND}{controls.text}") for controls in files)
 
 
-# --- progress -------------------------------------------------------------------------------------
+# --- progress ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -353,7 +353,7 @@ def finished_line(kernel: TriedKernel) -> str:
     return f"{kernel.kernel.name}: {kernel.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"
 
 
-# --- --check ----------------------------------------------------------------------------------------
+# --- --check -------------------------------------------------------------------------------------
 
 
 def give_policy(path: Path, results: Results) -> int:

@@ -2,7 +2,7 @@
 
 What a statement writes and reads (`access`, `names_of`), which register a name means (`Declarations`), which statement
 made what another one reads (`operations`), what follows from that around loops (`settle`), and what is dead or read
-before it is written. What a value is worth is for those who ask: cta_loads.py, miscompiles, verify/steering.py.
+before it is written. What a value is worth is for those who ask: cta_loads.py, miscompiles, verify/differential.py.
 Everything is linear in the text.
 """
 

@@ -57,7 +57,7 @@ def _summary(tag: str, name: str, hint: str, kind: str, value: str) -> dict[str,
     return {"tag": tag, "name": name, "hint": hint, "data": [{"name": "value", "type": kind, "value": value}]}
 
 
-# --- Perfetto ---------------------------------------------------------------------------------------
+# --- Perfetto ------------------------------------------------------------------------------------
 
 
 def chrome_trace(timelines: Sequence[MemoryTimeline]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def load_launch(target: str) -> Callable[[], Any]:
     return launch
 
 
-# --- loading kernels again --------------------------------------------------------------------------
+# --- loading kernels again -----------------------------------------------------------------------
 
 
 @contextmanager

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import or_
 from pathlib import Path
+from typing import NamedTuple
 
 from tritonhook.capture.launches.record import Launch, buffers_of
 from tritonhook.errors import PtxError, TritonHookError
+from tritonhook.ptx.dataflow import names_of, places_of, settle
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import Statement, statements
 from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Built, NotBuilt
@@ -18,7 +23,6 @@ from tritonhook.verify.judgement import Judgement, judge
 from tritonhook.verify.latitude import Latitude
 from tritonhook.verify.model import INPUTS, NORMAL, RECORDED, Build, Failure, FailureKind, Order, Ran, Runner, Verdict
 from tritonhook.verify.region import Region, parting
-from tritonhook.verify.steering import steering_parameters
 
 RUNS = 3
 _AGAIN = 8  # runs of the two builds that differ, to see whether one of them differs from itself
@@ -189,3 +193,73 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
 def _unlike(a: Build, b: Build) -> int:
     """How little two builds have in common: the level counts most."""
     return 2 * (level_of(a.options) != level_of(b.options)) + (a.options != b.options)
+
+
+# --- buffers that steer --------------------------------------------------------------------------
+# Those whose contents reach an address or a branch; other contents may be anything. A flow of data through registers
+# and memory, without regard to order, so that it finds too much rather than too little.
+
+_LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"})
+_STORES = frozenset({"st", "stmatrix", "red"})
+_FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through descriptors
+# Beside the names of registers and parameters: all memory of a block (shared, local, tensor).
+_MEMORY = "[memory]"
+
+
+class _StatementFlow(NamedTuple):
+    """What one statement does, as names. Its results hold what the sources do, and what lies where `loaded` point."""
+
+    results: tuple[str, ...]
+    sources: tuple[str, ...]
+    loaded: tuple[str, ...] = ()
+    steers: tuple[str, ...] = ()
+
+
+def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
+    """The parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
+    parameters = ptx.parameters(entry)
+    # By name, bits: into which buffers it points, and above them, of whose contents it is made.
+    bits = {name: 1 << number for number, name in enumerate(parameters)}
+    pointers = (1 << len(parameters)) - 1
+    functions = (entry, *ptx.functions)
+    code = [item for item in statements(ptx) if item.function in functions and not item.opcode.startswith(".")]
+    flows = [flow for item in code for flow in _flows(item, frozenset(parameters))]
+
+    def of(names: Iterable[str]) -> int:
+        return functools.reduce(or_, (bits.get(name, 0) for name in names), 0)
+
+    def judge(step: int) -> Iterator[str]:
+        flow = flows[step]
+        made = of(flow.sources) | (of(flow.loaded) & pointers) << len(parameters)
+        for name in flow.results:
+            if made & ~bits.get(name, 0):
+                bits[name] = bits.get(name, 0) | made
+                yield name
+
+    settle(len(flows), places_of({*flow.sources, *flow.loaded} for flow in flows), judge)
+    contents = of(name for flow in flows for name in flow.steers) >> len(parameters)
+    return frozenset(number for number in range(len(parameters)) if contents >> number & 1)
+
+
+def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFlow]:
+    parts = item.parts
+    root = parts[0]
+    results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
+    is_own = any(part.startswith(("shared", "local")) for part in parts)
+    if item.opcode.startswith("ld.param"):
+        is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
+        yield _StatementFlow(results, addresses if is_of_entry else (_MEMORY,))
+    elif root == "cp":
+        yield _StatementFlow((_MEMORY,), (), (*addresses, *sources), addresses)
+    elif root in _LOADS:
+        is_memory = is_own or not any(part.startswith(("global", "const")) for part in parts)
+        written = (*results, _MEMORY) if root == "atom" and is_memory else results
+        yield _StatementFlow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
+    elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and (is_own or "global" not in parts):
+        yield _StatementFlow((_MEMORY,), sources, (), addresses)
+    elif root in _FROM_SHARED:
+        yield _StatementFlow(results, (*sources, _MEMORY), (), addresses)
+    elif root in ("bra", "brx", "call", "exit", "ret", "trap"):
+        yield _StatementFlow(results, (_MEMORY,), (), sources)
+    elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
+        yield _StatementFlow(results, sources, (), addresses)

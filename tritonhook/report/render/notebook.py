@@ -1,15 +1,35 @@
-"""A Summary for a notebook: a fragment of HTML without a script and with its few styles inline, so that Jupyter, VS
-Code and GitHub all show it. `tritonhook show` makes the full page."""
+"""Values in a notebook: the Summary of any value that shows itself, as a fragment of HTML without a script and with its
+few styles inline, so that Jupyter, VS Code and GitHub all show it. `tritonhook show` makes the full page."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import Any
 
+from tritonhook.capture.model import Capture
+from tritonhook.capture.session import Session
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.compare.diff import CubinDiff
+from tritonhook.compare.names import NameComparison
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.opcode_classes import class_counts
+from tritonhook.cubin.sass import Sass
 from tritonhook.errors import TritonHookError
-from tritonhook.report.format import short, visible
+from tritonhook.memory.timeline import MemoryTimeline
+from tritonhook.memory.watcher import Watch
+from tritonhook.ptx.module import Ptx
+from tritonhook.report.format import count, duration, number, short, visible
+from tritonhook.report.result import Result
+from tritonhook.report.results.ab import TimedComparison
+from tritonhook.report.results.capture import CapturedOne
+from tritonhook.report.results.captures import Captures
+from tritonhook.report.results.diff import Diff
+from tritonhook.report.results.file import File, GpuFile
+from tritonhook.report.results.memory import Memory
+from tritonhook.report.results.names import Names
 from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.report.values import summary_of
+from tritonhook.snapshot.kernels import Kernels
+from tritonhook.timing.result import Timed
 
 # Readable on white and on black: the notebook's theme is not known here.
 _COLOURS = {
@@ -57,11 +77,88 @@ def _table(table: Table) -> str:
 
     head = "".join(cell("th", text, i) for i, text in enumerate(table.columns))
     rows = []
-    for number, row in enumerate(table.rows[:_MOST_ROWS]):
-        tone = table.tones[number] if table.tones else Tone.NEUTRAL
+    for at, row in enumerate(table.rows[:_MOST_ROWS]):
+        tone = table.tones[at] if table.tones else Tone.NEUTRAL
         colour = f"color:{_COLOURS[tone]};font-weight:600" if tone in (Tone.BAD, Tone.GOOD) else ""
         rows.append("<tr>" + "".join(cell("td", text, i, colour) for i, text in enumerate(row)) + "</tr>")
     more = len(table.rows) - _MOST_ROWS
     rest = f"<div>{more:,} further rows</div>" if more > 0 else ""
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f"<p><b>{_text(table.title)}</b></p><table>{body}</table>{rest}"
+
+
+# --- values as summaries -------------------------------------------------------------------------
+
+
+def summary_of(value: Any) -> Summary | None:
+    """None for a value that is no result."""
+    if isinstance(value, Ptx):
+        return _ptx_summary(value)
+    if isinstance(value, Sass):
+        return _sass_summary(value)
+    if isinstance(value, Kernels):
+        return _kernels_summary(value)
+    result = result_of(value)
+    return None if result is None else result.summary()
+
+
+def result_of(value: Any) -> Result | None:
+    """A value as a result; None for one that is none."""
+    if isinstance(value, CubinDiff):
+        return Diff.of(value)
+    if isinstance(value, NameComparison):
+        return Names.of(value)
+    if isinstance(value, Timed):
+        return TimedComparison.of(value)
+    if isinstance(value, MemoryTimeline):
+        return Memory.of([value])
+    if isinstance(value, Watch):
+        return Memory.of(value.timelines, value.notes)
+    if isinstance(value, Cubin):
+        return File.of(GpuFile("in memory", "cubin", [value], [{}]))
+    if isinstance(value, CaptureFolder):
+        return Captures.of(value)
+    if isinstance(value, Session):
+        return Captures.of(CaptureFolder.open(value.out)).only(value.seen)
+    if isinstance(value, Capture):
+        return CapturedOne.of(value)
+    return None
+
+
+def _kernels_summary(kernels: Kernels) -> Summary:
+    """A row for each kernel, with its figures."""
+    columns = ("id", "title", "arch", "registers", "spills", "stack", "shared", "instructions")
+    called, _ = kernels.titles, kernels.facts
+    rows = tuple(
+        (
+            *(k.id, called[k.id], k.arch, *(number(getattr(k, name)) for name in columns[3:])),
+            "-" if k.compile_time is None else duration(round(k.compile_time * 1e6)),
+        )
+        for k in kernels
+    )
+    table = Table("", (*columns, "compile time"), rows, 3)
+    return Summary("Kernels", "", count(len(rows), "kernel"), Tone.NEUTRAL, (), (table,))
+
+
+def _ptx_summary(ptx: Ptx) -> Summary:
+    """The kernels of a module with their parameters."""
+    rows = tuple((entry, ", ".join(ptx.parameters(entry))) for entry in ptx.entries)
+    facts = (f"PTX {ptx.version}, {count(ptx.text.count(chr(10)), 'line')}",)
+    verdict = f"{count(len(ptx.entries), 'kernel')} for {ptx.target}"
+    table = Table("Kernels", ("name", "parameters"), rows, 2)
+    return Summary("PTX", ", ".join(ptx.entries), verdict, Tone.NEUTRAL, facts, (table,))
+
+
+def _sass_summary(sass: Sass) -> Summary:
+    """The instructions of a kernel by class, and its loops."""
+    mix = tuple((name, number(n)) for name, n in class_counts(sass.opcode_counts()).items())
+    loops = tuple(
+        (f"{sass.instructions[sass.blocks[loop.header].first].offset:#x}", number(len(loop.instructions)))
+        for loop in sass.loops
+    )
+    tables = (
+        Table("Instructions by class", ("class", "instructions"), mix),
+        Table("Loops of 8 instructions or more", ("offset", "instructions"), loops),
+    )
+    verdict = count(len(sass.instructions), "instruction")
+    return Summary("Machine code", sass.kernel, verdict, Tone.NEUTRAL, (), tables)

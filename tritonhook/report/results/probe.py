@@ -236,7 +236,7 @@ class Triggers(Result, tag="triggers"):
         return Summary("Minimal trigger", self.name, verdict, tone, (), tables, tuple(no_answers(self.without_answer)))
 
 
-# --- over all ptxas ---------------------------------------------------------------------------------
+# --- over all ptxas ------------------------------------------------------------------------------
 
 
 class NameTriggerCounts(Fields):
