@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonhook.emulate.machine import WARP, Group
+from tritonhook.emulate.machine import WARP, Group, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
 
@@ -41,6 +41,44 @@ def matched(values: Array, asked: Array, every: bool) -> tuple[Array, Array]:
     masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked[:, None]
     good = masks == asked[:, None]
     return (np.where(good, masks, np.uint32(0)) if every else masks).reshape(-1), good.reshape(-1)
+
+
+def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> Array:
+    """What the lanes of a warp say together: "ballot", "all", "any" or "uni". members: the mask of who is asked."""
+    asked = lanes_of(g.active) if members is None else lanes_of(g.active) & members[::WARP]
+    true = lanes_of(values & g.active) & asked
+    found = {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
+    return np.repeat(found, WARP)
+
+
+_REDUCTIONS = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+REDUCTIONS = tuple(_REDUCTIONS)
+
+
+def reduced(values: Array, name: str, asked: Array) -> Array:
+    """add, min, max, and, or, xor of the lanes of each warp that are asked."""
+    info = np.iinfo(values.dtype)
+    neutral = {"min": info.max, "max": info.min, "and": info.max if info.min == 0 else -1}.get(name, 0)
+    rows = np.where(asked, values, values.dtype.type(neutral)).reshape(-1, WARP)
+    return np.repeat(_REDUCTIONS[name].reduce(rows, axis=1, dtype=values.dtype), WARP)
+
+
+def elected(g: Group, asked: Array) -> tuple[Array, Array]:
+    """The number of the lowest lane of each warp that is asked, and which threads these are."""
+    first = np.repeat(asked.reshape(-1, WARP).argmax(1).astype(np.uint32), WARP)
+    return first, g.machine.lane[g.s] == first
+
+
+def transposed(register: Array) -> Array:
+    """A matrix of 8 rows of 8 numbers, one register of each lane."""
+    return loaded(stored(register[None], True), False)[0]
 
 
 class Matrices:

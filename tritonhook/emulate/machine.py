@@ -219,7 +219,7 @@ class Machine:
     run counts as hung.
     threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
     uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
-    rank: uint32, of the thread's CTA in its cluster.
+    rank: uint32, of the thread's CTA in its cluster. specials: special registers, by PTX's names.
     """
 
     def __init__(
@@ -244,6 +244,7 @@ class Machine:
         self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
         self.tid = _coordinates(inside, geometry.block)
         self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.specials = _specials(self)
         self.code = Code((), frozenset())
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
@@ -431,6 +432,25 @@ def _lanes(group: Group, warp: int) -> str:
 def _coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
     x, y, _ = extent
     return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
+
+
+def _specials(machine: Machine) -> dict[str, Array]:
+    geometry = machine.geometry
+    found: dict[str, Array] = {}
+    numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
+    for number, axis in enumerate("xyz"):
+        size, ctaid = geometry.cluster[number], machine.ctaid[number]
+        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], ctaid
+        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = ctaid % np.uint32(size), ctaid // np.uint32(size)
+        numbers[f"ntid.{axis}"], numbers[f"nctaid.{axis}"] = geometry.block[number], geometry.grid[number]
+        numbers[f"cluster_nctaid.{axis}"], numbers[f"nclusterid.{axis}"] = size, geometry.grid[number] // size
+    found |= {f"%{name}": np.full(machine.threads, value, np.uint32) for name, value in numbers.items()}
+    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
+    bit = np.uint32(1) << machine.lane
+    below = bit - np.uint32(1)
+    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
+        found[f"%lanemask_{name}"] = mask
+    return found
 
 
 def lanes_of(where: Array) -> Array:

@@ -1,4 +1,4 @@
-"""float64 arithmetic with one rounding, on arrays of uint64.
+"""float64 arithmetic with one rounding, on arrays of uint64; conversions between formats and integers.
 
 Rare cases (numbers near both ends of the range, other roundings than to nearest) are computed with fractions.
 """
@@ -6,10 +6,24 @@ Rare cases (numbers near both ends of the range, other roundings than to nearest
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate.numbers import SIGN32, Array, error_of_sum, finish32_exact, flush32, odd_sum
+from tritonhook.emulate.numbers import (
+    SIGN32,
+    Array,
+    convert,
+    decode,
+    encode,
+    error_of_sum,
+    finish32_exact,
+    flush32,
+    from_integer,
+    integral,
+    odd_sum,
+    to_integer,
+)
 from tritonhook.errors import NotUnderstood
 
 NAN64, _INFINITE64 = np.uint64(0xFFF8_0000_0000_0000), np.uint64(0x7FF0_0000_0000_0000)
@@ -163,3 +177,44 @@ def from_integer64(values: Array, mode: str = "rn") -> Array:
     both = zip(nearest.flat, values.flat, strict=True)
     found = np.array([_directed(float(near), Fraction(int(value)), mode) for near, value in both])
     return found.reshape(values.shape).view(np.uint64)
+
+
+# --- conversions ---------------------------------------------------------------------------------
+
+
+def from_whole(values: Array, target: str, mode: str, unit: bool = False) -> Array:
+    """int64 or uint64 to the code of a format."""
+    if target == "f64":
+        return from_integer64(values, mode)
+    return encode(from_integer(values), target, mode, unit=unit)
+
+
+def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz: bool) -> Array:
+    """The code of a format to int64 or uint64 within the range of so many bits."""
+    if ftz and source == "f32":
+        codes = flush32(codes)
+    return to_integer(decode(codes, source), bits, signed, mode, source == "f64")
+
+
+def between(
+    codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
+) -> Array:
+    """The codes of one format in another. whole: by which mode they are first rounded to whole numbers. how: as for
+    `encode`."""
+    if ftz and source == "f32":
+        codes = flush32(codes)
+    if not whole and not how.get("unit") and "f64" in (source, target):
+        if source == "f32":
+            return widen32(codes)
+        if source == target or target == "f32":
+            return codes if source == target else narrow64(codes, mode, ftz)
+    elif not whole:
+        return convert(codes, source, target, mode, ftz=ftz and target == "f32", **how)
+    x = decode(codes, source)
+    if whole:
+        x = np.copysign(integral(x, whole), x)
+    if target != "f64":
+        return encode(x, target, mode, ftz=ftz and target == "f32", **how)
+    if how.get("unit"):
+        x = np.where(x > 0, np.minimum(x, 1.0), 0.0)
+    return np.where(np.isnan(x), NAN64, np.ascontiguousarray(x).view(np.uint64))

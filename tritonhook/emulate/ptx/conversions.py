@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW
 from tritonhook.emulate.ptx.kernel import SIZES
-from tritonhook.emulate.ptx.site import KINDS, Array, Site, computing, opcode
+from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
 _WHOLE = tuple(f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64))
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
@@ -30,82 +32,36 @@ def convert(site: Site) -> Step:
         return _small(site, to, source, how)
     if to in ("f16x2", "bf16x2") and source == "f32":
         return _pair(site, to.removesuffix("x2"), how)
+    ftz, unit, whole = "ftz" in how, "sat" in how, [mode for name, mode in _TO_WHOLE.items() if name in how]
     if to in _WHOLE and source in _WHOLE:
         if how - {"sat"}:
             raise site.refuse()
-        return computing(site.target(0, to), _whole(to, source, "sat" in how), site.row(1, source))
-    if to in _FLOATS and source in _WHOLE:
-        function = _from_whole(to, source, how)
+        function = _clipped(to, source) if unit else lambda a: a
+    elif to in _FLOATS and source in _WHOLE:
+        wide = np.int64 if source.startswith("s") else np.uint64
+        function = lambda a: numbers64.from_whole(a.astype(wide), to, _mode(how), unit)  # noqa: E731
     elif to in _WHOLE and source in _FLOATS:
-        function = _to_whole(site, to, source, how)
+        if len(whole) != 1:
+            raise site.refuse()
+        bits, signed = 8 * SIZES[to], to.startswith("s")
+        function = lambda a: numbers64.to_whole(a, source, bits, signed, whole[0], ftz)  # noqa: E731
     elif to in _FLOATS and source in _FLOATS:
-        function = _float(to, source, how)
+        options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
+        options |= {"mode": _mode(how), "whole": "".join(whole), "ftz": ftz}
+        function = partial(numbers64.between, source=source, target=to, **options)
     else:
         raise site.refuse()
-    return computing(site.target(0, to), function, site.row(1, source))
+    return site.compute(lambda a: function(a).astype(KINDS[to]), to, source)
+
+
+def _clipped(to: str, source: str) -> Callable[[Array], Array]:
+    info, kind = np.iinfo(KINDS[to]), KINDS[source]
+    low, high = max(info.min, np.iinfo(kind).min), min(info.max, np.iinfo(kind).max)
+    return lambda a: np.clip(a, kind(low), kind(high))
 
 
 def _mode(how: frozenset[str]) -> str:
     return next((one for one in _MODES if one in how), "rn")
-
-
-def _whole(to: str, source: str, saturates: bool) -> Callable[[Array], Array]:
-    target = KINDS[to]
-    if not saturates:
-        return lambda a: a.astype(target)
-    info = np.iinfo(target)
-    low, high = max(info.min, np.iinfo(KINDS[source]).min), min(info.max, np.iinfo(KINDS[source]).max)
-    kind = KINDS[source]
-    return lambda a: np.clip(a, kind(low), kind(high)).astype(target)
-
-
-def _from_whole(to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
-    wide, mode = np.int64 if source.startswith("s") else np.uint64, _mode(how)
-
-    def found(a: Array) -> Array:
-        if to == "f64":
-            return numbers64.from_integer64(a.astype(wide), mode)
-        return numbers.encode(numbers.from_integer(a.astype(wide)), to, mode, unit="sat" in how).astype(KINDS[to])
-
-    return found
-
-
-def _to_whole(site: Site, to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
-    modes = [mode for name, mode in _TO_WHOLE.items() if name in how]
-    if len(modes) != 1:
-        raise site.refuse()
-    bits, signed, wide = 8 * SIZES[to], to.startswith("s"), source == "f64"
-
-    def found(a: Array) -> Array:
-        if "ftz" in how and source == "f32":
-            a = numbers.flush32(a)
-        return numbers.to_integer(numbers.decode(a, source), bits, signed, modes[0], wide).astype(KINDS[to])
-
-    return found
-
-
-def _float(to: str, source: str, how: frozenset[str]) -> Callable[[Array], Array]:
-    whole = [mode for name, mode in _TO_WHOLE.items() if name in how]
-    mode, ftz, unit = _mode(how), "ftz" in how, "sat" in how
-    options = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
-
-    def found(a: Array) -> Array:
-        if ftz and source == "f32":
-            a = numbers.flush32(a)
-        if to == source == "f64" and not whole:
-            return a
-        if source == "f64" and to == "f32" and not whole and not unit:
-            return numbers64.narrow64(a, mode, ftz)
-        x = numbers.decode(a, source)
-        if whole:
-            x = np.copysign(numbers.integral(x, whole[0]), x)
-        if to == "f64":
-            x = np.where(x > 0, np.minimum(x, 1.0), 0.0) if unit else x
-            codes = x.view(np.uint64) if x.flags.c_contiguous else x.copy().view(np.uint64)
-            return np.where(np.isnan(x), np.uint64(numbers.FORMATS["f64"].nan or 0), codes)
-        return numbers.encode(x, to, mode, ftz=ftz and to == "f32", **options).astype(KINDS[to])
-
-    return found
 
 
 def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
@@ -117,7 +73,7 @@ def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
         both = [numbers.convert(one, "f32", half, mode, **options) for one in (high, low)]
         return both[0] << shift | both[1]
 
-    return computing(site.target(0, "b32"), found, site.row(1, "f32"), site.row(2, "f32"))
+    return site.compute(found, "b32", "f32", "f32")
 
 
 def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
@@ -134,12 +90,10 @@ def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
             return (codes[0] << shift | codes[1]).astype(KINDS[whole])
 
         if source == "f32":
-            return computing(site.target(0, whole), narrow, site.row(1, "f32"), site.row(2, "f32"))
+            return site.compute(narrow, whole, "f32", "f32")
         if source not in ("f16x2", "bf16x2"):
             raise site.refuse()
-        return computing(
-            site.target(0, whole), lambda a: narrow(a >> np.uint32(16), a & np.uint32(0xFFFF)), site.row(1, source)
-        )
+        return site.compute(lambda a: narrow(*reversed(numbers.halves_of(a))), whole, source)
     if to not in ("f16x2", "bf16x2"):
         raise site.refuse()
     half, mask = to.removesuffix("x2"), np.uint32((1 << size) - 1)
@@ -149,7 +103,7 @@ def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
         codes = [numbers.convert(one, _SMALL[source], half, relu=relu) for one in (both >> shift & mask, both & mask)]
         return codes[0] << np.uint32(16) | codes[1]
 
-    return computing(site.target(0, "b32"), widen, site.row(1, whole))
+    return site.compute(widen, "b32", whole)
 
 
 # --- addresses -----------------------------------------------------------------------------------
@@ -203,7 +157,7 @@ def map_to_cluster(site: Site) -> Step:
     def found(address: Array, rank: Array) -> Array:
         return (address & kept) | rank.astype(dtype) << dtype(24)
 
-    return computing(site.target(0, kind), found, site.row(1, kind), site.row(2, "u32"))
+    return site.compute(found, kind, kind, "u32")
 
 
 @opcode("getctarank")
@@ -211,6 +165,4 @@ def rank_of_address(site: Site) -> Step:
     how = site.known("u32", "u64", "shared::cluster")
     kind = "u64" if "u64" in how else "u32"
     dtype = KINDS[kind]
-    return computing(
-        site.target(0, "u32"), lambda a: (a >> dtype(24) & dtype(0xFF)).astype(np.uint32), site.row(1, kind)
-    )
+    return site.compute(lambda a: (a >> dtype(24) & dtype(0xFF)).astype(np.uint32), "u32", kind)

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import numpy as np
 
-from tritonhook.emulate.machine import Code, Group, Instruction, Machine, Step
+from tritonhook.emulate.machine import Code, Instruction, Machine
 from tritonhook.emulate.memory import (
     GENERIC,
     GLOBAL,
@@ -19,8 +19,9 @@ from tritonhook.emulate.memory import (
     SHARED_WINDOW,
     Allocation,
 )
+from tritonhook.emulate.opcodes import Array, guarded, refusing
 from tritonhook.emulate.ptx.kernel import Kernel
-from tritonhook.emulate.ptx.site import FILES, MOVES, OPCODES, Array, Site, guarded, moving
+from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 
@@ -70,7 +71,8 @@ class Decoder:
         self._files: dict[str, Array] = {}
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[tuple[str, str], Array] = {}
-        self.specials = _specials(self)
+        self.specials = machine.specials
+        self.specials["%dynamic_smem_size"] = self.constant(dynamic_shared, np.dtype(np.uint32))
         self.carry = machine.registers(1, np.bool_)[0]  # of the condition code register
 
     def code(self) -> Code:
@@ -107,15 +109,13 @@ class Decoder:
         text = " ".join(filter(None, (item.guard, item.opcode, ", ".join(item.operands))))
         try:
             site = Site(self, item, line)
-            if not site.name:
-                raise site.refuse()
-            step, moves = OPCODES[site.name](site), site.name in MOVES
+            step, moves = OPCODES.step(site.name, site), site.name in OPCODES.moves
             if item.guard:
-                step = (moving if moves else guarded)(step, site.predicate(item.guard[1:]))
+                step = guarded(step, site.predicate(item.guard[1:]), moves)
         except NotUnderstood as error:
             known = NotUnderstood(error.opcode if error.line else item.opcode, line, error.why or _other(error, item))
             self.unknown.append(known)
-            step, moves = _refusing(known), False
+            step, moves = refusing(known), False
         return Instruction(step, text, line, moves)
 
     def _new_files(self, function: Function) -> dict[str, Array]:
@@ -176,46 +176,6 @@ class Decoder:
             at = GLOBAL_BASE + self.parameters.begin + kernel.parameters.offset(name)
             return np.full(threads, at, np.uint64), GLOBAL
         return None
-
-
-def _specials(decoder: Decoder) -> dict[str, Array]:
-    """The special registers that are known, as rows."""
-    machine, geometry = decoder.machine, decoder.machine.geometry
-    found: dict[str, Array] = {}
-    grid, block, cluster = geometry.grid, geometry.block, geometry.cluster
-    for number, axis in enumerate("xyz"):
-        u32 = np.uint32(cluster[number])
-        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], machine.ctaid[number]
-        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = (
-            machine.ctaid[number] % u32,
-            machine.ctaid[number] // u32,
-        )
-        for name, value in (
-            ("ntid", block[number]),
-            ("nctaid", grid[number]),
-            ("cluster_nctaid", cluster[number]),
-            ("nclusterid", grid[number] // cluster[number]),
-        ):
-            found[f"%{name}.{axis}"] = decoder.constant(value, np.dtype(np.uint32))
-    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
-    for name, value in (
-        ("%nwarpid", geometry.padded_threads // 32),
-        ("%cluster_nctarank", geometry.cluster_size),
-        ("%dynamic_smem_size", decoder.dynamic_shared),
-    ):
-        found[name] = decoder.constant(value, np.dtype(np.uint32))
-    bit = np.uint32(1) << machine.lane
-    below = bit - np.uint32(1)
-    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
-        found[f"%lanemask_{name}"] = mask
-    return found
-
-
-def _refusing(error: NotUnderstood) -> Step:
-    def refuse(g: Group) -> None:
-        raise error
-
-    return refuse
 
 
 def _other(error: NotUnderstood, item: Item) -> str:

@@ -24,7 +24,7 @@ SPACES = {
 ORDER = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys")
 CACHE = ("ca", "cg", "cs", "cv", "lu", "nc", "wb", "wt", "unified")
 _POLLS = {"acquire", "volatile", "relaxed", "mmio", "cv"}
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def take_space(site: Site) -> str:
@@ -49,8 +49,8 @@ def _shape(site: Site) -> tuple[str, str, int, bool]:
     drop_hints(site)
     is_param = any(one.startswith("param") for one in site.modifiers)
     space = take_space(site)
-    kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *_VECTORS)
-    count = next((number for name, number in _VECTORS.items() if name in how), 1)
+    kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *VECTORS)
+    count = next((number for name, number in VECTORS.items() if name in how), 1)
     if is_param and site.decoder.function is not site.decoder.kernel.functions[0]:
         raise site.refuse("a function's parameters")
     return space, kind, count, bool(how & _POLLS)

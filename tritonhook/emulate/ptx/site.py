@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.machine import Step
+from tritonhook.emulate.opcodes import Array as Array
+from tritonhook.emulate.opcodes import Opcodes
+from tritonhook.emulate.opcodes import Reader as Reader
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.dataflow import number
@@ -23,10 +26,8 @@ from tritonhook.ptx.program import REGISTER, Item
 if TYPE_CHECKING:
     from tritonhook.emulate.ptx.decode import Decoder
 
-Array = Any
-Maker = Callable[["Site"], Step]
-OPCODES: dict[str, Maker] = {}
-MOVES: set[str] = set()  # opcodes that may move threads
+OPCODES = Opcodes()  # by the parts that they begin with
+opcode = OPCODES.of
 KINDS: Mapping[str, Any] = {  # how numbers of a type are computed with; floats travel as their bits
     "pred": np.bool_,
     **{
@@ -40,19 +41,6 @@ FILES: Mapping[str, Any] = {
 _INTEGER_OF = {1: (np.uint8, np.int8), 2: (np.uint16, np.int16), 4: (np.uint32, np.int32), 8: (np.uint64, np.int64)}
 _NUMBER = r"(?:0[xX][0-9a-fA-F]+|\d+)"
 _ADDRESS = re.compile(rf"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\s*{_NUMBER})|(-\s*{_NUMBER}))?\s*\]$")
-
-
-def opcode(*names: str, moves: bool = False) -> Callable[[Maker], Maker]:
-    """Register a maker for opcodes that begin with these parts. moves: its step may move threads."""
-
-    def register(maker: Maker) -> Maker:
-        for name in names:
-            OPCODES[name] = maker
-            if moves:
-                MOVES.add(name)
-        return maker
-
-    return register
 
 
 class Site:
@@ -126,7 +114,7 @@ class Site:
             raise self.refuse(f"{text} as a predicate")
         return self.decoder.register(text, "p")
 
-    def predicate(self, operand: int | str) -> Callable[[Group], Array]:
+    def predicate(self, operand: int | str) -> Reader:
         """A predicate that may be negated."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         row = self._predicate(text.lstrip("!").strip())
@@ -191,7 +179,7 @@ class Site:
             raise self.refuse(f"operand {self.operands[operand]}")
         return found
 
-    def address(self, operand: int | str, space: str = "generic") -> Callable[[Group], Array]:
+    def address(self, operand: int | str, space: str = "generic") -> Reader:
         """An address in brackets: a function that gives it for a group's threads."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         match = _ADDRESS.match(text)
@@ -214,7 +202,7 @@ class Site:
         added = row.dtype.type(offset & (1 << 8 * row.dtype.itemsize) - 1)
         return lambda g: row[g.s] + added
 
-    def _given(self, address: int) -> Callable[[Group], Array]:
+    def _given(self, address: int) -> Reader:
         row = self.constant(address & (1 << 64) - 1, np.uint64)
         return lambda g: row[g.s]
 
@@ -226,26 +214,6 @@ def known_name(text: str) -> str:
         if (name := ".".join(parts[:count])) in OPCODES:
             return name
     return ""
-
-
-def guarded(step: Step, predicate: Callable[[Group], Array]) -> Step:
-    """A step under a predicate."""
-
-    def run(g: Group) -> None:
-        if (inner := g.under(predicate(g))) is not None:
-            step(inner)
-
-    return run
-
-
-def moving(step: Step, predicate: Callable[[Group], Array]) -> Step:
-    """A step under a predicate that may move threads: it gets a group of its own."""
-
-    def run(g: Group) -> None:
-        if (part := g.part(predicate(g))) is not None:
-            step(part)
-
-    return run
 
 
 def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:

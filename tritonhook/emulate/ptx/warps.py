@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, matched, shuffled
+from tritonhook.emulate.lanes import ALL, REDUCTIONS, Matrices, elected, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.memory import SHARED
-from tritonhook.emulate.ptx.site import KINDS, Site, opcode
-from tritonhook.emulate.tensor_core.fragments import loaded, stored
+from tritonhook.emulate.ptx.site import Array, Site, opcode
 
 
 def converging(site: Site, operand: int) -> Callable[[Group], None]:
@@ -62,11 +61,7 @@ def vote(site: Site) -> Step:
 
     def step(g: Group) -> None:
         converge(g)
-        true = lanes_of(value(g) & g.active)
-        asked = members[g.s][::WARP] & lanes_of(g.active)
-        true = true & asked
-        found = {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
-        g.put(target, np.repeat(found, WARP))
+        g.put(target, voted(g, value(g), kind, members[g.s]))
 
     return step
 
@@ -96,28 +91,19 @@ def match(site: Site) -> Step:
     return step
 
 
+def _asked(g: Group, members: Array) -> Array:
+    return (members[g.s] >> g.machine.lane[g.s] & np.uint32(1)).astype(bool) & g.active
+
+
 @opcode("redux.sync")
 def reduction(site: Site) -> Step:
-    kind, how = site.typed("s32 u32 b32", "add", "min", "max", "and", "or", "xor")
-    (name,) = how
-    functions: dict[str, tuple[np.ufunc, int]] = {
-        "add": (np.add, 0),
-        "min": (np.minimum, 0x7FFF_FFFF if kind == "s32" else ALL),
-        "max": (np.maximum, -(1 << 31) if kind == "s32" else 0),
-        "and": (np.bitwise_and, -1 if kind == "s32" else ALL),
-        "or": (np.bitwise_or, 0),
-        "xor": (np.bitwise_xor, 0),
-    }
-    function, neutral = functions[name]
-    dtype = KINDS[kind]
+    kind, (name,) = site.typed("s32 u32 b32", *REDUCTIONS)
     target, source = site.target(0, kind), site.row(1, kind)
-    members, converge, lane = site.row(2, "u32"), converging(site, 2), site.machine.lane
+    members, converge = site.row(2, "u32"), converging(site, 2)
 
     def step(g: Group) -> None:
         converge(g)
-        asked = (members[g.s] >> lane[g.s] & np.uint32(1)).astype(bool) & g.active
-        values = np.where(asked, source[g.s], dtype(neutral)).reshape(-1, WARP)
-        g.put(target, np.repeat(function.reduce(values, axis=1, dtype=dtype), WARP))
+        g.put(target, reduced(source[g.s], name, _asked(g, members)))
 
     return step
 
@@ -127,16 +113,13 @@ def elect(site: Site) -> Step:
     site.known()
     name, chosen = site.two(0)
     target, leader = site.target(name, "b32"), site.target(chosen, "pred")
-    members, converge, lane = site.row(1, "u32"), converging(site, 1), site.machine.lane
+    members, converge = site.row(1, "u32"), converging(site, 1)
 
     def step(g: Group) -> None:
         converge(g)
-        asked = lanes_of(g.active) & members[g.s][::WARP]
-        lowest = asked & (~asked + np.uint32(1))
-        first = np.repeat(lowest, WARP)
-        mine = np.uint32(1) << lane[g.s]
-        g.put(leader, mine == first)
-        g.put(target, np.log2(np.maximum(first, 1)).astype(np.uint32))
+        first, mine = elected(g, _asked(g, members))
+        g.put(leader, mine)
+        g.put(target, first)
 
     return step
 
@@ -191,6 +174,6 @@ def transpose(site: Site) -> Step:
 
     def step(g: Group) -> None:
         g.converge(ALL)
-        g.put(target, loaded(stored(source[g.s][None], True), False)[0])
+        g.put(target, transposed(source[g.s]))
 
     return step

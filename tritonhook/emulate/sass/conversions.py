@@ -6,8 +6,9 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.opcodes import Array, Reader
 from tritonhook.emulate.sass.floats import MODES, rounding
-from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
+from tritonhook.emulate.sass.site import Site, opcode
 
 _MODES = {**MODES, "TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
 _SIZES = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
@@ -40,94 +41,56 @@ def _part(site: Site, bits: int, signed: bool = False) -> Reader:
     return lambda g: read(g) >> at & mask
 
 
+def _source(site: Site, source: str) -> Reader:
+    if source == "f64":
+        return site.double()
+    return site.single() if source == "f32" else _part(site, 16)
+
+
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
-    how = site.known(*_SIZES, *_MODES, "FTZ", "SAT", "RELU")
-    formats = _formats(site)
-    if site.base == "FRND":
-        return _rounded(site, how)
-    if len(formats) != 2:
+    """FRND: to whole numbers."""
+    how, rounds = site.known(*_SIZES, *_MODES, "FTZ", "SAT", "RELU"), site.base == "FRND"
+    formats = _formats(site) or (["f32", "f32"] if rounds else [])
+    if len(formats) != 2 or (rounds and (set(formats) != {"f32"} or how & {"SAT", "RELU"})):
         raise site.refuse()
-    target, source = formats
-    mode, ftz = _mode(how), "FTZ" in how
+    (target, source), ftz = formats, "FTZ" in how
     given = {"relu": "RELU" in how, "unit": "SAT" in how}
-    put = site.target_pair() if target == "f64" else site.target()
-    if source == "f64":
-        read = site.double()
-        if target != "f32" or any(given.values()):
-            raise site.refuse()
-        return lambda g: put(g, numbers64.narrow64(read(g), mode, ftz))
-    read = site.single() if source == "f32" else _part(site, 16)
-    site.done()
-    if target == "f64":
-        if source != "f32":
-            raise site.refuse()
-        return lambda g: put(g, numbers64.widen32(read(g), ftz))
-    if ftz and "f32" not in (source, target):
+    if "f64" in formats and (set(formats) != {"f32", "f64"} or any(given.values())):
         raise site.refuse()
-
-    def step(g: Group) -> None:
-        codes = numbers.flush32(read(g)) if ftz and source == "f32" else read(g)
-        put(g, numbers.convert(codes, source, target, mode, **given))
-
-    return step
-
-
-def _rounded(site: Site, how: frozenset[str]) -> Step:
-    formats = _formats(site) or ["f32"]
-    if set(formats) != {"f32"} or how & {"SAT", "RELU"}:
+    if ftz and "f32" not in formats:
         raise site.refuse()
-    put, read, mode = site.target(), site.single(), _mode(how)
+    put, read = site.target_pair() if target == "f64" else site.target(), _source(site, source)
     site.done()
-
-    def step(g: Group) -> None:
-        codes = numbers.flush32(read(g)) if "FTZ" in how else read(g)
-        x = numbers.decode(codes, "f32")
-        put(g, numbers.encode(np.copysign(numbers.integral(x, mode), x), "f32"))
-
-    return step
+    mode, whole = ("rn", _mode(how)) if rounds else (_mode(how), "")
+    return lambda g: put(g, numbers64.between(read(g), source, target, mode, whole, ftz, **given))
 
 
-@opcode("F2I", "UF2I", "F2IP")
+def _integer(site: Site) -> tuple[int, bool]:
+    """Bits, and whether it has a sign, of the integers among the modifiers."""
+    (name,) = [one for one in site.modifiers if one in _INTEGERS] or ["S32"]
+    return _INTEGERS[name]
+
+
+@opcode("F2I", "UF2I")
 def float_to_integer(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *_MODES, "FTZ", "NTZ")
-    (name,) = [one for one in site.modifiers if one in _INTEGERS] or ["S32"]
-    bits, signed = _INTEGERS[name]
-    (source,) = _formats(site) or ["f32"]
-    if site.base == "F2IP":
-        raise site.refuse()
-    put = site.target_pair() if bits == 64 else site.target()
-    read = site.double() if source == "f64" else site.single() if source == "f32" else _part(site, 16)
+    (bits, signed), (source,) = _integer(site), _formats(site) or ["f32"]
+    put, read = site.target_pair() if bits == 64 else site.target(), _source(site, source)
     site.done()
-    mode, not_zero = _mode(how), source == "f64" or bits == 64
-
-    def step(g: Group) -> None:
-        codes = numbers.flush32(read(g)) if "FTZ" in how and source == "f32" else read(g)
-        found = numbers.to_integer(numbers.decode(codes, source), bits, signed, mode, not_zero)
-        put(g, found.view(np.uint64) if bits == 64 else found.astype(np.int64).astype(np.uint32))
-
-    return step
+    kind: type = np.uint64 if bits == 64 else np.uint32
+    mode, ftz = _mode(how), "FTZ" in how
+    return lambda g: put(g, numbers64.to_whole(read(g), source, bits, signed, mode, ftz).astype(kind))
 
 
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *_MODES)
-    (name,) = [one for one in site.modifiers if one in _INTEGERS] or ["S32"]
-    bits, signed = _INTEGERS[name]
-    (target,) = _formats(site) or ["f32"]
+    (bits, signed), (target,) = _integer(site), _formats(site) or ["f32"]
     put = site.target_pair() if target == "f64" else site.target()
-    read = site.wide() if bits == 64 else _part(site, bits)
+    read, mode = site.wide() if bits == 64 else _part(site, bits), _mode(how)
     site.done()
-    mode = _mode(how)
-
-    def step(g: Group) -> None:
-        values = _values(read(g), bits, signed)
-        if target == "f64":
-            put(g, numbers64.from_integer64(values, mode))
-        else:
-            put(g, numbers.encode(numbers.from_integer(values), target, mode))
-
-    return step
+    return lambda g: put(g, numbers64.from_whole(_values(read(g), bits, signed), target, mode))
 
 
 def _values(codes: Array, bits: int, signed: bool) -> Array:
@@ -150,10 +113,8 @@ def pack(site: Site) -> Step:
     put = site.target()
     if "UNPACK_B" in how:
         return _unpacked(site, put, target, source, given)
-    if how & {"PACK_B"} or source not in ("f32", "f16"):
+    if how & {"PACK_B"} or source != "f32":
         raise site.refuse()
-    if source == "f16":
-        return _packed_halves(site, put, target, how, given)
     a, b = site.single(), site.single()
     bits = numbers.FORMATS[target].bits
     kept = _part(site, 16) if "PACK_AB_MERGE_C" in how else None
@@ -167,10 +128,6 @@ def pack(site: Site) -> Step:
         put(g, found if kept is None else found | kept(g) << _HALF)
 
     return step
-
-
-def _packed_halves(site: Site, put: object, target: str, how: frozenset[str], given: dict[str, bool]) -> Step:
-    raise site.refuse("halves to bytes")
 
 
 def _unpacked(site: Site, put: object, target: str, source: str, given: dict[str, bool]) -> Step:

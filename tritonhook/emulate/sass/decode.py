@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction
-from tritonhook.emulate.machine import Code, Group, Machine, Step
+from tritonhook.emulate.machine import Code, Machine
 from tritonhook.emulate.machine import Instruction as Decoded
+from tritonhook.emulate.opcodes import Array, Reader, guarded, refusing
 from tritonhook.emulate.sass import (
     control,
     conversions,
@@ -21,10 +21,9 @@ from tritonhook.emulate.sass import (
     warps,
 )
 from tritonhook.emulate.sass.kernel import SassKernel
-from tritonhook.emulate.sass.site import MOVES, OPCODES, Reader, Site, any_of_warp, guarded, moving
+from tritonhook.emulate.sass.site import OPCODES, Site, any_of_warp
 from tritonhook.errors import NotUnderstood
 
-Array = Any
 # They register their opcodes.
 MODULES = (control, conversions, floats, integers, matrices, memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
@@ -112,15 +111,12 @@ class Decoder:
 
     def instruction(self, one: Instruction, immediate: int) -> Decoded:
         site = Site(self, one, immediate)
-        maker = OPCODES.get(site.base)
-        if maker is None:
-            raise site.refuse()
-        step, moves = maker(site), site.base in MOVES
+        step, moves = OPCODES.step(site.base, site), site.base in OPCODES.moves
         if one.predicate.startswith("@"):  # P2R and R2P have "PR" there
             read = self.predicate(site, one.predicate.removeprefix("@"))
             if site.base == "BRA" and "ANY" in site.modifiers:
                 read = any_of_warp(read)
-            step = (moving if moves else guarded)(step, read)
+            step = guarded(step, read, moves)
         return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves)
 
 
@@ -139,14 +135,7 @@ def decode(
             decoded.append(decoder.instruction(one, immediate))
         except NotUnderstood as error:
             unknown.append(error)
-            decoded.append(Decoded(_raising(error), one.opcode, one.offset, True))
+            decoded.append(Decoded(refusing(error), one.opcode, one.offset, True))
     stack = decoder.row(False, 1)
     stack[:] = kernel.stack
     return Code(decoded, frozenset(decoder.targets)), tuple(unknown)
-
-
-def _raising(error: NotUnderstood) -> Step:
-    def step(g: Group) -> None:
-        raise error
-
-    return step

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tritonhook.emulate import memory as spaces
-from tritonhook.emulate import numbers
+from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.sass.site import _CONSTANT, Array, Reader, Site, Writer, of_first_lane, opcode
 
@@ -132,132 +130,66 @@ def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, 
 # --- atomics -------------------------------------------------------------------------------------
 
 
-def _as(kind: type, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    return lambda old, new: function(old.view(kind), new.view(kind)).view(old.dtype)
-
-
-def _combination(site: Site, how: frozenset[str]) -> tuple[int, Callable[[Array, Array], Array]]:
-    """Bytes, and the function of old and new."""
-    ftz = "FTZ" in how
-    add_floats = lambda old, new: numbers.add32(old, new, "rn", ftz)  # noqa: E731
-    for name in ("f32", "f16", "bf16"):
-        if any(one.startswith(name.upper()) for one in how):
-            if "ADD" not in how:
-                raise site.refuse()
-            halves = lambda old, new, kind=name: numbers.add_halves(old, new, kind)  # noqa: E731
-            return 4, add_floats if name == "f32" else halves
-    if "F64" in how:
-        return 8, _as(np.float64, np.add)
-    is_wide, signed = bool(how & {"64", "S64", "U64"}), bool(how & {"S32", "S64"})
-    kind = {(0, 0): np.uint32, (0, 1): np.int32, (1, 0): np.uint64, (1, 1): np.int64}[is_wide, signed]
-    functions: dict[str, Callable[[Array, Array], Array]] = {
-        "ADD": np.add,
-        "MIN": np.minimum,
-        "MAX": np.maximum,
-        "AND": np.bitwise_and,
-        "OR": np.bitwise_or,
-        "XOR": np.bitwise_xor,
-        "EXCH": lambda old, new: new,
-        "INC": lambda old, new: np.where(old >= new, 0, old + 1).astype(old.dtype),
-        "DEC": lambda old, new: np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype),
-    }
-    (name,) = [one for one in how if one in functions] or [""]
-    if not name:
-        raise site.refuse()
-    return 8 if is_wide else 4, _as(kind, functions[name])
-
-
 _SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # registers
-_KINDS = ("F32", *_SEVERAL, "F16x2", "BF16x2", "F64", "64", "S32", "U32", "S64", "U64", "FTZ", "RN")
-_NAMES = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
+_KINDS = {one: one.lower() for one in ("F32", "F16x2", "BF16x2", "F64", "S32", "U32", "S64", "U64")} | {"64": "u64"}
+_KINDS |= {one: "f32" if one[:3] == "F32" else f"{one[:-1].lower()}2" for one in _SEVERAL}
+_ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "ATOM": ""}
 
 
-@opcode("ATOMG", "ATOMS", "ATOM", "RED", "REDG", "REDS")
+@opcode(*_ATOMIC)
 def atomic(site: Site) -> Step:
-    how = site.known(*_NAMES, *_KINDS, *_NO_MATTER, "CAS", "POPC")
-    named = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "ATOM": ""}
-    space = _SPACES[named[site.base]]
-    if "POPC" in how:
+    """Of several registers, each is added by itself."""
+    how = site.known(*map(str.upper, OPERATIONS), *_KINDS, "FTZ", "RN", *_NO_MATTER)
+    space, gives = _SPACES[_ATOMIC[site.base]], not site.base.startswith("RED")
+    named = [one.lower() for one in how if one.lower() in OPERATIONS]
+    kinds = [one for one in site.modifiers if one in _KINDS] or ["U32"]
+    if len(named) != 1:
         raise site.refuse()
     if site.next_is(r"U?P(\d|T)") and not site.text().endswith("T"):
         raise site.refuse("a predicate is written")
-    gives = not site.base.startswith("RED")
-    is_wide = bool(how & {"64", "S64", "U64", "F64"})
+    kind, times = _KINDS[kinds[0]], _SEVERAL.get(kinds[0], 1)
+    is_wide = kind.endswith("64")
     put = (site.target_pair() if is_wide else site.target()) if gives else None
     address = site.address(32 if space == spaces.SHARED else 64)
-    operands_text = site.given[0]
-    operands = [_word(site, is_wide) for _ in range(2 if "CAS" in how else 1)]
-    site.done()
-    if "CAS" in how:
-        unit: int = 8 if is_wide else 4
-        function: Callable[..., Array] = _exchanged_if_equal
+    if times > 1:
+        name = site.text()
+        rows = [site.register(name, number) for number in range(times)]
+        operands: list[list[Reader]] = [[_of_row(row)] for row in rows]
     else:
-        unit, function = _combination(site, how)
-    memory = site.machine.memory
-    if (times := next((count for one, count in _SEVERAL.items() if one in how), 0)) != 0:
-        return _several(site, put, address, operands_text, times, function)
-
-    def step(g: Group) -> None:
-        old = memory.atomic(g, space, address(g), unit, function, *(read(g) for read in operands))
-        if put is not None:
-            put(g, old)
-        g.give_way()
-
-    return step
-
-
-def _several(
-    site: Site, put: Writer | None, address: Reader, name: str, times: int, function: Callable[..., Array]
-) -> Step:
-    """Several registers, each added by itself."""
-    if put is not None:
+        operands = [[site.wide() if is_wide else site.integer() for _ in range(1 + (named[0] == "cas"))]]
+    site.done()
+    if times > 1 and gives:
         raise site.refuse()
-    rows = [site.register(name, number) for number in range(times)]
-    memory = site.machine.memory
+    memory, function, unit = site.machine.memory, combination(named[0], kind, "FTZ" in how), 8 if is_wide else 4
 
     def step(g: Group) -> None:
         begin = address(g)
-        for number, row in enumerate(rows):
-            memory.atomic(g, spaces.GLOBAL, begin + np.uint64(4 * number), 4, function, row[g.s])
+        for number, reads in enumerate(operands):
+            at = begin + begin.dtype.type(4 * number) if number else begin
+            old = memory.atomic(g, space, at, unit, function, *(read(g) for read in reads))
+            if put is not None:
+                put(g, old)
         g.give_way()
 
     return step
 
 
-def _exchanged_if_equal(old: Array, expected: Array, new: Array) -> Array:
-    return np.where(old == expected, new, old)
-
-
-def _word(site: Site, is_wide: bool) -> Reader:
-    return site.wide() if is_wide else site.integer()
+def _of_row(row: Array) -> Reader:
+    return lambda g: row[g.s]
 
 
 # --- special registers ---------------------------------------------------------------------------
 
 
 def _special(site: Site, name: str) -> Array:
-    machine, geometry = site.machine, site.machine.geometry
-    axes = {"X": 0, "Y": 1, "Z": 2}
-    base, _, axis = name.partition(".")
-    if axis in axes and base in ("SR_TID", "SR_CTAID"):
-        return (machine.tid if base == "SR_TID" else machine.ctaid)[axes[axis]]
-    sizes = {"SR_NTID": geometry.block, "SR_NCTAID": geometry.grid}
-    if axis in axes and base in sizes:
-        return site.decoder.constant(sizes[base][axes[axis]])
-    zeros = site.decoder.zeros  # SR_LMEMHIOFF: where the stack, which grows down, has to end
-    rows = {"SR_LANEID": machine.lane, "SR_CgaCtaId": machine.rank, "SRZ": zeros, "SR_LMEMHIOFF": zeros}
-    one = np.uint32(1)
-    lane = machine.lane
-    with np.errstate(all="ignore"):
-        masks = {
-            "SR_EQMASK": one << lane,
-            "SR_LTMASK": (one << lane) - one,
-            "SR_LEMASK": ((one << lane) - one) | one << lane,
-            "SR_GTMASK": ~(((one << lane) - one) | one << lane),
-            "SR_GEMASK": ~((one << lane) - one),
-        }
-    found = rows.get(name, masks.get(name))
-    if found is None:
+    machine = site.machine
+    if name in ("SRZ", "SR_LMEMHIOFF"):  # the latter: where the stack, which grows down, has to end
+        return site.decoder.zeros
+    base, _, axis = name.removeprefix("SR_").lower().partition(".")
+    base = {"cgactaid": "cluster_ctarank"}.get(base, base)
+    base = f"lanemask_{base[:2]}" if base.endswith("mask") else base
+    found = machine.specials.get(f"%{base}.{axis}" if axis else f"%{base}")
+    if found is None or not name.startswith("SR_"):
         raise site.refuse(name)
     return found
 

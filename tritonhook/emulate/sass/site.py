@@ -15,6 +15,9 @@ import numpy as np
 
 from tritonhook.emulate.machine import WARP, Group, Machine, Step
 from tritonhook.emulate.numbers import ABS32, SIGN32
+from tritonhook.emulate.opcodes import Array as Array
+from tritonhook.emulate.opcodes import Opcodes
+from tritonhook.emulate.opcodes import Reader as Reader
 from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
 
@@ -22,12 +25,9 @@ if TYPE_CHECKING:
     from tritonhook.cubin.sass import Instruction
     from tritonhook.emulate.sass.decode import Decoder
 
-Array = Any
-Reader = Callable[[Group], Array]
 Writer = Callable[[Group, Array], None]
-Maker = Callable[["Site"], Step]
-OPCODES: dict[str, Maker] = {}
-MOVES: set[str] = set()  # opcodes that may move threads
+OPCODES = Opcodes()  # by their base
+opcode = OPCODES.of
 
 _OPERAND = re.compile(r"[^,\[\]]*(?:\[[^\]]*\][^,\[\]]*)*")
 _REGISTER = re.compile(r"(U?)R(\d+|Z)$")
@@ -37,19 +37,6 @@ _ADDRESS = re.compile(
     r"(?:desc\[(UR\d+|URZ)\])?\[(?:(R(?:\d+|Z))(?:\.(64|U32|X4|X8|X16))?)?(?:\+?(UR(?:\d+|Z)))?(?:\+?(-?0x[0-9a-f]+))?\](\.\w+)?$"
 )
 _FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
-
-
-def opcode(*names: str, moves: bool = False) -> Callable[[Maker], Maker]:
-    """Register a maker for base opcodes. moves: its step may move threads."""
-
-    def register(maker: Maker) -> Maker:
-        for name in names:
-            OPCODES[name] = maker
-            if moves:
-                MOVES.add(name)
-        return maker
-
-    return register
 
 
 def split(text: str) -> list[str]:
@@ -358,23 +345,3 @@ def of_first_lane(g: Group, values: Array) -> Array:
 def any_of_warp(read: Reader) -> Reader:
     """Whether a predicate is true of any active lane of the warp."""
     return lambda g: np.repeat((read(g) & g.active).reshape(-1, WARP).any(1), WARP)
-
-
-def guarded(step: Step, predicate: Reader) -> Step:
-    """A step under a predicate."""
-
-    def run(g: Group) -> None:
-        if (inner := g.under(predicate(g))) is not None:
-            step(inner)
-
-    return run
-
-
-def moving(step: Step, predicate: Reader) -> Step:
-    """A step under a predicate that may move threads: it gets a group of its own."""
-
-    def run(g: Group) -> None:
-        if (part := g.part(predicate(g))) is not None:
-            step(part)
-
-    return run

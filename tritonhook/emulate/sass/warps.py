@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, matched, shuffled
-from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
-from tritonhook.emulate.sass.site import Array, Site, opcode
-from tritonhook.emulate.tensor_core import fragments
+from tritonhook.emulate.lanes import ALL, REDUCTIONS, Matrices, elected, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.machine import Group, Step, lanes_of
+from tritonhook.emulate.sass.site import Site, opcode
 
 
 @opcode("SHFL")
 def shuffle(site: Site) -> Step:
     how = site.known("UP", "DOWN", "BFLY", "IDX")
     (kind,) = how
-    inside, put = site.target_flag(), site.target()
-    read, by_, mask = site.integer(), site.integer(), site.integer()
-    site.done()
+    inside, put, read, by_, mask = site.take("PRiii.")
 
     def step(g: Group) -> None:
         g.converge(ALL)
@@ -37,36 +34,23 @@ def vote(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        active = lanes_of(g.active)
-        true = lanes_of(read(g) & g.active)
+        values = read(g)
         if put is not None:
-            put(g, np.repeat(true, WARP))
+            put(g, voted(g, values, "ballot"))
         if flag is not None:
-            found = {"ANY": true != 0, "ALL": true == active, "EQ": (true == active) | (true == 0)}[kind]
-            flag(g, np.repeat(found, WARP))
+            flag(g, voted(g, values, {"EQ": "uni"}.get(kind, kind.lower())))
 
     return step
-
-
-_REDUCTIONS = {"SUM": (np.add, 0), "OR": (np.bitwise_or, 0), "XOR": (np.bitwise_xor, 0), "AND": (np.bitwise_and, -1)}
 
 
 @opcode("REDUX", "CREDUX")
 def reduction(site: Site) -> Step:
-    how = site.known(*_REDUCTIONS, "MIN", "MAX", "S32", "U32")
+    how = site.known(*map(str.upper, REDUCTIONS), "SUM", "S32", "U32")
     kind = np.int32 if "S32" in how else np.uint32
     (name,) = (how - {"S32", "U32"}) or {"AND"}
-    info = np.iinfo(kind)
-    function, neutral = {**_REDUCTIONS, "MIN": (np.minimum, info.max), "MAX": (np.maximum, info.min)}[name]
-    put, read = site.target(), site.integer()
-    site.done()
-    zero = np.array(neutral).astype(kind)
-
-    def step(g: Group) -> None:
-        values = np.where(g.active, read(g).view(kind), zero).reshape(-1, WARP)
-        put(g, np.repeat(function.reduce(values, axis=1, dtype=kind).view(np.uint32), WARP))
-
-    return step
+    name = {"SUM": "add"}.get(name, name.lower())
+    put, read = site.take("Ri.")
+    return lambda g: put(g, reduced(read(g).view(kind), name, g.active).view(np.uint32))
 
 
 @opcode("MATCH")
@@ -96,9 +80,9 @@ def elect(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        first = g.active.reshape(-1, WARP).argmax(1)
-        flag(g, np.arange(g.size) % WARP == np.repeat(first, WARP))
-        put(g, np.repeat(first.astype(np.uint32), WARP))
+        first, mine = elected(g, g.active)
+        flag(g, mine)
+        put(g, first)
 
     return step
 
@@ -148,12 +132,10 @@ def transpose(site: Site) -> Step:
     how = site.known("16", "MT88")
     if how != {"16", "MT88"}:
         raise site.refuse()
-    put, read = site.target(), site.integer()
-    site.done()
+    put, read = site.take("Ri.")
 
     def step(g: Group) -> None:
         g.converge(ALL)
-        rows: Array = fragments.stored(read(g)[None], False)
-        put(g, fragments.loaded(rows, True)[0])
+        put(g, transposed(read(g)))
 
     return step

@@ -1,0 +1,50 @@
+"""What atomic operations make of old contents and operands, for both front ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tritonhook.emulate import numbers, numbers64
+from tritonhook.errors import NotUnderstood
+
+Array = Any
+_WHOLE: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+    "cas": lambda old, wanted, new: np.where(old == wanted, new, old),
+    "inc": lambda old, most: np.where(old >= most, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, most: np.where((old == 0) | (old > most), most, old - 1).astype(old.dtype),
+}
+OPERATIONS = tuple(_WHOLE)
+
+
+def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
+    """The function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...; floating-point
+    numbers are added only. ftz: of f32."""
+    if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
+        return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
+    if operation != "add":
+        raise NotUnderstood(f"atomic {operation} of {kind}")
+    if kind == "f32":
+        return partial(numbers.add32, ftz=ftz)
+    if kind == "f64":
+        return numbers64.add64
+    added = numbers.of_format(numbers.odd_sum, kind.removesuffix("x2"))
+    if kind.endswith("x2"):
+        return partial(numbers.by_halves, added)
+    return lambda old, new: added(old, new).astype(np.uint16)
+
+
+def _viewed(function: Callable[..., Array], sign: str, old: Array, *given: Array) -> Array:
+    kind = f"{sign}{old.itemsize}"
+    return function(old.view(kind), *(one.view(kind) for one in given)).view(old.dtype)

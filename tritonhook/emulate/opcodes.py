@@ -1,0 +1,61 @@
+"""What both front ends decode with: a table of makers of steps by opcode, and steps under a predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.errors import NotUnderstood
+
+Array = Any
+Reader = Callable[[Group], Array]  # of a source: its bits for a group's threads
+
+
+class Opcodes(dict[str, Callable[[Any], Step]]):
+    """Makers by opcode: each takes a Site and gives the step. moves: opcodes whose steps may move threads."""
+
+    def __init__(self) -> None:
+        self.moves: set[str] = set()
+
+    def of(self, *names: str, moves: bool = False) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
+        """Register a maker for these opcodes."""
+
+        def register(maker: Callable[[Any], Step]) -> Callable[[Any], Step]:
+            self.update(dict.fromkeys(names, maker))
+            if moves:
+                self.moves.update(names)
+            return maker
+
+        return register
+
+    def step(self, name: str, site: Any) -> Step:
+        """The step of a site. Raises NotUnderstood."""
+        if name not in self:
+            raise site.refuse()
+        return self[name](site)
+
+
+def guarded(step: Step, predicate: Reader, moves: bool) -> Step:
+    """A step under a predicate; one that may move threads gets a group of its own."""
+
+    def run(g: Group) -> None:
+        where = predicate(g)
+        if (inner := g.part(where) if moves else g.under(where)) is not None:
+            step(inner)
+
+    return run
+
+
+def refusing(error: NotUnderstood) -> Step:
+    """The step of what is not understood."""
+
+    def refuse(g: Group) -> None:
+        raise error
+
+    return refuse
+
+
+def nothing(site: Any) -> Step:
+    """The step of what has no effect here."""
+    return lambda g: None

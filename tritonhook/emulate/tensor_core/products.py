@@ -1,0 +1,164 @@
+"""Products of matrices by a warp or a warpgroup, from registers to registers: mma, wgmma, HMMA, IMMA, QMMA, HGMMA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.memory import UNSIGNED
+from tritonhook.emulate.numbers import Array
+from tritonhook.emulate.tensor_core import fragments
+from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, scaled_sums, wgmma_sums
+from tritonhook.emulate.tensor_core.fragments import matrix_a, matrix_b, matrix_c, registers_of_c, width
+from tritonhook.emulate.tensor_core.shared_tiles import Descriptor, addresses
+from tritonhook.emulate.tensor_core.sums import (
+    Scales,
+    hopper_fp8,
+    multiply,
+    multiply_f64,
+    multiply_integers,
+    multiply_scaled,
+)
+from tritonhook.errors import NotUnderstood
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+
+Product = Callable[..., Array]
+_FLOATS = ("f16", "bf16", "tf32", *FP8)
+_WHOLE = ("s8", "u8", "s4", "u4")
+_WARP = 32
+WARPGROUP = 128
+
+
+def _integers(codes: Array, kind: str) -> Array:
+    """Integers of 4 or 8 bits as float64."""
+    if kind[0] == "u":
+        return codes.astype(np.float64)
+    half = 1 << width(kind) - 1
+    return ((codes.astype(np.int64) ^ half) - half).astype(np.float64)
+
+
+def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
+    """D of codes of A, B and C. kinds: of D and C, of A, of B. arch: "" for a warpgroup's."""
+    d, a, b = kinds
+    if a in _WHOLE and b in _WHOLE and d == "s32":
+        return lambda x, y, z: multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
+    if saturate or a not in _FLOATS or b not in _FLOATS or d not in ("f32", "f16"):
+        raise NotUnderstood(f"a product of {a} and {b} to {d}")
+    if arch and a in FP8 and generation(arch) == "sm_90":
+        if a != b:
+            raise NotUnderstood(f"a product of {a} and {b} on {arch}")
+        return lambda x, y, z: hopper_fp8(x, y, z, a, d)
+    sums = mma_sums(arch, a, k, d) if arch else wgmma_sums(a, k, d)
+    return lambda x, y, z: multiply(x, y, z, (a, b, d), sums)
+
+
+# --- of a warp -----------------------------------------------------------------------------------
+
+
+def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
+    """m16n8: registers of D from those of A, B and C. kinds: of D and C, of A, of B."""
+    product = _product(kinds, k, arch, saturate)
+    wide, wide_a, wide_b = map(width, kinds)
+
+    def apply(a: Array, b: Array, c: Array) -> Array:
+        return registers_of_c(product(matrix_a(a, wide_a), matrix_b(b, wide_b), matrix_c(c, wide)), wide)
+
+    return apply
+
+
+def scaled(
+    kinds: tuple[str, str], of_a: tuple[int, int] = (0, 0), of_b: tuple[int, int] = (0, 0)
+) -> Callable[..., Array]:
+    """m16n8k32 of fp8 with a factor for each row of A and each column of B. of_a, of_b: which byte of which lanes."""
+    sums = scaled_sums("mxf8f6f4")
+
+    def apply(a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array) -> Array:
+        scales = Scales(fragments.scales_of_rows(scale_a, *of_a), fragments.scales_of_columns(scale_b, *of_b))
+        return registers_of_c(multiply_scaled(matrix_a(a, 8), matrix_b(b, 8), matrix_c(c, 32), kinds, scales, sums), 32)
+
+    return apply
+
+
+def of_doubles(a: Array, b: Array, c: Array) -> Array:
+    """m8n8k4, m16n8k4 and longer ones of float64. Registers of 64 bits."""
+    rows, warps = len(c) // 2, c.shape[1] // _WARP
+    x = a.reshape(-1, rows, warps, 8, 4).transpose(2, 1, 3, 0, 4).reshape(warps, 8 * rows, -1)
+    y = b.reshape(-1, warps, 8, 4).transpose(1, 0, 3, 2).reshape(warps, -1, 8)
+    z = c.reshape(rows, 2, warps, 8, 4).transpose(2, 0, 3, 4, 1).reshape(warps, 8 * rows, 8)
+    found = multiply_f64(*(np.ascontiguousarray(one) for one in (x, y, z)))
+    return found.reshape(-1, rows, 8, 4, 2).transpose(1, 4, 0, 2, 3).reshape(2 * rows, -1)
+
+
+# --- of a warpgroup ------------------------------------------------------------------------------
+
+
+class Tile:
+    """A tile of shared memory that a descriptor names. descriptor: gives it for a group's threads. length: numbers of m
+    or n; k of each."""
+
+    def __init__(
+        self, machine: Machine, descriptor: Callable[[Group], Array], length: int, k: int, bits: int, is_k_major: bool
+    ) -> None:
+        self.machine, self.descriptor, self.size = machine, descriptor, bits // 8
+        self._shape = length, k, self.size, is_k_major
+        self._places: dict[int, Array] = {}
+
+    def keys(self, g: Group) -> Array:
+        """What tile each warp of the slice has: its CTA and its descriptor."""
+        return np.stack([self.machine.cta[g.s][::_WARP].astype(np.uint64), self.descriptor(g)[::_WARP]], 1)
+
+    def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
+        """The numbers, (length, k). threads: the first ones of the warpgroups that read them."""
+        if descriptor not in self._places:
+            self._places[descriptor] = addresses(Descriptor.of(descriptor), *self._shape)
+        memory, places = self.machine.memory, self._places[descriptor]
+        if int(places.max()) + self.size > memory.shared_bytes:
+            raise NotUnderstood(f"matrix descriptor {descriptor:#x}", why="of memory that the CTA has not")
+        index = places + cta * memory.shared_bytes
+        if memory.watch is not None:
+            for first in threads:
+                warps = range(int(first), int(first) + WARPGROUP, _WARP)
+                memory.watch.bulk_read("wgmma", warps, np.unique(index // 16) * 16, 16)
+        return memory.shared.data.view(UNSIGNED[self.size])[index // self.size]
+
+
+def of_warpgroup(
+    kinds: tuple[str, str, str], n: int, k: int, a_tile: Tile | None, b_tile: Tile, flips: tuple[bool, bool]
+) -> Callable[[Group, Array | None, Array], Array]:
+    """Registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
+    product, (wide, bits, _) = _product(kinds, k, ""), map(width, kinds)
+    sign = UNSIGNED[bits // 8](1 << bits - 1)
+
+    def apply(g: Group, a: Array | None, c: Array) -> Array:
+        added = matrix_c(c, wide)
+        found = np.zeros_like(added)
+        rows = None if a is None else matrix_a(a, bits)
+        for warps, x, y in _operands(g, rows, a_tile, b_tile):
+            x, y = (one ^ sign if flip else one for one, flip in zip((x, y), flips, strict=True))
+            found[warps] = product(x.reshape(-1, k), y, added[warps].reshape(-1, n)).reshape(-1, 16, n)
+        return registers_of_c(found, wide)
+
+    return apply
+
+
+def _operands(g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile) -> Iterator[tuple[Array, Array, Array]]:
+    """For each set of warps that share a tile of B: the warps, their rows of A, and B."""
+    keys = b_tile.keys(g)
+    if a_tile is not None:
+        keys = np.concatenate([keys, a_tile.keys(g)], 1)
+    active = g.active.reshape(-1, _WARP).any(1)
+    place = b_tile.machine.warp[g.s][::_WARP] % 4
+    for key in np.unique(keys[active], axis=0):
+        warps = np.flatnonzero((keys == key).all(1) & active)
+        firsts = np.unique((g.s.start // _WARP + warps - place[warps]) * _WARP).astype(int)
+        b = b_tile.codes(int(key[0]), int(key[1]), firsts).T
+        if a_tile is not None:
+            a = a_tile.codes(int(key[2]), int(key[3]), firsts).reshape(4, 16, -1)[place[warps]]
+        else:
+            assert rows is not None
+            a = rows[warps]
+        yield warps, a, b
