@@ -88,7 +88,7 @@ def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -
     session = SimpleNamespace(
         settings=SimpleNamespace(launches="shapes"),
         record_of=lambda hash: "record" if hash == "h" else None,
-        keep_launch=lambda record, launch, contents: kept.append((record, launch)),
+        keep_launch=lambda record, key, launch, contents: kept.append((record, launch)),
         note=kept.append,
         contain=lambda doing, error: kept.append(error),
     )

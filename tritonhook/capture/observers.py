@@ -109,8 +109,11 @@ class Observer(Protocol):
         """Keep which configurations of an autotuned function were tried for a key, as text by the kernel's hash.
         source: a hash of the function's. by: whose autotuner."""
 
-    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and keep it when it is the first of its kind."""
+    def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
+        """Count a launch, and keep it when it is the first of its kind. key: its own."""
+
+    def count_launch(self, record: str, key: str) -> None:
+        """Count a launch of a kind that was kept."""
 
     def miss_launch(self, record: str, why: str) -> None:
         """Keep why a launch could not be recorded."""

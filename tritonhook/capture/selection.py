@@ -257,8 +257,6 @@ def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) ->
 def _kernel(chosen: Selected) -> Kernel | Skipped:
     record, capture = chosen.record, chosen.capture
     name, text = capture.kernel, capture.text(Stage.PTX)
-    if capture.front_end == "cute":
-        return Skipped(name, record, "launches of CuTe kernels are not recorded; time a lever with `tritonhook ab`")
     if capture.rewritten_from is not None or capture.lever is not None:
         return Skipped(name, record, "it was rewritten already; capture the program without that")
     if text is None:

@@ -289,12 +289,15 @@ class Session(Notebook):
         """Whether a record has PTX, perhaps from an earlier run."""
         return any((self.out / "kernels" / record).glob("*.ptx"))
 
-    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and keep it when it is the first of its kind."""
-        kind = (record, launch.key)
-        self._launched[kind] = self._launched.get(kind, 0) + 1
-        if self._launched[kind] == 1:
+    def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
+        """Count a launch, and keep it when it is the first of its kind. key: its own."""
+        self.count_launch(record, key)
+        if self._launched[record, key] == 1:
             self._writer.add_launch(record, launch, contents())
+
+    def count_launch(self, record: str, key: str) -> None:
+        """Count a launch of a kind that was kept."""
+        self._launched[record, key] = self._launched.get((record, key), 0) + 1
 
     def miss_launch(self, record: str, why: str) -> None:
         """Keep why a launch could not be recorded."""

@@ -22,6 +22,7 @@ _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
 _OVERSIZED, _LARGEST_SHARED = 3, 228 << 10  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY; bytes without it
 _SMALL_TENSOR = 1 << 17  # bytes
+_MEMORY_TYPE = 2  # CUpointer_attribute
 _SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
 _NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
 
@@ -279,6 +280,11 @@ class Driver:
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value
+
+    def is_pointer(self, address: int) -> bool:
+        """Whether the driver knows the memory at an address."""
+        kind = ctypes.c_uint()
+        return not self._result("cuPointerGetAttribute", ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(address))
 
     def free(self, address: int) -> None:
         self._call("cuMemFree_v2", ctypes.c_uint64(address))

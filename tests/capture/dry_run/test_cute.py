@@ -6,8 +6,9 @@ import struct
 
 import pytest
 from dry_runs import run_dry
-from repository import SUPPORT
+from repository import ROOT, SUPPORT
 
+from tritonhook.capture.launches.record import Descriptor, Packed, Pointer
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.run import Run, run_cubin, run_ptx
@@ -80,12 +81,12 @@ def test_a_launch_is_recorded_as_the_host_code_makes_it(tmp_path, monkeypatch) -
     capture, launches = recorded(tmp_path)
     twice, once = sorted(launches, key=lambda launch: -launch.grid[0])
     assert (twice.grid, twice.block, twice.cluster) == ((8, 1, 1), (128, 1, 1), (2, 1, 1))
-    assert sorted(buffer.size for buffer in twice.buffers) == [4096, 8188]
-    assert twice.parameters[1].data == struct.pack("<QIIQ", 0, 1024, 0, 2).hex(), "nothing between the parts"
-    assert (once.grid, [buffer.size for buffer in once.buffers]) == ((2, 1, 1), [8188]), "tensors of one memory"
+    assert sorted(buffer.size for buffer in twice.buffers) == [4096, 8192]
+    assert twice.parameters[1].data == struct.pack("<QIIQ", 0, 0, 0, 2).hex(), "nothing that is not read"
+    assert (once.grid, [buffer.size for buffer in once.buffers]) == ((2, 1, 1), [8192]), "tensors of one memory"
     values = np.arange(1024, dtype=np.float32)
     source = next(number for number, buffer in enumerate(twice.buffers) if buffer.size == 4096)
-    contents = [values.tobytes() if number == source else bytes(8188) for number in range(2)]
+    contents = [values.tobytes() if number == source else bytes(8192) for number in range(2)]
     stored = run_ptx(capture.ptx, Run(twice, range(8)), contents).contents[1 - source]
     wanted = np.where(values < 1000, values * 2.5, 0)
     assert (np.frombuffer(stored, np.float32)[::2] == wanted).all()
@@ -93,21 +94,77 @@ def test_a_launch_is_recorded_as_the_host_code_makes_it(tmp_path, monkeypatch) -
     assert run_cubin(cubin, capture.kernel, Run(twice, range(8)), contents).contents[1 - source] == stored
 
 
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        ("compiled(tensor(memory[:1024]), tensor(memory[8:1032]), 1000, 2.5)", "two of its tensors overlap"),
-        (
-         "at = make_ptr(cutlass.Float32, 4096, cute.AddressSpace.gmem, assumed_align=16)\n"
-         "@cute.jit\n"
-         "def of_pointer(a: cute.Pointer, b: cute.Tensor):\n"
-         "    scaled(cute.make_tensor(a, cute.make_layout(128)), b, 128, 2.5)\n"
-         "of_pointer(at, b)", "argument 0 is a _Pointer, neither a tensor nor a number"),
-    ],
-)  # fmt: skip
-def test_a_launch_that_cannot_be_recorded_says_why(call, why, tmp_path, monkeypatch) -> None:
+def test_tensors_that_overlap_share_a_buffer_and_pointers_are_found_by_their_address(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
-    run_dry(tmp_path, LAUNCHES + call)
-    folder = CaptureFolder.open(tmp_path / "out")
-    assert not [one for record in folder.records for one in folder.launches(record)]
-    assert any("was not recorded" in note and why in note for note in folder.notes), folder.notes
+    run_dry(tmp_path, LAUNCHES + POINTER.format("memory.data_ptr() + 64") + "\ncompiled(tensor(memory[:1024]), "
+            "tensor(memory[8:1032]), 1000, 2.5)\n")  # fmt: skip
+    _, launches = recorded_of_all(tmp_path)
+    offsets = sorted(sorted(at for one in launch.parameters for at in places(one)) for launch in launches)
+    assert offsets == [[0, 32], [64, 4096]]
+    assert [[buffer.size for buffer in launch.buffers] for launch in launches] == [[8192]] * 2
+
+
+def test_a_pointer_to_memory_that_no_tensor_has_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    script = "import ctypes\nroom = (ctypes.c_char * 65536)()\n" + POINTER.format("ctypes.addressof(room) & ~63")
+    run_dry(tmp_path, LAUNCHES + script)
+    captures, launches = recorded_of_all(tmp_path)
+    assert not launches
+    assert any("argument 0 points to memory of no tensor" in note for note in captures.notes), captures.notes
+
+
+POINTER = """
+at = make_ptr(cutlass.Float32, {}, cute.AddressSpace.gmem, assumed_align=16)
+@cute.jit
+def of_pointer(a: cute.Pointer, b: cute.Tensor):
+    scaled(cute.make_tensor(a, cute.make_layout(128)), b, 128, 2.5)
+of_pointer(at, tensor(memory[1024:]))
+"""
+
+
+def recorded_of_all(tmp_path):
+    found = CaptureFolder.open(tmp_path / "out")
+    return found, [one.launch for record in found.records for one in found.launches(record)]
+
+
+def places(parameter):
+    """How far behind the begin of its buffer each pointer of an argument lies."""
+    if isinstance(parameter, Packed):
+        return [offset for _, _, offset in parameter.pointers]
+    return [parameter.offset] if isinstance(parameter, (Pointer, Descriptor)) else []
+
+
+FFI = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "examples")!r})
+import torch
+import cute_gemm_chain as example
+a, b, c = (torch.zeros(4, size, 64, device="cuda", dtype=torch.bfloat16) for size in (128, 64, 64))
+for _ in range(2):
+    example.chain(a, b, c)
+"""
+
+
+def test_launches_through_tvm_ffi_are_recorded_with_their_descriptors(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    run_dry(tmp_path, FFI)
+    found, (launch,) = recorded_of_all(tmp_path)
+    assert [one.count for record in found.records for one in found.launches(record)] == [2]
+    a, b, c, y = (one for one in launch.parameters if isinstance(one, Descriptor))
+    assert (a.tiling.shape, a.tiling.strides, a.tiling.box) == ((64, 128, 4), (128, 16384), (64, 64, 1))
+    assert [launch.buffers[one.buffer].size for one in (a, b, c, y)] == [65536, 32768, 32768, 65536]
+    assert launch.grid == (8, 1, 1), "2 tiles of rows in 4 matrices"
+
+
+EXPORTED = """
+compiled.export_to_c("{folder}", "scaled", "scaled")
+loaded = cute.runtime.load_module("{folder}/scaled.o")
+loaded.scaled(a, b, 1000, 2.5)
+"""
+
+
+def test_an_exported_object_is_launched_on_stand_ins_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    run_dry(tmp_path, LAUNCHES + EXPORTED.format(folder=tmp_path))
+    _, (launch,) = recorded_of_all(tmp_path)
+    assert (launch.grid, launch.cluster, len(launch.buffers)) == ((8, 1, 1), (2, 1, 1), 2)

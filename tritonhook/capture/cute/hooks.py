@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
 from tritonhook._util.locks import ForkLock
-from tritonhook.capture.cute import modules, state
+from tritonhook.capture.cute import launches, modules, state
 from tritonhook.capture.cute.modules import Dump, Keeping
 from tritonhook.capture.cute.rename import Renaming, changes_cute, new_name, wanted_names
 from tritonhook.capture.cute.state import FRONT_END as FRONT_END
@@ -72,6 +72,7 @@ def detach(session: Observer) -> None:
     with _lock:
         leaving = [attachment for attachment in state.attached if attachment.session is session]
         state.attached = tuple(attachment for attachment in state.attached if attachment.session is not session)
+        launches.changed()
         if not state.attached:
             if _waiting is not None:
                 _waiting.end()
@@ -92,7 +93,10 @@ def _install() -> None:
     with _lock:
         _waiting = None
         version = state.dsl_version()
-        if state.patches or not state.attached or version is None:
+        if not state.attached or version is None:
+            return
+        contained("launches of CuTe kernels are not recorded", launches.changed)
+        if state.patches:
             return
         for module, owner, name, around in _POINTS:
             try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.cute import policies, state
+from tritonhook.capture.cute.parameters import remember
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage
 from tritonhook.cubin.fatbin import embedded_cubins
@@ -165,6 +166,7 @@ class Keeping:
         if ptx is not None:
             files = {Stage.PTX: str(self.folder / f"{number}.ptx"), **files}
             Path(files[Stage.PTX]).write_text(ptx.text, "utf-8")
+            remember(cubin, ptx)
         for kernel in cubin.kernels:
             capture = self.capture(kernel, cubin, ptx, files, cache_hit, note)
             for attachment in state.attached:

@@ -1,128 +1,130 @@
-"""The CuTe DSL in a dry run: it compiles for the architecture that CUTE_DSL_ARCH names, and a call of what it compiled
-launches nothing. What it would launch is recorded."""
+"""The CuTe DSL in a dry run: it compiles for the architecture that CUTE_DSL_ARCH names, and what it compiled runs on
+stand-ins of the CUDA runtime. They launch nothing. What would be launched is recorded as on a GPU
+(capture/cute/launches.py)."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from itertools import count
 from typing import Any
 
-from tritonhook.capture.cute import state
-from tritonhook.capture.cute.host_code import HostCode, Tensor
-from tritonhook.capture.launches.arguments import Unrecordable
+from tritonhook.capture.cute import runtime
 from tritonhook.capture.patching import Patch
 
-_MODULES = ("cutlass.base_dsl.jit_executor", "cutlass.cutlass_dsl.cuda_jit_executor")
 _ON_CUDA = 2  # DLDeviceType
-_HOST = "_tritonhook_host_code"
-_seen = threading.local()  # .last: the pointers that the DSL made of a call's arguments, and the arguments
+_LIMIT = 227 << 10  # bytes of shared memory: what the stand-in of a device has of everything
+_handles = count(1)
 
 
 def nothing_launched() -> ExitStack:
-    """Let nothing that the DSL compiled be launched, until the stack is closed. It is imported."""
+    """Let nothing that the DSL compiles from now on be launched, until the stack is closed. It is imported."""
+    with suppress(ImportError):  # TVM FFI is an option
+        import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:
-        for module in filter(None, map(sys.modules.get, _MODULES)):
-            for owner in [var for var in vars(module).values() if isinstance(var, type)]:
-                if owner.__module__ == module.__name__:
-                    _change(owner, stack)
-        for name, owner_name, method, wrap in (
-            ("cutlass.base_dsl.dsl", "BaseDSL", "generate_mlir_function_types", _remembered_jit),
-            ("cutlass.cute.runtime", "_Tensor", "__init__", _on_the_gpu),
+        for undo in _stand_ins(runtime.of_process()):
+            stack.callback(undo)
+        for module, owner_name, name, wrap in (
+            ("cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction", "num_devices", _one),
+            ("cute.runtime", "_Tensor", "__init__", _on_the_gpu),
+            ("cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunction", "__call__", _given_on_the_gpu),
+            ("cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunctionWithKwargs", "__call__", _given_on_the_gpu),
         ):
-            if method in vars(found := getattr(sys.modules.get(name), owner_name, object)):
-                stack.callback(Patch(found, method, wrap).undo)
+            if name in vars(owner := getattr(sys.modules.get(f"cutlass.{module}"), owner_name, object)):
+                stack.callback(Patch(owner, name, wrap).undo)
         return stack.pop_all()
 
 
-def _change(owner: type, stack: ExitStack) -> None:
-    runs = hasattr(owner, "run_compiled_program")
-    for name, wrap in (("run_compiled_program", _recorded), ("to", _itself), ("generate_execution_args", _remembered)):
-        if name in vars(owner) and runs == (name != "generate_execution_args"):
-            stack.callback(Patch(owner, name, wrap).undo)
+# --- stand-ins of the CUDA runtime ---------------------------------------------------------------
 
 
-def _itself(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda function, device=None: function
+def _stand_ins(library: runtime.Runtime) -> list[Callable[[], None]]:
+    def puts(value: Callable[[], int], kind: Any = ctypes.c_int32) -> Callable[..., int]:
+        def put(place: int, *_: int) -> int:
+            kind.from_address(place).value = value()
+            return 0
+
+        return put
+
+    def loaded_once(state: int, init: int, load: int, _: int) -> int:
+        """As the runtime does: the functions are host code, which loads a library and its kernels."""
+        if ctypes.c_uint64.from_address(state).value:
+            return 0
+        error = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64)(init)(state)
+        return int(error or ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_int32)(load)(state, 0))
+
+    handle = puts(lambda: next(_handles) << 4, ctypes.c_uint64)
+    functions: dict[str, tuple[int, Callable[..., int] | None]] = {
+        runtime.LOAD: (8, handle),
+        runtime.KERNEL: (3, handle),
+        runtime.LAUNCH: (3, None),
+        "_cudaLaunchKernel": (10, None),
+        "_cudaGetDevice": (1, puts(lambda: 0)),
+        "_cudaGetDeviceCount": (1, puts(lambda: 1)),
+        "_cudaSetDevice": (1, None),
+        "_cudaDeviceGetAttribute": (3, puts(lambda: _LIMIT)),
+        "_cuKernelGetAttribute": (4, puts(lambda: 0)),
+        "_cudaKernelSetAttributeForDevice": (4, None),
+        "_cudaFuncSetAttribute": (3, None),
+        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (4, puts(lambda: 1)),
+        "_cudaLibraryUnload": (1, None),
+        "cuda_dialect_init_library_once": (4, loaded_once),
+        "cuda_dialect_unload_library_once": (1, None),
+    }
+    there = {name: how for name, how in functions.items() if name in library.table}
+    return [library.stand_in(name, *how) for name, how in there.items()]
 
 
-def _remembered(original: Callable[..., Any]) -> Callable[..., Any]:
-    def generate(of: Any, given: Sequence[Any], named: dict[str, Any]) -> Any:
-        pointers, adapted = original(of, given, named)
-        _seen.last = pointers, [*given, *named.values(), *adapted]
-        return pointers, adapted
-
-    return generate
+def _one(original: Any) -> Any:
+    return property(lambda function: 1)
 
 
-def _remembered_jit(original: Callable[..., Any]) -> Callable[..., Any]:
-    def generate(dsl: Any, *arguments: Any, **options: Any) -> Any:
-        pointers, types, adapted = original(dsl, *arguments, **options)
-        told = dict(zip(("func", "function_name", "args", "kwonlyargs"), arguments, strict=False)) | options
-        _seen.last = pointers, [*told["args"], *told["kwonlyargs"].values(), *adapted]
-        return pointers, types, adapted
+# --- tensors -------------------------------------------------------------------------------------
 
-    return generate
+
+class _Moved:
+    """A tensor of torch, for those who take it through DLPack: it is on the GPU, as it says."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self._tensor.detach().__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype = ctypes.c_void_p
+        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # behind the address
+        ctypes.c_int32.from_address(place).value = _ON_CUDA
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _ON_CUDA, 0
+
+
+def _moved(value: Any) -> Any:
+    return _Moved(value) if hasattr(value, "untyped_storage") and value.is_cuda else value
 
 
 def _on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the DSL take tensors for those of a GPU, as they say: their memory is global memory, not generic."""
-
-    def begin(tensor: Any, *given: Any, **options: Any) -> None:
-        original(tensor, *given, **options)
-        capsule = ctypes.py_object(getattr(tensor, "_dlpack_data", None))
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype = ctypes.c_void_p
-        if ctypes.pythonapi.PyCapsule_IsValid(capsule, b"dltensor"):
-            place = pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # behind the address of the data
-            ctypes.c_int32.from_address(place).value = _ON_CUDA
-
-    return begin
+    """Let the DSL take tensors for those of a GPU: their memory is global memory, not generic."""
+    return lambda made, tensor, *given, **options: original(made, _moved(tensor), *given, **options)
 
 
-# --- what would be launched ----------------------------------------------------------------------
+def _given_on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let TVM FFI do so: it does not ask the tensor, but torch."""
+
+    def call(function: Any, *given: Any, **named: Any) -> Any:
+        return original(function, *map(_for_ffi, given), **{name: _for_ffi(value) for name, value in named.items()})
+
+    return call
 
 
-def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
-    def run(function: Any, pointers: list[Any]) -> None:
-        state.contained("a launch of the CuTe DSL could not be recorded", lambda: _record(function, pointers))
-
-    return run
-
-
-def _record(function: Any, pointers: list[Any]) -> None:
-    sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
-    known, given = getattr(_seen, "last", (None, ()))
-    if not sessions:
-        return
-    try:
-        if (host := vars(function).get(_HOST)) is None:
-            host = HostCode(function)
-            setattr(function, _HOST, host)
-        if known is not pointers:
-            raise Unrecordable("its arguments were not seen")
-        launches = host.launches(pointers, [*_tensors(given)])
-    except Unrecordable as error:
-        for session in sessions:
-            session.note(f"a launch of the CuTe DSL was not recorded: {error}")
-        return
-    for cubin, launch in launches:
-        for session in sessions:
-            if (record := session.record_of(f"{cubin.sha256} {launch.kernel}")) is not None:
-                session.keep_launch(record, launch, dict)
-
-
-def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among a call's arguments. Raises Unrecordable for one that may hold an address, and is no tensor."""
-    from cutlass.base_dsl.typing import Numeric
-
-    for number, value in enumerate(given):
-        value = getattr(value, "_arg", value)  # of the DSL's adapter of torch's tensors
-        if hasattr(value, "_dltensor_wrapper"):
-            yield Tensor.of(value)
-        elif hasattr(value, "untyped_storage") or isinstance(value, (int, float, Numeric, type(None))):
-            continue  # torch's tensor, whose adapter is here too; a number
-        elif type(value).__name__ != "CUstream":
-            raise Unrecordable(f"argument {number} is a {type(value).__name__}, neither a tensor nor a number")
+def _for_ffi(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        made = map(_for_ffi, value)
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if isinstance(moved := _moved(value), _Moved):
+        return sys.modules["tvm_ffi"].from_dlpack(moved)
+    return value

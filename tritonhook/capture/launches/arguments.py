@@ -110,15 +110,24 @@ class Arguments:
         dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
         if dtype not in DTYPE_BYTES or not hasattr(tensor, "untyped_storage"):
             raise self._refused(name, f"a {type(argument).__name__}, not a tensor of known type")
+        number, offset = self.place(tensor, argument.data_ptr())
+        return Pointer(name, number, offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+
+    def place(self, tensor: Any, address: int) -> tuple[int, int]:
+        """The number of the buffer that is a tensor's allocation, and how far an address in it lies behind its
+        begin."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        dtype = dtype if dtype in DTYPE_BYTES else "uint8"
         whole = tensor.untyped_storage()
         start, size = whole.data_ptr(), whole.nbytes()
-        offset = argument.data_ptr() - start
+        offset = address - start
         if size > MOST_BUFFER:
             size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-            start, offset, size = start + offset, 0, size * DTYPE_BYTES[dtype]
+            begin = tensor.data_ptr()
+            start, offset, size = begin, address - begin, size * DTYPE_BYTES[dtype]
         key = (start, size) if start else (whole._cdata, start, size)  # without memory all begin at 0
         if key not in self._numbers:
             self._numbers[key] = len(self.buffers)
             self.buffers.append(Buffer(size, dtype))
             self.storages.append((tensor, start - whole.data_ptr(), size))
-        return Pointer(name, self._numbers[key], offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+        return self._numbers[key], offset

@@ -29,6 +29,10 @@ _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B":
 _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*"}
 
 
+Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the storages of its buffers
+Kept = tuple["Observer", str, str]  # a session, its record of the kernel, the key of the launch
+
+
 class Recorder:
     """The launches of this process, recorded for the sessions that ask for them."""
 
@@ -68,7 +72,7 @@ class Recorder:
             launch = original.__get__(kernel)
 
             def recording(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
-                self.met(kernel.hash, lambda: of_triton(kernel, (x, y, z), rest[3:]))
+                self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, (x, y, z), rest[3:]))
                 return launch(x, y, z, stream, function, packed, *rest)
 
             return recording
@@ -85,7 +89,7 @@ class Recorder:
 
     def _recording_method(self, launch: Callable[..., Any]) -> Callable[..., Any]:
         def recording(kernel: Any, x: int, y: int, z: int, stream: int, *given: Any) -> Any:
-            self.met(kernel.hash, lambda: of_inductor(kernel, (x, y, z), given))
+            self.met(self.sessions, kernel.hash, lambda: of_inductor(kernel, (x, y, z), given))
             return launch(kernel, x, y, z, stream, *given)
 
         return recording
@@ -95,33 +99,34 @@ class Recorder:
         """Whether this thread describes a launch now, and asks tensors for it."""
         return getattr(self._busy, "now", False)
 
-    def met(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
-        """Called before each launch. Errors of ours never reach the launch."""
+    def met(self, sessions: Sequence[Observer], hash: str, describe: Describe) -> list[Kept]:
+        """Called before each launch. Returns what was kept, for which session. Errors never reach the launch."""
         if self.is_busy:
-            return
+            return []
         self._busy.now = True
         try:
-            self._keep(hash, describe)
+            return self._keep(sessions, hash, describe)
         except Exception as error:
-            for session in self.sessions:
+            for session in sessions:
                 session.contain("a launch could not be recorded", error)
+            return []
         finally:
             self._busy.now = False
 
-    def _keep(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
-        wanting = [(session, session.record_of(hash)) for session in self.sessions]
-        if not any(record for _, record in wanting):
-            return
+    def _keep(self, sessions: Sequence[Observer], hash: str, describe: Describe) -> list[Kept]:
+        wanting = [(session, record) for session in sessions if (record := session.record_of(hash)) is not None]
+        if not wanting:
+            return []
         try:
             launch, storages = describe()
         except Unrecordable as error:
             for session, record in wanting:
-                if record is not None:
-                    session.miss_launch(record, str(error))
-            return
+                session.miss_launch(record, str(error))
+            return []
+        key = launch.key
         for session, record in wanting:
-            if record is not None:
-                session.keep_launch(record, *self._with_contents(session, launch, storages))
+            session.keep_launch(record, key, *self._with_contents(session, launch, storages))
+        return [(session, record, key) for session, record in wanting]
 
     def _with_contents(self, session: Observer, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
         """The launch with names for the files of its contents, and a function that reads these; it is called only for a
@@ -132,10 +137,10 @@ class Recorder:
             for buffer, (tensor, *_) in zip(launch.buffers, storages, strict=True)
         ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
-            self._note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
+            session.note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
             kept = [_wants_values(buffer, False) for buffer in launch.buffers]
         if any(kept) and _is_capturing():
-            self._note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
+            session.note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
             kept = [False] * len(kept)
         names = [f"{launch.key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
         named = tuple(replace(buffer, values=name) for buffer, name in zip(launch.buffers, names, strict=True))
@@ -146,10 +151,6 @@ class Recorder:
             }
 
         return replace(launch, buffers=named), read
-
-    def _note(self, text: str) -> None:
-        for session in self.sessions:
-            session.note(text)
 
 
 recorder = Recorder()

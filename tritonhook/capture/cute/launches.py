@@ -1,0 +1,250 @@
+"""Recording how CuTe kernels are launched, at the call of the DSL's runtime: cudaLaunchKernelEx.
+
+The compiled host code has then worked out the grid, encoded TMA descriptors and packed the arguments. Which kernel a
+handle stands for is known from the calls that loaded it. The cubin says how long each parameter is, and the PTX which
+of its bytes are read. A number that is the address within a tensor becomes a pointer to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tritonhook.capture.cute import modules, runtime, state
+from tritonhook.capture.cute.parameters import Read, known_reads
+from tritonhook.capture.launches import tensor_map
+from tritonhook.capture.launches.arguments import Arguments, Unrecordable
+from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
+from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Parameter, Pointer, Tiling
+from tritonhook.capture.launches.recorder import Kept, recorder
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.loaded import parameter_places
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.errors import DeviceError
+
+_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
+_KNOWN = {_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
+_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, how many
+_ATTRIBUTE, _VALUE = 72, 8  # bytes of an attribute, and where its value lies
+_FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
+_WORD = 8
+_LEAST_ADDRESS = 1 << 32  # of what must be memory that is known: smaller numbers are sizes
+_MOST_KINDS = 1 << 16
+
+
+@dataclass
+class Kernel:
+    """A kernel that the host code has asked for. image: the fat binary that it is in. descriptors: the numbers of the
+    parameters that are TMA descriptors, once it was launched."""
+
+    name: str
+    image: bytes
+    descriptors: set[int] = field(default_factory=set)
+
+    @cached_property
+    def cubin(self) -> Cubin | None:
+        found = modules.cubins([self.image])
+        return next((cubin for cubin in found if self.name in cubin.kernels), None)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each parameter."""
+        cubin = self.cubin
+        return () if cubin is None else tuple(size for _, size in parameter_places(cubin.data, self.name))
+
+    @cached_property
+    def hash(self) -> str:
+        """By which sessions know it."""
+        return "" if self.cubin is None else f"{self.cubin.sha256} {self.name}"
+
+    def parameters(self, places: int) -> tuple[bytes, ...]:
+        """What is passed, with zeros where the kernel does not read. places: where the address of each one lies."""
+        addresses = (ctypes.c_uint64 * len(self.sizes)).from_address(places)
+        given = tuple(map(ctypes.string_at, addresses, self.sizes))
+        if (reads := known_reads.get(self.hash)) is not None:
+            given = tuple(_masked(data, reads.get(number)) for number, data in enumerate(given))
+        if not self.descriptors:
+            return given
+        used, whole = tensor_map.USED, tensor_map.BYTES
+        return tuple(data[:used].ljust(whole, b"\0") if n in self.descriptors else data for n, data in enumerate(given))
+
+
+def _masked(data: bytes, read: Read | None) -> bytes:
+    if read is None or read.mask == -1:
+        return data if read is not None else bytes(len(data))
+    return (int.from_bytes(data, "little") & read.mask).to_bytes(len(data), "little")
+
+
+# --- the hooks -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Recording:
+    """What the host code has loaded and launched, as long as sessions record launches.
+
+    kinds: launches that were met, with what was kept of each; those of one kind are only counted.
+    """
+
+    libraries: dict[int, bytes] = field(default_factory=dict)
+    kernels: dict[int, Kernel] = field(default_factory=dict)
+    kinds: dict[tuple[Any, ...], list[Kept]] = field(default_factory=dict)
+    tensors: LiveTensors = field(default_factory=LiveTensors)
+
+    def loaded(self, library: int, code: int, *_: int) -> None:
+        """After cudaLibraryLoadData."""
+        _, _, header, size = _FATBIN.unpack(ctypes.string_at(code, _FATBIN.size))
+        self.libraries[ctypes.c_uint64.from_address(library).value] = ctypes.string_at(code, header + size)
+
+    def found(self, kernel: int, library: int, name: int) -> None:
+        """After cudaLibraryGetKernel."""
+        if (image := self.libraries.get(library)) is not None:
+            handle = ctypes.c_uint64.from_address(kernel).value
+            self.kernels[handle] = Kernel(ctypes.string_at(name).decode(), image)
+
+    def launched(self, config: int, handle: int, parameters: int) -> None:
+        """Before cudaLaunchKernelEx."""
+        sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
+        kernel = self.kernels.get(handle)
+        if kernel is None or not kernel.sizes:
+            what = "a kernel that the DSL did not load" if kernel is None else f"{kernel.name}, whose parameters"
+            for session in sessions:
+                session.note(f"a launch of the CuTe DSL was not recorded: {what} are not known")
+            return
+        *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
+        given = tuple(map(_attribute, range(attributes, attributes + _ATTRIBUTE * count, _ATTRIBUTE)))
+        kind = (handle, *shape, shared, given, *kernel.parameters(parameters))
+        kept = self.kinds.get(kind)
+        if kept is None:
+            if len(self.kinds) >= _MOST_KINDS:
+                self.kinds.clear()
+            one = Called(kernel, tuple(shape), shared, dict(given), kind[-len(kernel.sizes) :])
+            self.kinds[kind] = recorder.met(sessions, kernel.hash, lambda: one.described(self.tensors))
+            return
+        for session, record, key in kept:
+            session.count_launch(record, key)
+
+
+def _attribute(at: int) -> tuple[int, tuple[int, ...]]:
+    number = ctypes.c_uint32.from_address(at).value
+    values = (ctypes.c_uint32 * (3 if number == _CLUSTER else 1)).from_address(at + _VALUE)
+    return number, tuple(values)
+
+
+def _contained(hook: runtime.Hook) -> runtime.Hook:
+    return lambda *given: state.contained("a launch of the CuTe DSL could not be recorded", lambda: hook(*given))
+
+
+_recording: list[Recording] = []  # of the process, from the first session that records launches on
+
+
+def changed() -> None:
+    """Record launches if a session wants it, of host code that is linked from now on. The DSL is imported."""
+    wanted = any(attached.session.settings.launches for attached in state.attached)
+    if wanted and not _recording:
+        made, place = Recording(), runtime.of_process()
+        place.hook(runtime.LOAD, _contained(made.loaded))
+        place.hook(runtime.KERNEL, _contained(made.found))
+        _recording.append(made)
+        atexit.register(_leave)
+    for made in _recording:
+        made.kinds.clear()
+        runtime.of_process().hook(runtime.LAUNCH, _contained(made.launched) if wanted else None)
+
+
+def _leave() -> None:
+    """Call no Python any more: the process ends."""
+    for name in (runtime.LOAD, runtime.KERNEL, runtime.LAUNCH):
+        runtime.of_process().hook(name, None)
+
+
+# --- the launch ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call of cudaLaunchKernelEx. shape: grid, then block. parameters: the bytes of each."""
+
+    kernel: Kernel
+    shape: tuple[int, ...]
+    shared: int
+    attributes: Mapping[int, tuple[int, ...]]
+    parameters: tuple[bytes, ...]
+
+    def described(self, tensors: LiveTensors) -> tuple[Launch, list[Any]]:
+        """The launch, and the storages of its buffers. Raises Unrecordable."""
+        name = self.kernel.name
+        unknown = {number for number, value in self.attributes.items() if value[0]} - _KNOWN
+        if unknown:
+            raise Unrecordable(f"{name}: launch attribute {min(unknown)}")
+        given = Arguments(name)
+        maps = {n: made for n, data in enumerate(self.parameters) if (made := tensor_map.decoded(data)) is not None}
+        words = [{0: maps[n][0]} if n in maps else self._words(n, data) for n, data in enumerate(self.parameters)]
+        found = tensors.at({value for each in words for value in each.values()})
+        for number, (data, each) in enumerate(zip(self.parameters, words, strict=True)):
+            pointers = self._pointers(number, data, each, found, given)
+            made = maps.get(number)
+            given.parameters.append(self._parameter(number, data, pointers, given, None if made is None else made[1]))
+        self.kernel.descriptors.update(maps)
+        gx, gy, gz, bx, by, bz = self.shape
+        x, y, z = self.attributes.get(_CLUSTER, (1, 1, 1))
+        flags = (bool(self.attributes.get(which, (0,))[0] & 1) for which in (_COOPERATIVE, _STREAM_SERIALIZATION))
+        passed = tuple(given.parameters), tuple(given.buffers)
+        cluster = x or 1, y or 1, z or 1
+        return Launch(name, (gx, gy, gz), (bx, by, bz), *passed, cluster, self.shared, *flags), given.storages
+
+    def _words(self, number: int, data: bytes) -> dict[int, int]:
+        """The numbers of 64 bits in a parameter that may be addresses, by their place."""
+        reads = known_reads.get(self.kernel.hash)
+        read = None if reads is None else reads.get(number, Read())
+        places = range(0, len(data) - _WORD + 1, _WORD)
+        if read is not None and read.words is not None:
+            places = sorted(read.words)  # type: ignore[assignment]
+        values = ((at, int.from_bytes(data[at : at + _WORD], "little")) for at in places)
+        return {at: value for at, value in values if value >> 16 and not value >> 57}
+
+    def _pointers(
+        self, number: int, data: bytes, words: Mapping[int, int], found: Mapping[int, Any], given: Arguments
+    ) -> list[tuple[int, int, int]]:
+        """The pointers in a parameter: where, to which buffer, how far into it. Raises Unrecordable."""
+        pointers = []
+        for at, value in words.items():
+            if (tensor := found.get(value)) is not None:
+                pointers.append((at, *given.place(tensor, value)))
+            elif value >= _LEAST_ADDRESS and (is_mapped(value) or _is_on_gpu(value)):
+                where = f", at byte {at}" if len(data) > _WORD else ""
+                raise self._refused(number, f"points to memory of no tensor{where}")
+        return pointers
+
+    def _parameter(
+        self, number: int, data: bytes, pointers: list[tuple[int, int, int]], given: Arguments, tiling: Tiling | None
+    ) -> Parameter:
+        """tiling: of a TMA descriptor. Raises Unrecordable."""
+        if tiling is not None and not pointers:
+            raise self._refused(number, "is a TMA descriptor of memory of no tensor")
+        if tiling is not None:
+            ((_, index, offset),) = pointers
+            if offset + tiling.bytes > given.buffers[index].size:
+                raise self._refused(number, "is a TMA descriptor that reaches outside of its tensor's memory")
+            return Descriptor(str(number), index, offset, tiling)
+        if len(data) == _WORD and pointers:
+            ((_, index, offset),) = pointers
+            return Pointer(str(number), index, offset, given.buffers[index].dtype)
+        rest = bytearray(data)
+        for at, _, _ in pointers:
+            rest[at : at + _WORD] = bytes(_WORD)
+        return Packed(str(number), rest.hex(), tuple(pointers))
+
+    def _refused(self, number: int, what: str) -> Unrecordable:
+        return Unrecordable(f"{self.kernel.name}: argument {number} {what}")
+
+
+def _is_on_gpu(address: int) -> bool:
+    with suppress(DeviceError):
+        return Driver().is_pointer(address)
+    return False

@@ -1,0 +1,205 @@
+"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and what stands in front.
+
+Host code is linked with the library by name, whichever engine runs it: the DSL's own, that of TVM FFI, or one that
+loads exported objects. So the address that the library's symbol table gives for a name is replaced. Host code that is
+linked from then on calls a gate: a few instructions that the DSL's LLVM makes. It calls a hook of ours where there is
+one, and the function itself. Without a hook a gate costs a load and a jump, and no Python runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import CaptureError
+
+LAUNCH, LOAD, KERNEL = "_cudaLaunchKernelEx", "_cudaLibraryLoadData", "_cudaLibraryGetKernel"
+# How many arguments each has; and whether the hook is called first, or once the function has succeeded.
+_GATED = {LAUNCH: (3, True), LOAD: (8, False), KERNEL: (3, False)}
+_HASH, _STRINGS, _SYMBOLS, _LENGTH = _TAGS = 4, 5, 6, 10  # DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ
+_ADDRESSES = 1 << 64
+_READ, _WRITE, _EXECUTE = 1, 2, 4  # PROT_*
+_Pointer = ctypes.c_void_p
+Hook = Callable[..., None]
+
+_GATE = """
+  llvm.func @gate{number}({parameters}) -> i32 {{
+    %place = llvm.mlir.constant({slots} : i64) : i64
+    %slots = llvm.inttoptr %place : i64 to !llvm.ptr
+    %second = llvm.getelementptr %slots[1] : (!llvm.ptr) -> !llvm.ptr, i64
+    %hook = llvm.load volatile %slots : !llvm.ptr -> !llvm.ptr
+    %function = llvm.load volatile %second : !llvm.ptr -> !llvm.ptr
+    %none = llvm.mlir.zero : !llvm.ptr
+    %hooked = llvm.icmp "ne" %hook, %none : !llvm.ptr
+{body}
+  }}"""
+_HOOK_FIRST = """    llvm.cond_br %hooked, ^hooked, ^go
+  ^hooked:
+    llvm.call %hook({given}) : !llvm.ptr, ({types}) -> ()
+    llvm.br ^go
+  ^go:
+    %result = llvm.call %function({given}) : !llvm.ptr, ({types}) -> i32
+    llvm.return %result : i32"""
+_HOOK_LAST = """    %result = llvm.call %function({given}) : !llvm.ptr, ({types}) -> i32
+    %success = llvm.mlir.constant(0 : i32) : i32
+    %succeeded = llvm.icmp "eq" %result, %success : i32
+    %both = llvm.and %hooked, %succeeded : i1
+    llvm.cond_br %both, ^hooked, ^go
+  ^hooked:
+    llvm.call %hook({given}) : !llvm.ptr, ({types}) -> ()
+    llvm.br ^go
+  ^go:
+    llvm.return %result : i32"""
+_MODULE = """module {{{gates}
+  llvm.func @nothing() -> i32 {{
+    %success = llvm.mlir.constant(0 : i32) : i32
+    llvm.return %success : i32
+  }}
+  llvm.func @addresses(%out: !llvm.ptr) {{
+{stores}
+    llvm.return
+  }}
+}}"""
+_STORE = """    %f{number} = llvm.mlir.addressof @{name} : !llvm.ptr
+    %p{number} = llvm.getelementptr %out[{number}] : (!llvm.ptr) -> !llvm.ptr, i64
+    llvm.store %f{number}, %p{number} : !llvm.ptr, !llvm.ptr"""
+
+
+class _LinkMap(ctypes.Structure):
+    """What dlopen returns: where a library lies, its name, and its dynamic section."""
+
+    _fields_ = (("base", ctypes.c_uint64), ("name", ctypes.c_char_p), ("dynamic", ctypes.c_uint64))
+
+
+class _Symbol(ctypes.Structure):
+    """Elf64_Sym."""
+
+    _fields_ = (
+        *(("name", ctypes.c_uint32), ("info", ctypes.c_ubyte), ("other", ctypes.c_ubyte)),
+        *(("section", ctypes.c_uint16), ("value", ctypes.c_uint64), ("size", ctypes.c_uint64)),
+    )
+
+
+class SymbolTable:
+    """The symbol table of a loaded library, in this process's memory. Raises CaptureError where it has another form."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(path)
+        found = _LinkMap.from_address(self._library._handle)
+        self._base, tags, at = found.base, dict[int, int](), found.dynamic
+        while (pair := tuple((ctypes.c_uint64 * 2).from_address(at)))[0]:
+            tags.setdefault(*pair)
+            at += 16
+        if Path((found.name or b"").decode()).name != Path(path).name or not tags.keys() >= {*_TAGS}:
+            raise CaptureError(f"{path}: its symbol table is not understood")
+        names = ctypes.string_at(tags[_STRINGS], tags[_LENGTH])
+        count = ctypes.c_uint32.from_address(tags[_HASH] + 4).value
+        self._symbols: dict[str, _Symbol] = {}
+        for number in range(count):
+            symbol = _Symbol.from_address(tags[_SYMBOLS] + ctypes.sizeof(_Symbol) * number)
+            if symbol.section:
+                self._symbols[names[symbol.name : names.index(b"\0", symbol.name)].decode()] = symbol
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._symbols
+
+    def address(self, name: str) -> int:
+        """Where a function lies."""
+        return int(self._base + self._symbols[name].value) % _ADDRESSES
+
+    def replace(self, name: str, address: int) -> None:
+        """Let code that is linked from now on find another function. Raises CaptureError where that is forbidden."""
+        symbol = self._symbols[name]
+        page = os.sysconf("SC_PAGESIZE")
+        begin = ctypes.addressof(symbol) // page * page
+        size = -(-(ctypes.addressof(symbol) + ctypes.sizeof(symbol) - begin) // page) * page
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = (_Pointer, ctypes.c_size_t, ctypes.c_int)
+        if protect(begin, size, _READ | _WRITE | _EXECUTE) and protect(begin, size, _READ | _WRITE):
+            raise CaptureError(f"{self.path}: its symbol table cannot be changed: {os.strerror(ctypes.get_errno())}")
+        symbol.value = (address - self._base) % _ADDRESSES
+        protect(begin, size, _READ | _EXECUTE)
+
+
+class Runtime:
+    """The DSL's runtime library, with gates before its functions for launches. One per process; see `of_process`."""
+
+    def __init__(self, path: str) -> None:
+        self.table = SymbolTable(path)
+        if missing := [name for name in _GATED if name not in self.table]:
+            raise CaptureError(f"{path} has no {missing[0]}")
+        self._slots = {name: (ctypes.c_uint64 * 2)(0, self.table.address(name)) for name in _GATED}
+        *gates, self.nothing = self._compiled()
+        self._gates = dict(zip(_GATED, gates, strict=True))
+        self._callbacks: list[Any] = []  # code may have their addresses as long as the process lives
+        for name, address in self._gates.items():
+            self.table.replace(name, address)
+
+    def _compiled(self) -> list[int]:
+        """The addresses of the gates, and of a function that does nothing."""
+        from cutlass._mlir import ir
+        from cutlass._mlir.execution_engine import ExecutionEngine
+
+        names = [*(f"gate{number}" for number in range(len(_GATED))), "nothing"]
+        gates = "".join(_gate(number, ctypes.addressof(self._slots[name])) for number, name in enumerate(_GATED))
+        stores = "\n".join(_STORE.format(number=number, name=name) for number, name in enumerate(names))
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(_MODULE.format(gates=gates, stores=stores))
+            self._engine = ExecutionEngine(module, opt_level=2, shared_libs=[])
+        found = (ctypes.c_uint64 * len(names))()
+        place = _Pointer(ctypes.addressof(found))
+        arguments = (_Pointer * 1)(ctypes.addressof(place))  # packed: where each argument lies
+        ctypes.CFUNCTYPE(None, _Pointer)(self._engine.raw_lookup("addresses"))(arguments)
+        return list(found)
+
+    def hook(self, name: str, hook: Hook | None) -> None:
+        """Let a gate call a function of ours, with the arguments as numbers; None for none."""
+        address = 0
+        if hook is not None:
+            count, _ = _GATED[name]
+            self._callbacks.append(ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * count)(hook))
+            address = ctypes.cast(self._callbacks[-1], _Pointer).value or 0
+        self._slots[name][0] = address
+
+    def stand_in(self, name: str, count: int, function: Callable[..., int] | None) -> Callable[[], None]:
+        """Let host code that is linked from now on call a function of ours in place of one of the library's. It takes
+        `count` numbers and returns an error; None does nothing. Returns what undoes it."""
+        address = self.nothing
+        if function is not None:
+            self._callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(function))
+            address = ctypes.cast(self._callbacks[-1], _Pointer).value or 0
+        if name in _GATED:
+            slot = self._slots[name]
+            before, slot[1] = slot[1], address
+            return lambda: slot.__setitem__(1, before)
+        before = self.table.address(name)
+        self.table.replace(name, address)
+        return lambda: self.table.replace(name, before)
+
+
+def _gate(number: int, slots: int) -> str:
+    count, is_first = tuple(_GATED.values())[number]
+    given, types = ", ".join(f"%a{n}" for n in range(count)), ", ".join(["i64"] * count)
+    parameters = ", ".join(f"%a{n}: i64" for n in range(count))
+    body = (_HOOK_FIRST if is_first else _HOOK_LAST).format(given=given, types=types)
+    return _GATE.format(number=number, parameters=parameters, slots=slots, body=body)
+
+
+_runtime: list[Runtime] = []
+
+
+def of_process() -> Runtime:
+    """The runtime of this process's DSL, which is imported. Raises CaptureError where it has another form."""
+    if not _runtime:
+        from cutlass.runtime import find_runtime_libraries
+
+        for path in find_runtime_libraries(enable_tvm_ffi=False):
+            _runtime.append(Runtime(path))
+            break
+        else:
+            raise CaptureError("the CuTe DSL has no runtime library")
+    return _runtime[0]
