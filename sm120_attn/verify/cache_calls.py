@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import cache_writes
+from ..config import PACKED_COLUMNS, SCALE_COLUMNS
+from . import block_scaled, cache_writes
 from .cache_cases import CacheCase
 from .inputs import torch_dtype
 from .judging import ROUNDING, Verdict, compare
@@ -38,18 +39,16 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
     if case.page_size:
         table, pages = _table(case, generator, device)
         rows = case.page_size
-    kv_dtype = torch_dtype(case.kv_dtype or case.dtype)
-    caches = [lay_out(case.layout, (pages, rows, case.heads_kv, case.head_dim), kv_dtype, device, n) for n in range(2)]
+    made = {"q": q} | _caches(case, (pages, rows, case.heads_kv), device)
     places = None if table is None else table.tolist()
     for i, length in enumerate(case.lengths):
-        for cache, name in zip(caches, "kv", strict=True):
+        for name in "kv":
             values = normal(length, case.heads_kv, case.head_dim) * factors[1]
             if case.values == "equal" and name == "k":
                 values = values * 0 + 0.5
-            _write(
-                cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], values.to(kv_dtype)
-            )
-    made = {"q": q, "k_cache": caches[0], "v_cache": caches[1]}
+            for part, rows_of_it in _stored(case, name, values).items():
+                cache = made[part]
+                _write(cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], rows_of_it)
     made["cache_seqlens"] = torch.tensor(case.lengths, dtype=torch.int32, device=device)
     if table is not None:
         made["block_table"] = table
@@ -70,6 +69,35 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
         made |= cache_writes.new_tensors(case, normal, device)
         options["rotary_interleaved"] = case.rotary == "interleaved"
     return made, options | {"num_splits": case.num_splits}
+
+
+def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, Any]:
+    """Empty caches of a case, and where the format has them empty scales."""
+    import torch
+
+    if case.kv_dtype not in SCALE_COLUMNS:
+        dtype = torch_dtype(case.kv_dtype or case.dtype)
+        return {
+            f"{n}_cache": lay_out(case.layout, (*size, case.head_dim), dtype, device, i) for i, n in enumerate("kv")
+        }
+    columns, blocks = (
+        case.head_dim // PACKED_COLUMNS.get(case.kv_dtype, 1),
+        case.head_dim // SCALE_COLUMNS[case.kv_dtype],
+    )
+    made = {}
+    for i, name in enumerate("kv"):
+        cache = lay_out(case.layout, (*size, columns), torch.uint8, device, i)
+        made[f"{name}_cache"] = cache if case.kv_dtype == "nvfp4" else cache.view(torch.float8_e4m3fn)
+        made[f"{name}_scales"] = lay_out(case.layout, (*size, blocks), torch.uint8, device, i)
+    return made
+
+
+def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
+    """What the caches hold for these values, by argument."""
+    if case.kv_dtype not in SCALE_COLUMNS:
+        return {f"{name}_cache": values.to(torch_dtype(case.kv_dtype or case.dtype))}
+    data, scales = block_scaled.quantised(values, case.kv_dtype)
+    return {f"{name}_cache": data, f"{name}_scales": scales}
 
 
 def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
@@ -101,6 +129,8 @@ def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number:
         "wide": ((pages, rows, heads, dim + 16 // dtype.itemsize), lambda t: t[..., :dim]),
     }
     shape, place = layouts[layout]
+    if dtype == torch.uint8:
+        return place(torch.full(shape, 0xFF, dtype=dtype, device=device))
     return place(torch.full(shape, math.nan, device=device).to(dtype))
 
 
@@ -126,7 +156,10 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
     from .reference import attention_reference
 
     q, lengths, table = made["q"], made["cache_seqlens"].tolist(), made.get("block_table")
-    gathered = [_gathered(made[f"{name}_cache"], lengths, table, made.get(f"{name}_descale")) for name in "kv"]
+    gathered = [
+        _gathered(made[f"{name}_cache"], lengths, table, made.get(f"{name}_descale"), made.get(f"{name}_scales"))
+        for name in "kv"
+    ]
     packed = "cu_seqlens_q" in made
     rows = None if packed else torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
     starts = made["cu_seqlens_q"] if packed else rows
@@ -141,21 +174,26 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
     return o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
 
 
-def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None) -> Any:
-    """The rows of all sequences, packed; those of an FP8 cache in float64, times their descale."""
+def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, scales: Any = None) -> Any:
+    """The rows of all sequences, packed; those of an FP8 or FP4 cache in float64, times their descale."""
     import torch
+
+    def rows_of(tensor: Any, i: int, length: int) -> Any:
+        if table is None:
+            return as_bytes(tensor)[i, :length]
+        used = table[i, : -(-length // tensor.shape[1])].long()
+        return as_bytes(tensor)[used].flatten(0, 1)[:length]
 
     parts = []
     for i, length in enumerate(lengths):
-        if table is None:
-            part = as_bytes(cache)[i, :length]
-        else:
-            used = table[i, : -(-length // cache.shape[1])].long()
-            part = as_bytes(cache)[used].flatten(0, 1)[:length]
-        if cache.element_size() == 1:
+        part = rows_of(cache, i, length)
+        if scales is not None:
+            kv_dtype = "nvfp4" if cache.dtype != torch.float8_e4m3fn else "mxfp8"
+            part = block_scaled.dequantised(part, rows_of(scales, i, length), kv_dtype).double()
+        elif cache.element_size() == 1:
             part = part.view(cache.dtype).double()
-            if descale is not None:
-                part = part * (descale if descale.numel() == 1 else descale[i, :, None]).double()
+        if cache.element_size() == 1 and descale is not None:
+            part = part * (descale if descale.numel() == 1 else descale[i, :, None]).double()
         parts.append(part)
     return torch.cat(parts) if parts else cache[:0, 0]
 

@@ -25,7 +25,7 @@ class CacheCase:
 
     lengths: keys of each sequence. queries: of each sequence; one number for all, or packed one for each.
     page_size: 0 for a contiguous cache. shared: all sequences have the same first pages.
-    kv_dtype: "e4m3" for an FP8 cache; descale: of it, as in cases.Case.
+    kv_dtype: "e4m3" for an FP8 cache, "mxfp8" or "nvfp4"; descale: of it, as in cases.Case.
     new: new keys that the call appends to each sequence, behind the `lengths` that are there; None for none. Packed
     queries have a new key each. rotary: "half" or "interleaved", of rotary_columns (0: all). table_dtype: "fp32" or "".
     layout: of the cache in memory, see cache_calls.lay_out. num_splits: None for the planned number.
@@ -118,6 +118,7 @@ def matrix() -> Iterator[CacheCase]:
     yield from _layouts()
     yield from _prefill()
     yield from _fp8()
+    yield from _block_scaled()
     yield from _append()
     yield from _edges()
 
@@ -258,6 +259,36 @@ def _fp8() -> Iterator[CacheCase]:
     )  # fmt: skip
 
 
+def _block_scaled() -> Iterator[CacheCase]:
+    base = CacheCase("", kv_dtype="nvfp4", descale="head", page_size=16, num_splits=2)
+    kinds = (("nvfp4", 64), ("nvfp4", 128), ("nvfp4", 256), ("mxfp8", 128), ("mxfp8", 256))
+    for (kv_dtype, head_dim), queries, length in itertools.product(kinds, (1, 8, 50), (0, 1, 17, 129, 700)):
+        yield replace(
+            base, name=f"{kv_dtype}, D{head_dim}, {queries} queries, {length} keys", kv_dtype=kv_dtype,
+            head_dim=head_dim, queries=queries, lengths=(length, 64), page_size=0 if length % 2 else 64,
+        )  # fmt: skip
+    for values, dtype, descale in itertools.product(VALUES, ("bf16", "fp16"), ("", "tensor", "head")):
+        for kv_dtype in ("nvfp4", "mxfp8") if dtype == "bf16" else ("nvfp4",):  # MXFP8 has BF16's rounding of P
+            yield replace(
+                base, name=f"{kv_dtype}, values {values}, {dtype}, descale {descale or 'none'}", lengths=(300, 20),
+                kv_dtype=kv_dtype, queries=8, values=values, dtype=dtype, descale=descale,
+            )  # fmt: skip
+    for kv_dtype, window, softcap, layout in itertools.product(
+        ("nvfp4", "mxfp8"), (None, (50, 9)), (0.0, 20.0), LAYOUTS
+    ):
+        yield replace(
+            base, name=f"{kv_dtype}, window {window}, softcap {softcap}, layout {layout}", kv_dtype=kv_dtype,
+            lengths=(300, 555), queries=7, window=window, softcap=softcap, sinks=softcap > 0, layout=layout,
+        )  # fmt: skip
+    for kv_dtype, page_size in itertools.product(("nvfp4", "mxfp8"), PAGE_SIZES):
+        yield replace(
+            base, name=f"{kv_dtype}, packed, pages of {page_size}", kv_dtype=kv_dtype, page_size=page_size,
+            lengths=(200, 64, 0, 5, 900), queries=(1, 16, 3, 0, 70),
+        )  # fmt: skip
+    yield replace(base, name="nvfp4, D192", head_dim=192, queries=3)
+    yield replace(base, name="nvfp4, planned splits", lengths=(5000, 3, 999), num_splits=None)
+
+
 def _append() -> Iterator[CacheCase]:
     base = CacheCase("", (200, 0, 15, 16, 77), num_splits=2, new=1)
     for page_size, new, rotary, kv_dtype in itertools.product(
@@ -331,7 +362,9 @@ def classes(count: int) -> tuple[CacheCase, ...]:
             sinks=rng.random() < 0.4, page_size=rng.choice((0, 16, 16)), num_splits=rng.choice((1, 3)),
         )  # fmt: skip
         if rng.random() < 0.3:
-            case = replace(case, kv_dtype="e4m3", descale="head")
+            kv_dtype = rng.choice(("e4m3", "nvfp4", "mxfp8"))
+            right = not case.head_dim % 128 and (kv_dtype == "nvfp4" or case.dtype == "bf16")
+            case = replace(case, kv_dtype=kv_dtype if right else "e4m3", descale="head")
         if rng.random() < 0.3:
             case = replace(case, new=max(case.counts), rotary=rng.choice(("", "half", "interleaved")))
         found[case] = None
