@@ -48,6 +48,7 @@ SMALL = {"POOL_VALUES": 1 << 26, "ROWS": [(1, 8192, 8, 64), (4, 8192, 4, 16)]}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no new row begins after as many")
+    parser.add_argument("--ctas", type=int, help="CTAs that share an SM with NVFP4, in place of the planned number")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -55,8 +56,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from sm120_attn.compile.build import source_hash
     from sm120_attn.kernels.decode.config import DecodeConfig
+    from sm120_attn.kv_cache import planner
     from sm120_attn.verify import bench
 
+    if arguments.ctas:
+        planner.CTAS_PER_SM["nvfp4"] = arguments.ctas
     started = time.perf_counter()
     document: dict[str, Any] = {
         "what": "decode over KV caches of four formats, compiled for sm_90a and timed on an H200 in turns",
@@ -65,6 +69,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "device": bench.device(),
         "environment": environment("torch", "nvidia-cutlass-dsl"),
         "rounds": ROUNDS,
+        "ctas_per_sm": dict(planner.CTAS_PER_SM),
     }
     compile_all()
     document["compile_seconds"] = time.perf_counter() - started

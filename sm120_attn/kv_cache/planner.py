@@ -22,7 +22,8 @@ MOST_QUERIES = 16  # of decode: speculative decoding has no more
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
-MOST_CTAS_PER_SM = 2  # of 128 threads with up to 255 registers
+# CTAs of 128 threads that share an SM, by the format of the cache: 2 with up to 255 registers for a thread.
+CTAS_PER_SM = {"": 2, "e4m3": 2, "mxfp8": 2, "nvfp4": 2}
 # Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
 # about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
@@ -85,6 +86,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
             tile_n=2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS,
             kv_dtype=shape.kv_dtype,
             paged=shape.page_size > 0,
+            ctas_per_sm=CTAS_PER_SM[shape.kv_dtype] if shape.head_dim <= 128 and rows <= 16 else 2,
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
@@ -134,7 +136,7 @@ def _with_stages(config: DecodeConfig) -> DecodeConfig:
 def ctas_per_sm(config: DecodeConfig) -> int:
     """CTAs that share an SM."""
     room = SM_SHARED_BYTES.get(config.arch, OTHER_SM_SHARED_BYTES)
-    return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), MOST_CTAS_PER_SM)
+    return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), config.ctas_per_sm)
 
 
 def splits(tiles: int, places: int, key_tiles: int) -> int:

@@ -31,7 +31,7 @@ WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
 STATS_BYTES = 8  # of a row: maximum and sum
-REGISTERS = 255
+REGISTERS = {2: 255, 3: 168}  # of a thread, by CTAs that share an SM
 MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
 
 
@@ -52,6 +52,7 @@ class DecodeConfig:
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
     split          the keys of a sequence are split over CTAs; a second kernel combines their results
     sinks          a logit per query head joins the denominator
+    ctas_per_sm    CTAs that share an SM where its shared memory has room: 2, or 3, with fewer registers for each thread
     """
 
     arch: str = "sm_120a"
@@ -69,6 +70,7 @@ class DecodeConfig:
     split: bool = False
     sinks: bool = False
     lse: bool = False
+    ctas_per_sm: int = 2
 
     # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
     @property
@@ -234,10 +236,12 @@ def why_not(config: DecodeConfig) -> str | None:
         return f"tile_n {c.tile_n}: 16 or 32 keys"
     if not 1 <= c.stages <= MOST_STAGES:
         return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
-    if c.registers > REGISTERS:
+    if c.ctas_per_sm not in REGISTERS:
+        return f"ctas_per_sm {c.ctas_per_sm}: 2 or 3"
+    if c.registers > REGISTERS[c.ctas_per_sm]:
         return (
             f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "
-            f"a thread has {REGISTERS}; use fewer rows_per_warp or a smaller tile_n"
+            f"a thread has {REGISTERS[c.ctas_per_sm]}; use fewer rows_per_warp or a smaller tile_n"
         )
     if c.shared_bytes > SHARED_BYTES:
         return f"{c.shared_bytes} bytes of shared memory: a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"

@@ -186,7 +186,7 @@ class Decode(Attention):
         type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(given, sizes, tiles_m, page_shift, scores).launch(
             grid=(tiles_m * num_heads_kv, num_splits, batch), block=(c.threads, 1, 1),
-            stream=stream, use_pdl=True, min_blocks_per_mp=2, preferred_smem_carveout=100,
+            stream=stream, use_pdl=True, min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
             given = given._replace(
