@@ -137,7 +137,7 @@ def widen_e4m3(word):
 
 
 def widen_e2m1(word):
-    """Convert eight e2m1 values to four registers of FP16 values, times 2^-14: values i and i + 4. Exact.
+    """Convert eight e2m1 values to four registers of FP16 values, times 2^-14: values i and i + 4. Exact. For sm_90a.
 
     A value's three bits without sign become the lowest two of an exponent and the highest of a mantissa. Of a byte the
     upper and the lower four bits are moved to where e5m2 has them, which is the upper byte of FP16. 11 instructions, 7
@@ -154,6 +154,22 @@ def widen_e2m1(word):
             f"and.b32 {{$w{first}}}, sign, 0x8E008E00; and.b32 {{$w{first + 2}}}, value, 0x8E008E00; "
         )
     return list(_ptx(code + "}", [Int32] * 4, word))
+
+
+def cvt_e2m1(word, pairs: int = 4):
+    """Convert pairs of e2m1 values, from the lowest byte on, to registers of FP16 values. Exact. Not on sm_90a."""
+    cvts = " ".join(f"cvt.rn.f16x2.e2m1x2 {{$w{i}}}, byte{i};" for i in range(pairs))
+    code = f"{{ .reg .b8 byte<4>; mov.b32 {{byte0, byte1, byte2, byte3}}, {{$r0}}; {cvts} }}"
+    return list(_ptx(code, [Int32] * pairs, word))
+
+
+def pair_halves(word):
+    """Of eight values of 4 bits, make bytes of values i and i + 4: of 0 and 2, and of 1 and 3, in the lower halves."""
+    code = (
+        "{ .reg .b32 low, high; shr.b32 high, {$r0}, 12; lop3.b32 {$w0}, {$r0}, high, 0x0F0F, 0xE4; "
+        "shr.b32 low, {$r0}, 4; shr.b32 high, {$r0}, 16; lop3.b32 {$w1}, low, high, 0x0F0F, 0xE4; }"
+    )
+    return list(_ptx(code, [Int32] * 2, word))
 
 
 def multiply(dtype: str, a, b):

@@ -1,15 +1,17 @@
 """The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
 
 NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
-so is 2^-14 of it. A 16-bit element of ldmatrix is four values:
+so is 2^-14 of it, which the conversion without `cvt` gives. The loop over 32 keys with head_dim 128, ptxas 13.4.59: 866
+instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has therefore. A 16-bit
+element of ldmatrix is four values:
 
     K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
         columns 8t to 8t + 7 of O.
 
-In both, values i and i + 4 of a word of eight become one register: the order of head_dim's columns for S, the two keys
-of an n8 column for O. Rows of fewer than 128 bytes share a row of a panel: chunk c of key 8n + r is chunk
-n * row_chunks + c of panel row r.
+Of V, values i and i + 4 of a word of eight become one register: the two keys of an n8 column of O. Of K too where there
+is no `cvt`: S does not see the order of head_dim's columns, but Q must have the same one. Rows of fewer than 128 bytes
+share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
 
 MXFP8 (e4m3, an e8m0 scale for 32 columns): a power of two that FP16 may not hold. S of 32 columns is multiplied in
 fp32; V becomes BF16 of 2^-60 of the value, with P in BF16.
@@ -58,7 +60,9 @@ class MmaNvfp4Cache(MmaScaledCache):
         return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
 
     def q_pairs(self, words):
-        """Four words of a row of Q, as the operands of two steps: columns i and i + 4 of the lane's eight."""
+        """Four words of a row of Q, as the operands of two steps: in the order of K's columns."""
+        if self.config.has_cvt_e2m1:
+            return [words[:2], words[2:]]
         first, second, third, last = words
         low, high = (
             [ptx.permute_bytes(a, b, halves) for halves in (FIRST_OF_PAIRS, SECOND_OF_PAIRS)]
@@ -79,15 +83,26 @@ class MmaNvfp4Cache(MmaScaledCache):
 
         return word
 
+    def k_values(self, word):
+        """Eight values of K as four registers, two for each step."""
+        return ptx.cvt_e2m1(word) if self.config.has_cvt_e2m1 else ptx.widen_e2m1(word)
+
+    def v_values(self, word):
+        """Four values each of two keys of V as four registers: of each n8 column the two keys."""
+        if not self.config.has_cvt_e2m1:
+            return ptx.widen_e2m1(word)
+        even, odd = (ptx.cvt_e2m1(pairs, 2) for pairs in ptx.pair_halves(word))
+        return [even[0], odd[0], even[1], odd[1]]
+
     def add_scores(self, scores, q_of, k_base, k_offsets):
-        """Add Q K^T to scores, times 2^-14."""
+        """Add Q K^T to scores, over the config's k_factor."""
         word = self.chunks_of(k_base, k_offsets, transpose=False)
         scales = [self.scales_of_keys(k_base + k_offsets[2], k_offsets[3], n) for n in range(self.columns)]
         for chunk in range(self.config.k_steps // 2):
             q = [q_of(step) for step in (2 * chunk, 2 * chunk + 1)]
             for n in range(self.columns):
                 scale = ptx.twice(scales[n][chunk // 2], chunk % 2)
-                k = [ptx.multiply("fp16", x, scale) for x in ptx.widen_e2m1(word(n, chunk))]
+                k = [ptx.multiply("fp16", x, scale) for x in self.k_values(word(n, chunk))]
                 for i in range(2):
                     for block in range(self.blocks):
                         scores[block][n] = self.mma(q[i][block], k[2 * i : 2 * i + 2], scores[block][n])
@@ -99,13 +114,13 @@ class MmaNvfp4Cache(MmaScaledCache):
         return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
-        """Add P V to O for one step of 16 keys, times 2^-14. p: the A operand of each block."""
+        """Add P V to O for one step of 16 keys, over v_factor. p: the A operand of each block."""
         word = self.chunks_of(v_base, v_offsets, transpose=True)
         groups = 2 * step, 2 * step + 1
         scales = [self.scales_of_pairs(v_base + v_offsets[2], v_offsets[3], keys) for keys in groups]
         for chunk in range(self.config.k_steps // 2):
             v = [
-                [ptx.multiply("fp16", x, of[chunk]) for x in ptx.widen_e2m1(word(keys, chunk))]
+                [ptx.multiply("fp16", x, of[chunk]) for x in self.v_values(word(keys, chunk))]
                 for keys, of in zip(groups, scales, strict=True)
             ]
             for i in range(4):
@@ -164,7 +179,7 @@ class MmaMxfp8Cache(MmaScaledCache):
         return (words[block // 4] >> (8 * (block % 4))) & 0xFF
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
-        """Add P V to O for one step of 16 keys, times 2^-60. p: the A operand of each block."""
+        """Add P V to O for one step of 16 keys, over v_factor. p: the A operand of each block."""
         scales = [self.scale_words(v_base + v_offsets[-1], 16 * step + 8 * half, 2) for half in range(2)]
         for pair in range(self.config.k_steps // 2):
             panel, within = divmod(pair, self.panel_steps)

@@ -165,14 +165,19 @@ class DecodeConfig:
         return self.data_bytes + self.tile_n * self.scale_bytes
 
     @property
+    def has_cvt_e2m1(self) -> bool:
+        """Whether the target converts e2m1 values by an instruction."""
+        return self.arch != "sm_90a"
+
+    @property
     def k_factor(self) -> float:
         """What S must be multiplied by: see the MMA policies of block-scaled caches."""
-        return 2.0**14 if self.kv_dtype == "nvfp4" else 1.0
+        return 2.0**14 if self.kv_dtype == "nvfp4" and not self.has_cvt_e2m1 else 1.0
 
     @property
     def v_factor(self) -> float:
         """What O must be multiplied by, as k_factor."""
-        return {"nvfp4": 2.0**14, "mxfp8": 2.0**60}.get(self.kv_dtype, 1.0)
+        return 2.0**60 if self.kv_dtype == "mxfp8" else self.k_factor
 
     @property
     def joined_row_bytes(self) -> int:

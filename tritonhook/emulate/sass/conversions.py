@@ -11,7 +11,10 @@ from tritonhook.emulate.sass.floats import MODES, rounding
 from tritonhook.emulate.sass.site import Site, opcode
 
 _MODES = {**MODES, "TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
-_SIZES = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
+_SIZES = {
+    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2",
+    "E2M1": "e2m1",
+}  # fmt: skip
 _INTEGERS = {f"{sign}{bits}": (bits, sign == "S") for sign in "SU" for bits in (8, 16, 32, 64)}
 _LOW, _HALF = np.uint32(0xFFFF), np.uint32(16)
 
@@ -119,7 +122,7 @@ def pack(site: Site) -> Step:
     bits = numbers.FORMATS[target].bits
     kept = _part(site, 16) if "PACK_AB_MERGE_C" in how else None
     site.done()
-    if (kept is None) != (bits == 16):
+    if (kept is None) != (bits == 16) or bits < 8:
         raise site.refuse()
 
     def step(g: Group) -> None:
@@ -131,14 +134,16 @@ def pack(site: Site) -> Step:
 
 
 def _unpacked(site: Site, put: object, target: str, source: str, given: dict[str, bool]) -> Step:
-    if numbers.FORMATS[source].bits != 8 or target not in ("f16", "bf16"):
+    """Two values of a register's half to halves; two of 4 bits of one of its bytes, which .B0 to .B3 names."""
+    bits = numbers.FORMATS[source].bits
+    if bits not in (8, 4) or target not in ("f16", "bf16"):
         raise site.refuse()
-    read = _part(site, 16)
+    read, mask = _part(site, 2 * bits), np.uint32((1 << bits) - 1)
     site.done()
 
     def step(g: Group) -> None:
         word = read(g)
-        low, high = (numbers.convert(word >> np.uint32(at) & np.uint32(0xFF), source, target) for at in (0, 8))
+        low, high = (numbers.convert(word >> np.uint32(at) & mask, source, target) for at in (0, bits))
         put(g, low | high << _HALF)  # type: ignore[operator]
 
     return step
