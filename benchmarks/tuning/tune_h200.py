@@ -7,8 +7,7 @@
     python -m benchmarks tune_h200 policy --work W       judge all parts together; write W/tritonhook.toml
     python -m benchmarks tune_h200 again --work W        each win of W/wins.json again: new processes, other seed
     python -m benchmarks tune_h200 applied --work W      what became of W/tritonhook.toml: after record --applied
-    python -m benchmarks tune_h200 cute --work W         CUTLASS's attention for Ampere, as `ab` does it
-    python -m benchmarks tune_h200 whole --work W        programs, compiled with the policy and without
+    python -m benchmarks end_to_end --work W             whole training steps with the policy and without
     python -m benchmarks tune_h200 summary W/rows/*.jsonl [--out FILE]
 
 Rows are written to W/rows as they come, each with the name of its run (--run): a time limit loses nothing, and rows of
@@ -61,18 +60,6 @@ LEVERS = tuple(
             *("name", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
             *("name+ptxas=12.9.86", "O1", "O2", "regalloc=0", "regalloc=2", "regusage=0", "regusage=10"),
             *("maxnreg=64", "maxnreg=96", "maxnreg=128", "maxnreg=168"),
-        ),
-    )
-)
-# With --more, for kernels with more registers than this.
-MANY_REGISTERS = 64
-MORE_LEVERS = tuple(
-    map(
-        lever,
-        (
-            *("maxnreg=80", "maxnreg=112", "maxnreg=144", "maxnreg=192", "maxnreg=224"),
-            *(f"maxnreg={n}+ptxas=13.5.37" for n in (64, 96, 128, 168)),
-            *("maxnreg=128+O1", "regusage=5", "regusage=10+ptxas=13.5.37", "O1+ptxas=13.5.37"),
         ),
     )
 )
@@ -140,8 +127,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs-only", action="store_true", help="of record: do not time, do not plan")
     parser.add_argument("--applied", action="store_true", help="of record: under the policy W/tritonhook.toml")
     parser.add_argument("--configured", action="store_true", help="of race: autotuned kernels only")
-    parser.add_argument("--more", action="store_true", help="of assemble and race: more levers, many registers")
-    parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -207,7 +192,7 @@ def _measured(work: Path, source: str) -> list[Kernel]:
 
 
 def _planned(measured: dict[str, list[Kernel]]) -> list[dict[str, Any]]:
-    """Kernels of all sources in turn, those with most time first."""
+    """Kernels of the whole steps, then those of all other sources in turn; of a source those with most time first."""
     left = {source: deque(one for one in found if _fits(one)) for source, found in measured.items()}
     planned: list[dict[str, Any]] = []
     names: dict[str, int] = {}
@@ -219,7 +204,7 @@ def _planned(measured: dict[str, list[Kernel]]) -> list[dict[str, Any]]:
                 if names[one.name] <= OF_A_NAME:
                     planned.append({"source": source, "record": one.record, "us": one.launches[0].us})
                     break
-    return planned
+    return sorted(planned, key=lambda one: one["source"] != "whole steps")
 
 
 def _fits(one: Kernel) -> bool:
@@ -236,11 +221,9 @@ def step_assemble(options: argparse.Namespace) -> None:
     if options.wins:
         left = [(folder, kernel, (lever(win["winner"]),)) for win, folder, kernel in recorded_wins(options)]
     else:
-        tried = LEVERS + MORE_LEVERS if options.more else LEVERS
         left = [
-            (folder, one, tried)
+            (folder, one, LEVERS)
             for _, folder, kernel in planned_kernels(options)
-            if not options.more or registers_of(folder, kernel) > MANY_REGISTERS
             for one in (kernel, *kernel.siblings[: CONFIGURATIONS - 1])
         ]
     while left and time.monotonic() < options.ends:
@@ -262,10 +245,6 @@ def step_assemble(options: argparse.Namespace) -> None:
             else:
                 print(f"{kernel.name}: {choice}", flush=True)
         print(f"assembled {len(now)} kernels, {len(left)} left", flush=True)
-
-
-def registers_of(folder: CaptureFolder, kernel: Kernel) -> int:
-    return summarise_image(folder.capture(kernel.record).cubin, {}).kernel(kernel.name).registers or 0
 
 
 def own_code(folder: CaptureFolder, kernel: Kernel) -> Choice:
@@ -293,7 +272,6 @@ def step_null(options: argparse.Namespace) -> None:
 
 
 def step_race(options: argparse.Namespace) -> None:
-    options.step = "more" if options.more else "race"
     done = {(row["source"], row["record"]) for row in _raced(options) if row["kind"] == "kernel"}
     planned = [one for one in planned_kernels(options) if (one[0]["source"], one[0]["record"]) not in done]
     if options.configured:
@@ -362,6 +340,4 @@ STEPS = {
     "policy": step_policy,
     "again": tune_truth.step_again,
     "applied": tune_truth.step_applied,
-    "cute": tune_truth.step_cute,
-    "whole": tune_truth.step_whole,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS
 from tritonhook._util.schema import as_schema
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, SampleBlock, TimingVerdict
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.certify import Certificate, certify
 from tritonhook.tuning.result import TriedKernel
 
@@ -76,32 +76,33 @@ def policy_wins(judged: Iterable[tuple[Row, Certificate]]) -> list[tuple[Row, Ce
 def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
     """The document: a row for each kernel and visit with the medians of its blocks, and the summary, which is of the
     last visit to each kernel."""
-    raced, nulls, more = _kernels(rows, "race"), _of_step(rows, "null"), _kernels(rows, "more")
+    raced, nulls = _kernels(rows), _of_step(rows, "null")
     judged = certificates(raced)
     by_row = {id(row): found for row, found in judged}
     won = policy_wins(judged)
-    judged_more = certificates(more)
-    by_row |= {id(row): found for row, found in judged_more}
     winners = {key_of(row): row["winner"] for row, _ in won}
     timed_again = {key_of(row): row for row in rows if row["kind"] == "again"}
     again = [row for key, row in timed_again.items() if winners.get(key) == row["winner"]]
     applied = {key_of(row): row for row in rows if row["kind"] == "applied"}
-    whole = list({row["target"]: _whole(row) for row in rows if row["kind"] == "whole"}.values())
-    cute = {(row["kernel"], row["lever"]): _cute(row) for row in rows if row["kind"] == "cute"}
     simulated = json.loads((RESULTS / "tune_simulation.json").read_text())["summary"]
     gains = [found.effect.ratio for _, found in won if found.effect is not None]
     null_won = policy_wins(certificates(nulls))
+    ends = [row for row in rows if row["kind"] == "end"]
+    # A race that goes on where it ended has fewer before it: of each run the first call counts.
+    planned = {row["run"]: row["planned"] for row in reversed(ends) if row["step"] == "race"}
     summary = {
         "kernels": len(raced),
+        "kernels_planned": sum(planned.values()),
         "kernels_not_ours": sum(row["source"] != OURS and row["kernel"] != OUR_KERNEL for row in raced),
+        "kernels_autotuned": sum(bool(row.get("configurations")) for row in raced),
         "wins": len(won),
         "wins_again": len(again),
         "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
         "again_attempts": dict(Counter(row.get("verdict", "error") for row in rows if row["kind"] == "again")),
-        "ptx_changed": _changed(_of_step(rows, "race") + _of_step(rows, "more")),
+        "ptx_changed": _changed(_of_step(rows, "race")),
         "configurations_raced": sum(len(row.get("configurations", ())) for row in raced),
         "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
-        "slower_when_applied": sum(one.get("verdict") == "slower" for one in (*again, *whole)),
+        "slower_when_applied": sum(one.get("verdict") == "slower" for one in again) if again else None,
         "applied": dict(Counter(row["state"] for key, row in applied.items() if winners.get(key) == row["winner"])),
         "null_tunings": len(nulls),
         "null_wins": len(null_won),
@@ -112,15 +113,13 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "gain_geomean_of_wins": _gain(gains),
         "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
         "gain_most": 100 * (1 - min(gains)) if gains else None,
-        **{f"gain_end_to_end_{one['target']}": one["gain_percent"] for one in whole if one["applied"]},
-        "wins_by_lever": dict(Counter(row["winner"] for row, _ in won).most_common()),
+        "wins_by_lever": dict(Counter(row["winner"].rpartition(": ")[2] for row, _ in won).most_common()),
         "by_unit": _groups(raced, won, lambda row: row["uses"] or "neither"),
         "by_source": _groups(raced, won, lambda row: row["source"]),
         "by_registers": _groups(raced, won, _registers),
         "not_judged": Counter(row["reason"].split(":")[0][:60] for row in raced if not row["judged"]),
     }
-    wins = {id(row) for row, _ in (*won, *policy_wins(judged_more))}
-    ends = [row for row in rows if row["kind"] == "end"]
+    wins = {id(row) for row, _ in won}
     return {
         "format": 1,
         "environment": next((row["environment"] | {"gpu": row["device"]} for row in ends if row["device"]), {}),
@@ -128,12 +127,9 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "runs": [{name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends],
         "kernels": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in raced],
         "earlier": [_compact(row, None, False) for row in _of_step(rows, "race") if row not in raced],
-        "more_levers": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in more],
         "null": [_compact(row, None, False) for row in nulls],
         "again": [_compact_again(row) for row in rows if row["kind"] == "again"],
         "applied": [row for row in rows if row["kind"] in ("applied", "captured")],
-        "cute": list(cute.values()),
-        "whole": whole,
     }
 
 
@@ -141,9 +137,9 @@ def _of_step(rows: Sequence[Row], step: str) -> list[Row]:
     return [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
 
 
-def _kernels(rows: Sequence[Row], step: str) -> list[Row]:
-    """The rows of kernels; of a kernel in several runs the last one."""
-    return list({key_of(row): row for row in _of_step(rows, step)}.values())
+def _kernels(rows: Sequence[Row]) -> list[Row]:
+    """The rows of races; of a kernel in several runs the last one."""
+    return list({key_of(row): row for row in _of_step(rows, "race")}.values())
 
 
 def _changed(rows: Sequence[Row]) -> list[str]:
@@ -205,12 +201,6 @@ def _compact_again(row: Row) -> Row:
     return kept | {"blocks": _blocks(comparison_of(row["comparison"]).blocks)} if "comparison" in row else kept
 
 
-def _cute(row: Row) -> Row:
-    """A CuTe kernel under a lever over the same without. time_percent: how much more time it takes."""
-    found = comparison_of(row["comparison"]).effect() if "comparison" in row else None
-    return _compact_again(row) | {"time_percent": None if found is None else 100 * (found.ratio - 1)}
-
-
 def _blocks(blocks: Iterable[SampleBlock]) -> list[list[Any]]:
     """Write each block as a list: process; medians of reference, candidate and control in microseconds; their clocks;
     log of what the candidate leaves to the next sample; why the block was not used."""
@@ -225,24 +215,3 @@ def _blocks(blocks: Iterable[SampleBlock]) -> list[list[Any]]:
         ]
         for block in blocks
     ]
-
-
-def _whole(row: Row) -> Row:
-    """A whole program with the policy over the same without."""
-    blocks = as_schema(row["blocks"], tuple[SampleBlock, ...])
-    comparison = Comparison(blocks)
-    found: Effect | None = comparison.effect()
-    gain = None if found is None else 100 * (1 - found.ratio)
-    interval = None if found is None else (100 * (1 - found.high), 100 * (1 - found.low))
-    verdict = comparison.verdict if blocks else TimingVerdict.INCONCLUSIVE
-    return {
-        "run": row["run"],
-        "target": row["target"],
-        "gain_percent": gain,
-        "interval_percent": interval,
-        "verdict": verdict.value,
-        "reason": comparison.reason,
-        "applied": all(found["applied"] for found in row["prepared"]),
-        "prepared": row["prepared"],
-        "blocks": _blocks(blocks),
-    }

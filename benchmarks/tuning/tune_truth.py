@@ -1,18 +1,14 @@
-"""The steps of tune_h200.py that ask whether a tuning is true: again, applied, cute and whole."""
+"""The steps of tune_h200.py that ask whether a tuning is true: again and applied."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.tuning.tune_work import Rows, recorded_wins, source_of
 from tritonhook.capture.model import Capture
@@ -21,9 +17,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.device.child import Lost
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
-from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
-from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import TuneSettings
@@ -33,12 +27,6 @@ from tritonhook.tuning.policy_check import State, against_captures
 from tritonhook.tuning.prepared import kept_choice
 
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
-WHOLE_PROCESSES, WHOLE_BLOCKS = 5, 8
-CUTE_TARGETS = ("ab_library_targets:cute_ampere_d128", "ab_library_targets:cute_ampere_d64")
-CUTE_LEVERS: dict[str, dict[str, Any]] = {
-    "strip": {"rename": Rename(strip="cutlass")},
-    "pragma": {"rewrites": ("mma-throughput",)},
-}
 START = TuneSettings().start  # what has the GPU
 SIDES = (REFERENCE, CANDIDATE, CONTROL)
 
@@ -129,56 +117,3 @@ def step_applied(options: argparse.Namespace) -> None:
         print(
             f"applied {source}: {Counter(one.state.value for one in found)}; {levered} of {len(captures)}", flush=True
         )
-
-
-def step_cute(options: argparse.Namespace) -> None:
-    """Time levers of CuTe kernels, whose launches are not recorded, as `ab` does it. CUTLASS's attention has "cutlass"
-    in its name: the other name is the one without."""
-    rows, targets = Rows(options), Path(__file__).resolve().parents[1] / "timing" / "targets"
-    for target in CUTE_TARGETS:
-        for text, change in CUTE_LEVERS.items():
-            if time.monotonic() > options.ends:
-                return
-            out = options.work / f"cute-{target.partition(':')[2]}-{text}"
-            plan = Plan(target, out, path=(str(targets), *coordinator.search_path()), seed=AGAIN_SEED, **change)
-            told = {"kind": "cute", "kernel": target, "lever": text}
-            try:
-                timed = coordinator.run(plan)
-            except TritonHookError as error:
-                print(f"cute {target} {text}: {error}", flush=True)
-                rows.add(told | {"error": str(error)})
-                continue
-            comparison = timed.comparison
-            verdict = "same code" if timed.same_code else comparison.verdict.value
-            rows.add(told | {"verdict": verdict, "wrong": dict(timed.wrong), "comparison": asdict(comparison)})
-            print(f"cute {target} {text}: {verdict}: {comparison.reason}", flush=True)
-
-
-def step_whole(options: argparse.Namespace) -> None:
-    """A whole program with the policy against the same without: tune_whole.py in several processes, in turn."""
-    rows = Rows(options)
-    words = [sys.executable, "-m", "benchmarks", "tune_whole", options.target]
-    words += [str(options.work / "tritonhook.toml"), str(options.work / "whole")]
-    processes = [
-        subprocess.Popen([*words, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for number in range(WHOLE_PROCESSES)
-    ]
-    blocks, prepared = [], []
-    for process in processes:
-        assert process.stdout is not None
-        prepared.append(json.loads(process.stdout.readline() or "{}"))
-        print(f"whole {options.target}: {prepared[-1]}", flush=True)
-    for _ in range(WHOLE_BLOCKS):
-        for process, before in zip(processes, prepared, strict=True):
-            if before:
-                assert process.stdin is not None and process.stdout is not None
-                process.stdin.write("block\n")
-                process.stdin.flush()
-                blocks.append(json.loads(process.stdout.readline()))
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(20)
-    rows.add({"kind": "whole", "target": options.target, "prepared": prepared, "blocks": blocks})
-    if not all(before.get("applied") for before in prepared):
-        print(f"whole {options.target}: the policy changed nothing in some process", flush=True)

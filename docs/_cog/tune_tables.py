@@ -25,108 +25,63 @@ def tune_simulation(*chosen: str) -> str:
 
 
 def _kernels() -> list[dict[str, Any]]:
-    """The kernels that were tuned, without the attention whose untuned tile no caller gets."""
-    return [row for row in result("tune_h200")["kernels"] if row["source"] != "ours"]
-
-
-def _arguments(row: dict[str, Any]) -> tuple[str, str, str]:
-    """What configurations of one kernel with the same arguments have in common."""
-    return row["source"], row["kernel"], row["launch"].partition(": ")[2]
+    return list(result("tune_h200")["kernels"])
 
 
 def _wins() -> list[dict[str, Any]]:
-    """The wins, without those of a configuration that stays slower than another one that the visit holds without a
-    lever."""
-    rows = _kernels()
-    best: dict[tuple[str, str, str], float] = {}
-    for row in rows:
-        best[_arguments(row)] = min(row["us"], best.get(_arguments(row), row["us"]))
-    won = [row for row in rows if row["verdict"] == "WIN"]
-    return [
-        row
-        for row in won
-        if row["us"] == best[_arguments(row)] or row["us"] * (1 - row["gain_percent"] / 100) < best[_arguments(row)]
-    ]
+    return [row for row in _kernels() if row["verdict"] == "WIN"]
 
 
-def tuned_against_the_best() -> str:
-    """Which wins are none, because another configuration is faster without a lever; as a paragraph."""
-    rows = _kernels()
-    won, all_won = _wins(), [row for row in rows if row["verdict"] == "WIN"]
-    gone = [row for row in all_won if row not in won]
-    pairs = {_arguments(row) for row in rows if sum(_arguments(one) == _arguments(row) for one in rows) > 1}
-    named = ", ".join(f"`{row['kernel']}`" for row in gone)
-    return (
-        f"\n{len(pairs)} kernels are there in two configurations with the same arguments. {len(gone)} of the "
-        f"{len(all_won)} confirmed gains belong to one that stays slower than the other one without a lever: {named}. "
-        f"They do not count as wins here. Others may be like them: not every configuration was recorded.\n\n"
-    )
-
-
-def tuned_configured() -> str:
-    """Each autotuned kernel whose configurations raced: how good its autotuner's choice was, and what a lever gains."""
+def tuned_kernels() -> str:
+    """Each kernel that was tuned: how good its autotuner's choice was, and what a lever gains."""
     rows = []
-    for row in result("tune_configured")["kernels"]:
+    for row in _kernels():
         low, high = row.get("interval_percent") or (None, None)
         gain = f"{row['gain_percent']:.1f}% ({low:.1f}% to {high:.1f}%)" if row["verdict"] == "WIN" else ""
-        lever = f"`{row['winner'].rpartition(': ')[2]}`" if row["verdict"] == "WIN" else row["verdict"]
+        lever = f"`{_lever(row)}`" if row["verdict"] == "WIN" else "none"
         left = (row["race"] or {"left": {}})["left"]
         means = [statistics.mean(left[name]) for name in row["configurations"] if left.get(name)]
-        slower = math.exp(-min([0.0, *means])) - 1
-        best = f"{100 * slower:.1f}%" if slower > 0.005 else ""
-        rows.append((f"`{row['kernel']}`", str(1 + len(row["configurations"])), f"{row['us']:.0f}", best, lever, gain))
+        longer = math.exp(-min([0.0, *means])) - 1
+        best = f"{100 * longer:.1f}%" if longer > 0.005 else ""
+        tried = str(1 + len(row["configurations"])) if row["configurations"] else ""
+        rows.append((f"`{row['kernel']}`", row["source"], tried, f"{row['us']:.0f}", best, lever, gain))
     header = (
         "kernel",
+        "of",
         "configurations",
         "us",
-        "the tuner's choice takes longer than the best by",
+        "the tuner's choice takes longer by",
         "lever",
-        "gain over the best one",
+        "gain over the best",
     )
     return markdown(header, rows)
 
 
-def tuned_configured_sum() -> str:
-    """The same in one paragraph, with the tunings of equal codes."""
-    found = result("tune_configured")
-    summary, gpu = found["summary"], found["environment"]["gpu"].removeprefix("NVIDIA ")
-    return (
-        f"\n*Measured* on an {gpu}: {summary['kernels']} autotuned kernels of flash-linear-attention, with "
-        f"{summary['configurations_raced']} more configurations beside what the tuner\nchose. {summary['wins']} have a "
-        f"lever that beats the best configuration, by {summary['gain_geomean_of_wins']:.1f}% in the geometric mean. "
-        f"{summary['null_tunings']} tunings\nof 16 copies of one code each, all forced through the confirmation, gave "
-        f"{summary['null_wins']} wins.\n\n"
-    )
+def _lever(row: dict[str, Any]) -> str:
+    """The lever that won, without the configuration that won with it."""
+    return str(row["winner"].rpartition(": ")[2])
 
 
-def tuned_changed() -> str:
-    """The kernels whose PTX differed between visits, and those that dropped out, as a paragraph."""
-    document = result("tune_h200")
-    seen: dict[tuple[str, str, str], set[str]] = {}
-    for row in (*document["kernels"], *document["more_levers"]):
-        seen.setdefault((row["source"], row["kernel"], row["launch"]), set()).add(row["ptx"])
-    changed = sorted({f"`{kernel}`" for (_, kernel, _), found in seen.items() if len(found) > 1})
+def tuned_sum() -> str:
+    """What was tuned and what it gave, as a paragraph."""
+    summary = result("tune_h200")["summary"]
     return (
-        f"\nThese kernels had other PTX in another visit, launched alike: {', '.join(changed)}. Of a kernel that was "
-        "tuned in two visits the file keeps the last one.\n\n"
+        f"\n{summary['wins']} of {summary['kernels']} kernels have a lever that beats the best configuration, by "
+        f"{summary['gain_geomean_of_wins']:.1f}% in the geometric mean and {summary['gain_most']:.0f}% at most.\n"
+        f"{summary['kernels_autotuned']} are autotuned; {summary['configurations_raced']} configurations raced "
+        f"beside those that their tuners chose.\n{summary['kernels_planned']} kernels were planned: the visit's time "
+        "ended before the others.\n\n"
     )
 
 
 def tuned_maxnreg() -> str:
     """How many limits that won are no limits, as a paragraph."""
-    rows = [row for row in _wins() if row["winner"].startswith("maxnreg=")]
-    above = sum(int(row["winner"].partition("=")[2].partition("+")[0]) >= row["registers"] for row in rows)
+    rows = [row for row in _wins() if _lever(row).startswith("maxnreg=")]
+    above = sum(int(_lever(row).partition("=")[2].partition("+")[0]) >= row["registers"] for row in rows)
     return (
         f"\nIn {above} of {len(rows)} wins with `maxnreg` alone, N is not below the registers that the kernel has "
         "anyway.\n\n"
     )
-
-
-def tuned_sum() -> str:
-    """The same in one sentence."""
-    whole = _group(_kernels(), _wins())
-    gain = f"{whole['gain']:.1f}%"
-    return f"\n{whole['wins']} of {whole['kernels']} kernels have a win, of {gain} in the geometric mean.\n\n"
 
 
 def tuned() -> str:
@@ -178,72 +133,28 @@ def _group(rows: list[dict[str, Any]], won: list[dict[str, Any]]) -> dict[str, A
 
 def tuned_truth() -> str:
     """Whether the wins are true, and what they cost."""
-    document = result("tune_h200")
-    summary = document["summary"]
-    forced = result("tune_configured")["summary"]
-    nulls = (
-        f"{summary['null_tunings']}, and {forced['null_tunings']} with a forced confirmation, on the GPU; "
-        f"{summary['null_tunings_simulated']:,} simulated"
-    )
-    applied = f"{summary['applied'].get('applied', 0)} of {summary['wins']}"
-    others = [f"{number} {verdict}" for verdict, number in summary["wins_not_reproduced"].items()]
-    again = summary["wins_again"] - sum(summary["wins_not_reproduced"].values())
+    summary, whole = result("tune_h200")["summary"], result("end_to_end")["summary"]
+    low, high = whole["interval_percent_gla"]
     rows = [
-        ("confirmed gains timed again in new processes", f"{summary['wins_again']} of {summary['wins']}"),
-        ("of these, in the last attempt", ", ".join((f"{again} faster again", *others))),
-        ("kernels that got the code that won when their program ran with the policy", applied),
-        ("slower with the policy", str(summary["slower_when_applied"])),
-        ("tunings of equal codes", nulls),
-        ("wins among these", str(summary["null_wins"] + forced["null_wins"] + summary["null_wins_simulated"])),
+        ("tunings of 16 copies of one code, each forced through the confirmation", str(summary["null_confirmed"])),
+        ("wins among these", str(summary["null_wins"])),
+        ("simulated tunings of equal codes", f"{summary['null_tunings_simulated']:,}"),
+        ("wins among these", str(summary["null_wins_simulated"])),
         ("time on the GPU for a kernel", f"median {summary['seconds_per_kernel_median']:.1f} s"),
-        *((_WHOLE[one["target"]], _gain(one)) for one in document["whole"] if one["target"] in _WHOLE),
-        *((f"CUTLASS's attention for Ampere, `{one['lever']}`", _cute(one)) for one in document["cute"]),
+        (
+            f"a training step of a GLA block, {whole['step_us_gla'] / 1000:.1f} ms, with the policy",
+            f"{whole['gain_percent_gla']:.1f}% less time ({low:.1f}% to {high:.1f}%)",
+        ),
+        ("a training step of a Llama layer with Liger's kernels", f"{whole['verdict_llama']}: {whole['reason_llama']}"),
     ]
     return markdown(("on an H200", "found"), rows)
-
-
-_WHOLE = {
-    "block": "gain of the whole transformer block of torch.compile",
-}
-
-
-def _cute(one: dict[str, Any]) -> str:
-    change = one["time_percent"]
-    return one["verdict"] if change is None else f"{one['verdict']}, {abs(change):.1f}%"
-
-
-def _gain(one: dict[str, Any]) -> str:
-    low, high = one["interval_percent"]
-    return f"{one['gain_percent']:.1f}% ({low:.1f}% to {high:.1f}%)"
-
-
-def tuned_more() -> str:
-    """What the best of more levers gains, for kernels that were tuned with both lists."""
-    document = result("tune_h200")
-    first = {(row["kernel"], row["ptx"]): row for row in document["kernels"]}
-    rows = []
-    for row in document["more_levers"]:
-        before = first.get((row["kernel"], row["ptx"]))
-        rows.append(
-            (
-                f"`{row['kernel']}`",
-                str(row["registers"]),
-                "not tuned with this PTX" if before is None else _won(before),
-                _won(row),
-            )
-        )
-    return markdown(("kernel", "registers", "with 16 levers", "with 29"), rows)
-
-
-def _won(row: dict[str, Any]) -> str:
-    return f"{row['gain_percent']:.1f}%, `{row['winner']}`" if row["verdict"] == "WIN" else row["verdict"]
 
 
 def tuned_levers() -> str:
     """Which levers won."""
     kinds: dict[str, list[float]] = {}
     for row in _wins():
-        kinds.setdefault(_kind(row["winner"]), []).append(row["gain_percent"])
+        kinds.setdefault(_kind(_lever(row)), []).append(row["gain_percent"])
     rows = [
         (kind, str(len(gains)), f"{statistics.median(gains):.1f}%", f"{max(gains):.1f}%")
         for kind, gains in sorted(kinds.items(), key=lambda item: -len(item[1]))

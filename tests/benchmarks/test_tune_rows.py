@@ -40,13 +40,6 @@ def again(name: str, verdict: str) -> dict[str, Any]:
     }
 
 
-def whole(target: str, gain: float, *applied: str) -> dict[str, Any]:
-    prepared = [{"applied": list(applied), "same_outputs": True, "graphs": True}]
-    return {"kind": "whole", "step": "whole", "run": "1", "target": target, "prepared": prepared} | {
-        "blocks": blocks(gain)
-    }
-
-
 def test_wins_are_certified_gains_that_hold_at_every_launch() -> None:
     found = tune_rows.summed_up(
         [
@@ -72,32 +65,12 @@ def test_a_null_that_wins_is_counted() -> None:
     assert (summary["null_tunings"], summary["null_wins"]) == (1, 1)
 
 
-def test_wins_that_are_timed_again_and_whole_programs() -> None:
+def test_wins_that_are_timed_again() -> None:
     rows = [kernel("a", 0.1), kernel("b", 0.1), again("a", "faster"), again("b", "slower")]
-    rows += [whole("block", 0.02, "a"), whole("attention", -0.02, "b"), whole("unchanged", 0.1)]
     summary = tune_rows.summed_up(rows)["summary"]
     assert summary["wins_again"] == 2 and summary["wins_reproduced_ratio"] == 0.5
-    assert summary["slower_when_applied"] == 2  # b alone, and the attention
+    assert summary["slower_when_applied"] == 1
     assert summary["wins_not_reproduced"] == {"slower": 1}
-    gains = {name: gain for name, gain in summary.items() if name.startswith("gain_end_to_end_")}
-    assert gains == {
-        "gain_end_to_end_block": pytest.approx(2, abs=0.1),
-        "gain_end_to_end_attention": pytest.approx(-2, abs=0.1),
-    }
-
-
-def test_a_run_with_more_levers_and_cute_kernels_stand_apart() -> None:
-    cute = {"kind": "cute", "step": "cute", "kernel": "ampere", "lever": "strip", "verdict": "slower"}
-    rows = [
-        kernel("a", 0.1),
-        kernel("a", 0.2, step="more"),
-        cute | {"comparison": {"blocks": blocks(-0.1), "band": 0.005}},
-    ]
-    found = tune_rows.summed_up(rows)
-    assert (found["summary"]["kernels"], found["summary"]["gain_most"]) == (1, pytest.approx(10, abs=0.1))
-    (more,), (ampere,) = found["more_levers"], found["cute"]
-    assert (more["verdict"], more["gain_percent"]) == ("WIN", pytest.approx(20, abs=0.1))
-    assert ampere["time_percent"] == pytest.approx(10, abs=0.1)
 
 
 def test_wins_that_are_wins_no_more_are_not_counted_again() -> None:

@@ -55,6 +55,13 @@ def test_contents_have_their_size_and_are_the_same_again(name: str, dtype: str, 
         assert not any(data), "integers may be indices"
 
 
+def test_large_buffers_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random.randbytes takes less than 256 MiB; the bytes are those of one draw."""
+    whole = made(1000, "int32", 3, NORMAL)
+    monkeypatch.setattr("tritonhook.verify.contents._MOST_DRAWN", 64)
+    assert made(1000, "int32", 3, NORMAL) == whole and len(set(whole)) > 200
+
+
 def test_integers_reach_their_extremes() -> None:
     found = set(array("i", made(4000, "int32", 0, SPECIAL)))
     assert {-1, 0, 1, 2**31 - 1, -(2**31)} <= found and len(found) > 100

@@ -16,6 +16,7 @@ from tritonhook.verify.formats import FLOATS, FloatFormat
 from tritonhook.verify.model import DENORMALS, RECORDED, SPECIAL, ZEROS
 
 _PERIOD = 1031  # between special numbers: a prime, so that each row has few, and in other columns
+_MOST_DRAWN = 1 << 26  # bytes at once: Random.randbytes takes less than 256 MiB
 _Mask = tuple[int, int]  # bits that stay random, bits that are set
 
 
@@ -89,6 +90,11 @@ def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
     times = -(-size // period) if size else 0
     keep, fill = (b"".join(mask[i].to_bytes(width, "little") for mask in masks) * times for i in (0, 1))
     whole = size // width * width
-    bits = int.from_bytes(random.Random(f"tritonhook {seed}").randbytes(whole), "little")
+    bits = int.from_bytes(_random_bytes(whole, seed), "little")
     cut = bits & int.from_bytes(keep[:whole], "little") | int.from_bytes(fill[:whole], "little")
     return cut.to_bytes(whole, "little") + bytes(size - whole)
+
+
+def _random_bytes(size: int, seed: int) -> bytes:
+    draw = random.Random(f"tritonhook {seed}")
+    return b"".join(draw.randbytes(min(_MOST_DRAWN, size - start)) for start in range(0, size, _MOST_DRAWN))
