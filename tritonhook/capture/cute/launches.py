@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +31,7 @@ from tritonhook.errors import DeviceError
 _COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
 _KNOWN = {_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
 _CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, how many
-_ATTRIBUTE, _VALUE = 72, 8  # bytes of an attribute, and where its value lies
+_ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
 _LEAST_ADDRESS = 1 << 32  # of what must be memory that is known: smaller numbers are sizes
@@ -45,7 +45,7 @@ class Kernel:
 
     name: str
     image: bytes
-    descriptors: set[int] = field(default_factory=set)
+    descriptors: frozenset[int] = frozenset()
 
     @cached_property
     def cubin(self) -> Cubin | None:
@@ -63,22 +63,38 @@ class Kernel:
         """By which sessions know it."""
         return "" if self.cubin is None else f"{self.cubin.sha256} {self.name}"
 
-    def parameters(self, places: int) -> tuple[bytes, ...]:
-        """What is passed, with zeros where the kernel does not read. places: where the address of each one lies."""
+    @cached_property
+    def mask(self) -> int:
+        """Ones for the bits of all parameters that the kernel reads."""
+        bits = at = 0
+        for number, size in enumerate(self.sizes):
+            used = tensor_map.USED if number in self.descriptors else size
+            bits |= (self.read(number).mask & ((1 << 8 * used) - 1)) << 8 * at
+            at += size
+        return bits
+
+    def read(self, number: int) -> Read:
+        """What it reads of a parameter: all of it where there is no PTX."""
+        known = known_reads.get(self.hash)
+        return Read(-1, None) if known is None else known.get(number) or Read()
+
+    def has_descriptors(self, numbers: Iterable[int]) -> None:
+        """Let these parameters be TMA descriptors from now on."""
+        self.descriptors |= {*numbers}
+        vars(self).pop("mask", None)
+
+    def parameters(self, places: int) -> int:
+        """The bytes of all parameters that it reads, as one number. places: where the address of each one lies."""
         addresses = (ctypes.c_uint64 * len(self.sizes)).from_address(places)
-        given = tuple(map(ctypes.string_at, addresses, self.sizes))
-        if (reads := known_reads.get(self.hash)) is not None:
-            given = tuple(_masked(data, reads.get(number)) for number, data in enumerate(given))
-        if not self.descriptors:
-            return given
-        used, whole = tensor_map.USED, tensor_map.BYTES
-        return tuple(data[:used].ljust(whole, b"\0") if n in self.descriptors else data for n, data in enumerate(given))
+        return int.from_bytes(b"".join(map(ctypes.string_at, addresses, self.sizes)), "little") & self.mask
 
-
-def _masked(data: bytes, read: Read | None) -> bytes:
-    if read is None or read.mask == -1:
-        return data if read is not None else bytes(len(data))
-    return (int.from_bytes(data, "little") & read.mask).to_bytes(len(data), "little")
+    def apart(self, parameters: int) -> list[bytes]:
+        """The bytes of each parameter."""
+        data, made, at = parameters.to_bytes(sum(self.sizes), "little"), [], 0
+        for size in self.sizes:
+            made.append(data[at : at + size])
+            at += size
+        return made
 
 
 # --- the hooks -----------------------------------------------------------------------------------
@@ -109,35 +125,43 @@ class Recording:
 
     def launched(self, config: int, handle: int, parameters: int) -> None:
         """Before cudaLaunchKernelEx."""
-        sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
         kernel = self.kernels.get(handle)
         if kernel is None or not kernel.sizes:
-            what = "a kernel that the DSL did not load" if kernel is None else f"{kernel.name}, whose parameters"
-            for session in sessions:
-                session.note(f"a launch of the CuTe DSL was not recorded: {what} are not known")
+            what = "a kernel that the DSL did not load" if kernel is None else f"the parameters of {kernel.name}"
+            state.note(f"a launch of the CuTe DSL was not recorded: {what}: not known")
             return
         *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
-        given = tuple(map(_attribute, range(attributes, attributes + _ATTRIBUTE * count, _ATTRIBUTE)))
-        kind = (handle, *shape, shared, given, *kernel.parameters(parameters))
+        given = _attributes(attributes, count)
+        kind = (handle, *shape, shared, given, kernel.parameters(parameters))
         kept = self.kinds.get(kind)
         if kept is None:
             if len(self.kinds) >= _MOST_KINDS:
                 self.kinds.clear()
-            one = Called(kernel, tuple(shape), shared, dict(given), kind[-len(kernel.sizes) :])
+            sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
+            one = Called(kernel, tuple(shape), shared, dict(given), kernel.apart(kind[-1]))
             self.kinds[kind] = recorder.met(sessions, kernel.hash, lambda: one.described(self.tensors))
             return
         for session, record, key in kept:
             session.count_launch(record, key)
 
 
-def _attribute(at: int) -> tuple[int, tuple[int, ...]]:
-    number = ctypes.c_uint32.from_address(at).value
-    values = (ctypes.c_uint32 * (3 if number == _CLUSTER else 1)).from_address(at + _VALUE)
-    return number, tuple(values)
+def _attributes(at: int, count: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """The number and the value of each launch attribute; what is behind a value is not written."""
+    data = ctypes.string_at(at, _ATTRIBUTE.size * count)
+    return tuple(
+        (number, (x, y, z) if number == _CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data)
+    )
 
 
 def _contained(hook: runtime.Hook) -> runtime.Hook:
-    return lambda *given: state.contained("a launch of the CuTe DSL could not be recorded", lambda: hook(*given))
+    def call(*given: int) -> None:
+        try:
+            hook(*given)
+        except Exception as error:
+            for attached in state.attached:
+                attached.session.contain("a launch of the CuTe DSL could not be recorded", error)
+
+    return call
 
 
 _recording: list[Recording] = []  # of the process, from the first session that records launches on
@@ -174,7 +198,7 @@ class Called:
     shape: tuple[int, ...]
     shared: int
     attributes: Mapping[int, tuple[int, ...]]
-    parameters: tuple[bytes, ...]
+    parameters: list[bytes]
 
     def described(self, tensors: LiveTensors) -> tuple[Launch, list[Any]]:
         """The launch, and the storages of its buffers. Raises Unrecordable."""
@@ -190,7 +214,7 @@ class Called:
             pointers = self._pointers(number, data, each, found, given)
             made = maps.get(number)
             given.parameters.append(self._parameter(number, data, pointers, given, None if made is None else made[1]))
-        self.kernel.descriptors.update(maps)
+        self.kernel.has_descriptors(maps)
         gx, gy, gz, bx, by, bz = self.shape
         x, y, z = self.attributes.get(_CLUSTER, (1, 1, 1))
         flags = (bool(self.attributes.get(which, (0,))[0] & 1) for which in (_COOPERATIVE, _STREAM_SERIALIZATION))
@@ -200,11 +224,8 @@ class Called:
 
     def _words(self, number: int, data: bytes) -> dict[int, int]:
         """The numbers of 64 bits in a parameter that may be addresses, by their place."""
-        reads = known_reads.get(self.kernel.hash)
-        read = None if reads is None else reads.get(number, Read())
-        places = range(0, len(data) - _WORD + 1, _WORD)
-        if read is not None and read.words is not None:
-            places = sorted(read.words)  # type: ignore[assignment]
+        read = self.kernel.read(number).words
+        places = range(0, len(data) - _WORD + 1, _WORD) if read is None else sorted(read)
         values = ((at, int.from_bytes(data[at : at + _WORD], "little")) for at in places)
         return {at: value for at, value in values if value >> 16 and not value >> 57}
 

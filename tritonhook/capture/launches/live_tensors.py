@@ -5,48 +5,90 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_GENERATIONS = (0, 1, 2)
+_YOUNG, _OLD = (0, 1), 2  # generations of Python's garbage collector
+_Span = tuple[int, int, Any]  # begin and end of an allocation, a tensor in it
 
 
 class LiveTensors:
-    """The tensors that Python holds. Those that were found before are asked first, then the youngest: what a call has
-    just made. Only the search for a tensor that is new and old goes through all objects of the process."""
+    """The tensors that Python holds. Old ones are remembered, and the youngest looked at each time: what a call has
+    just made. Only for a tensor that is old and not remembered are all objects of the process gone through."""
 
     def __init__(self) -> None:
-        self._found: dict[int, weakref.ref[Any]] = {}  # by the begin of their allocation
+        self._begins: list[int] = []
+        self._old: list[tuple[int, int, weakref.ref[Any]]] = []
 
-    def at(self, addresses: Collection[int]) -> dict[int, Any]:
+    def at(self, addresses: Set[int]) -> dict[int, Any]:
         """The tensor in whose allocation each address lies; one that begins there where there are several."""
-        missing, found = set(addresses), dict[int, Any]()
-        known = [tensor for ref in self._found.values() if (tensor := ref()) is not None]
-        self._look(known, missing, found)
-        torch = sys.modules.get("torch")
-        for generation in _GENERATIONS:
-            if not missing or torch is None:
-                break
-            kind = torch.Tensor
-            objects = gc.get_objects(generation=generation)
-            self._look((one for one in objects if issubclass(type(one), kind)), missing, found)
-        self._found |= {tensor.untyped_storage().data_ptr(): weakref.ref(tensor) for tensor in found.values()}
+        found = {address: tensor for address in addresses if (tensor := self._remembered(address)) is not None}
+        remembered, missing = set(found), set(addresses) - set(found)
+        for generation in _YOUNG:
+            if missing:
+                _look(_tensors(generation), missing, found)
+        for address in addresses - remembered:
+            if address in found and (span := _span(found[address])) is not None:
+                self._remember(*span)
+        if missing:
+            old = sorted(_tensors(_OLD), key=lambda span: span[:2])
+            self._begins = [begin for begin, _, _ in old]
+            self._old = [(begin, end, weakref.ref(tensor)) for begin, end, tensor in old]
+            _look(old, missing, found)
         return found
 
-    def _look(self, tensors: Iterable[Any], missing: set[int], found: dict[int, Any]) -> None:
-        for tensor in tensors:
-            with suppress(Exception):  # a subclass without memory of its own
-                memory = tensor.untyped_storage()
-                begin = memory.data_ptr()
-                end = begin + memory.nbytes()
-                for address in [one for one in missing if begin <= one < end]:
-                    found[address] = tensor
-                begins_here = tensor.data_ptr()
-                if begins_here in found and found[begins_here].data_ptr() != begins_here:
-                    found[begins_here] = tensor
-        missing -= found.keys()
+    def _remember(self, begin: int, end: int, tensor: Any) -> None:
+        number = bisect_right(self._begins, begin)
+        is_new = not number or self._begins[number - 1] != begin or self._old[number - 1][2]() is not None
+        place = slice(number, number) if is_new else slice(number - 1, number)
+        self._begins[place], self._old[place] = [begin], [(begin, end, weakref.ref(tensor))]
+
+    def _remembered(self, address: int) -> Any:
+        """Of the last allocation that begins before an address."""
+        number = bisect_right(self._begins, address) - 1
+        begin = self._begins[number] if number >= 0 else None
+        best = None
+        while number >= 0 and self._begins[number] == begin and address < self._old[number][1]:
+            tensor = self._old[number][2]()
+            if tensor is not None and (span := _span(tensor)) is not None and span[0] <= address < span[1]:
+                best = tensor
+                if tensor.data_ptr() == address:
+                    break
+            number -= 1
+        return best
+
+
+def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
+    for begin, end, tensor in spans:
+        for address in [one for one in missing if begin <= one < end]:
+            if address not in found or tensor.data_ptr() == address:
+                found[address] = tensor
+    missing.difference_update(found)
+
+
+def _tensors(generation: int) -> Iterator[_Span]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    kinds: dict[type, bool] = {}
+    for one in gc.get_objects(generation=generation):
+        kind = type(one)
+        if (is_tensor := kinds.get(kind)) is None:
+            is_tensor = kinds[kind] = issubclass(kind, torch.Tensor)
+        if is_tensor and (span := _span(one)) is not None:
+            yield span
+
+
+def _span(tensor: Any) -> _Span | None:
+    """Where the memory of a tensor lies; None for a subclass that has none of its own."""
+    with suppress(Exception):
+        memory = tensor.untyped_storage()
+        begin = memory.data_ptr()
+        return (begin, begin + memory.nbytes(), tensor) if begin else None
+    return None
 
 
 def is_mapped(address: int) -> bool:
