@@ -123,6 +123,17 @@ def test_a_barrier_that_some_lanes_do_not_reach():
     assert found(body.replace("@%p1 bra A;\n", "")).findings == ()
 
 
+@pytest.mark.parametrize("barrier", ["bar.sync 0;", "bar.warp.sync -1;"])
+def test_lanes_are_told_apart_where_a_cta_is_one_warp(barrier):
+    other = "xor.b32 %r5, %r3, 4;\n"  # of the next lane
+    body = f"{other}st.shared.b32 [%r3], %r2;\n{barrier}\nld.shared.b32 %r4, [%r5];\n"
+    assert found(body, 32).findings == ()
+    (one,) = found(body.replace(barrier, ""), 32).findings
+    assert one.kind == "race"
+    assert one.places[0].what.startswith("write by lane") and one.places[1].what.startswith("read by lane")
+    assert found(body.replace(barrier, ""), 64).findings == ()  # of several warps, lanes are not
+
+
 def test_writes_that_change_nothing_are_no_race():
     assert found("st.shared.b32 [%r1], 5; mov.u32 %r4, 0;\n").findings == ()
     (one,) = found("st.shared.b32 [%r1], %r2; mov.u32 %r4, 0;\n").findings

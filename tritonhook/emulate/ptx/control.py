@@ -118,8 +118,14 @@ def _reduction(site: Site, how: frozenset[str]) -> Step:
 @opcode("bar.warp.sync")
 def warp_barrier(site: Site) -> Step:
     site.known()
-    lanes = site.row(0, "u32")
-    return lambda g: g.converge(lanes[g.s])
+    lanes, memory = site.row(0, "u32"), site.machine.memory
+
+    def step(g: Group) -> None:
+        g.converge(lanes[g.s])
+        if memory.watch is not None:
+            memory.watch.together(g)
+
+    return step
 
 
 @opcode("barrier.cluster", moves=True)

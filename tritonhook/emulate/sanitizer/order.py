@@ -1,4 +1,5 @@
-"""Which accesses of shared memory are ordered: a clock for each warp, as race detectors for threads have.
+"""Which accesses of shared memory are ordered: a clock for each warp, as race detectors for threads have; for each lane
+where a CTA is one warp. Below, "warp" is either.
 
 Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (`seen`). Barriers and
 mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
@@ -6,7 +7,7 @@ of the two writes. The bulk copies to a CTA's shared memory are an actor of thei
 last until they are waited for, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
 which comes a `fence.proxy.async`: what wgmma and bulk stores read has to be ordered so, too.
 
-Lanes of one warp are not told apart. Writes that leave a byte as it was, behind another write, are no race.
+Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no race.
 """
 
 from __future__ import annotations
@@ -61,15 +62,16 @@ class _Flight:
 
 class Order:
     """Watches the shared memory of a machine. conflicts: what was found. unwritten: instructions that read what nothing
-    has written. unit: bytes that are told apart."""
+    has written. unit: bytes that are told apart. grain: threads of what counts as a warp."""
 
     def __init__(self, machine: Machine, memory: Memory, unit: int) -> None:
         self.machine, self.memory, self.unit = machine, memory, unit
-        self.warps, ctas = machine.threads // WARP, len(machine.geometry.ctas)
+        self.grain = 1 if machine.geometry.padded_threads == WARP else WARP
+        self.warps, ctas = machine.threads // self.grain, len(machine.geometry.ctas)
         actors = self.warps + ctas
         self.state = np.zeros((2, actors, actors), np.int64)
         np.fill_diagonal(self.state[SEEN], 1)
-        self.rows = machine.geometry.padded_threads // WARP * machine.geometry.cluster_size
+        self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
@@ -90,7 +92,7 @@ class Order:
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
         """Threads arrive; those that wait go on when it opens."""
-        self._give(place, np.unique(threads // WARP), waits)
+        self._give(place, np.unique(threads // self.grain), waits)
 
     def copied(self, place: Place, index: int) -> None:
         """Bytes of a bulk copy arrive at an mbarrier. index: the byte of shared memory where that lies."""
@@ -114,7 +116,7 @@ class Order:
 
     def wait(self, place: Place, threads: Array, is_open: bool) -> None:
         """Threads go on behind a barrier that is open, or will when it opens."""
-        actors = np.unique(threads // WARP)
+        actors = np.unique(threads // self.grain)
         if not is_open:
             self._waiting.setdefault(place, []).append(actors)
         elif place in self._opened:
@@ -125,9 +127,17 @@ class Order:
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
-        actors = np.unique(g.numbers // WARP)
+        actors = np.unique(g.numbers // self.grain)
         self.state[FENCED, actors] = self.state[SEEN, actors]
         self.state[SEEN][actors, actors] += 1
+
+    def together(self, g: Group) -> None:
+        """bar.warp.sync: the lanes here know what each of them knew."""
+        if self.grain == 1:
+            for warp in np.unique(g.numbers // WARP):
+                lanes = g.numbers[g.numbers // WARP == warp]
+                self._take(lanes, self.state[:, lanes].max(1))
+                self.state[SEEN][lanes, lanes] += 1
 
     # --- accesses ----------------------------------------------------------------------------
 
@@ -144,7 +154,7 @@ class Order:
             return
         numbers = g.numbers
         places = self._places(index[numbers - g.s.start], size)
-        actors = np.repeat(numbers // WARP, places.shape[1])
+        actors = np.repeat(numbers // self.grain, places.shape[1])
         places = places.reshape(-1)
         if how == "a":
             self._atomic(g, numbers)
@@ -155,7 +165,7 @@ class Order:
 
     def _atomic(self, g: Group, numbers: Array) -> None:
         """Atomics of a CTA are ordered among one another."""
-        actors = np.unique(numbers // WARP)
+        actors = np.unique(numbers // self.grain)
         place = "atomics", int(self.machine.cta[numbers[0]])
         if place in self._opened:
             self._take(actors, self._opened[place])
@@ -230,7 +240,7 @@ class Order:
         held = self.memory.shared.read(index, unit, len(values))
         wrong = (held != np.asarray(list(values))).any(0)
         if wrong.any():
-            actors, lane = g.numbers // WARP, int(np.flatnonzero(wrong)[0])
+            actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
             same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
             if len(same):
                 pc, at = self.machine.pc, int(index[lane])
@@ -243,7 +253,7 @@ class Order:
         """cp.async begins."""
         numbers = g.numbers
         places = self._places(index[numbers - g.s.start], size)
-        actors = np.repeat(numbers // WARP, places.shape[1])
+        actors = np.repeat(numbers // self.grain, places.shape[1])
         places, mine = places.reshape(-1), Access("copy", self.machine.pc, 0)
         self._check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
@@ -253,14 +263,14 @@ class Order:
     def landed(self, threads: Array, index: Array, size: int) -> None:
         """The copies of these threads have arrived."""
         places = self._places(index, size)
-        actors, places = np.repeat(threads // WARP, places.shape[1]), places.reshape(-1)
+        actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
 
     def bulk_write(self, thread: int, index: Array, size: int) -> None:
         """A bulk copy to shared memory: by the copies of its CTA, ordered behind what its thread knows."""
-        places, actor, warp = self._places(index, size).reshape(-1), self._copies_to(int(index[0])), thread // WARP
+        places, actor, warp = self._places(index, size).reshape(-1), self._copies_to(int(index[0])), thread // self.grain
         self.state[:, actor] = np.maximum(self.state[:, actor], self.state[:, warp])
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self._check_writer(places, actors, mine)
@@ -273,7 +283,7 @@ class Order:
         places, pc = np.unique(self._places(index.reshape(-1), size)), self.machine.pc
         what = "read of wgmma" if kind == "wgmma" else "read of a bulk store"
         for thread in threads:
-            warp = thread // WARP
+            warp = thread // self.grain
             actors, mine = np.full(len(places), warp), Access(what, pc, 0)
             self._check_writer(places, actors, mine)
             writers = self.writer[places]
@@ -283,7 +293,7 @@ class Order:
                 self._conflict("proxy", places, actors, wrong, self._write_at, mine)
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
-        warp = threads[0] // WARP
+        warp = threads[0] // self.grain
         made = _Flight(pc, warp, int(self.committed[kind][warp]))
         self.flights.append(made)
         self.open_flights[kind].append(made)
@@ -291,11 +301,11 @@ class Order:
 
     def commit(self, g: Group, kind: str) -> None:
         """The group of these reads ends."""
-        self.committed[kind][np.unique(g.numbers // WARP)] += 1
+        self.committed[kind][np.unique(g.numbers // self.grain)] += 1
 
     def wait_reads(self, g: Group, kind: str, pending: int) -> None:
         """All but the latest `pending` groups of these warps are done."""
-        warps = set(np.unique(g.numbers // WARP).tolist())
+        warps = set(np.unique(g.numbers // self.grain).tolist())
         left = []
         for one in self.open_flights[kind]:
             mine = {one.warp, one.warp + 1, one.warp + 2, one.warp + 3} if kind == "wgmma" else {one.warp}

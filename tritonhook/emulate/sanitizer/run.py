@@ -43,7 +43,7 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     ready = ready_ptx(kernel, run, contents)
     machine = ready.machine
     machine.memory.watch = order = Order(machine, machine.memory, _unit(kernel))
-    told = _Telling(ptx, machine)
+    told = _Telling(ptx, machine, order.grain)
     try:
         machine.run(ready.code)
     except Fault as fault:
@@ -69,8 +69,8 @@ def _unit(kernel: Kernel) -> int:
 class _Telling:
     """Findings of one machine, in words."""
 
-    def __init__(self, ptx: Ptx, machine: Machine) -> None:
-        self.machine, self.source, self.lines = machine, source_lines(ptx), ptx.text.splitlines()
+    def __init__(self, ptx: Ptx, machine: Machine, grain: int) -> None:
+        self.machine, self.grain, self.source, self.lines = machine, grain, source_lines(ptx), ptx.text.splitlines()
 
     def place(self, what: str, pc: int) -> Place:
         one = self.machine.code.instructions[pc]
@@ -78,13 +78,13 @@ class _Telling:
         return Place(what, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
 
     def _access(self, one: Access) -> Place:
-        warps = self.machine.geometry.padded_threads // 32
+        warps, name = self.machine.geometry.padded_threads // self.grain, "lane" if self.grain == 1 else "warp"
         if one.actor < 0:
             who = ""
-        elif one.actor < self.machine.threads // 32:
-            who = f" by warp {one.actor % warps} of CTA {self.machine.geometry.ctas[one.actor // warps]}"
+        elif one.actor < self.machine.threads // self.grain:
+            who = f" by {name} {one.actor % warps} of CTA {self.machine.geometry.ctas[one.actor // warps]}"
         else:
-            who = f" to CTA {self.machine.geometry.ctas[one.actor - self.machine.threads // 32]}"
+            who = f" to CTA {self.machine.geometry.ctas[one.actor - self.machine.threads // self.grain]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self, order: Order) -> Iterator[Finding]:
