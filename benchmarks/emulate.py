@@ -2,28 +2,29 @@
 ptxas, and cubins with one altered instruction. All of it is *emulated*; verify_h200.json has what an H200 said
 of the same.
 
-    python -m benchmarks emulate [CAPTURES ...] [--parts PART ...] [--seeded FOLDER] [--seconds S] [--out FILE]
+    python -m benchmarks emulate [CAPTURES ...] [--parts PART ...] [--seeded FOLDER] [--kept FILE] [--seconds S]
+        [--out FILE]
 
 kernels   Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
-          machine code, on the same random buffers; they agree if all bits are equal.
+          machine code, on the same random buffers: "same" if all bits are equal, "rounding" if PTX allows what differs.
 known     The PTX of each known miscompilation must give the result that PTX says, and each ptxas at hand is judged by
           its machine code: where an H200 ran the same build, by both.
 altered   Altered cubins, which seeded.py makes in --seeded; each must come out as the H200 said.
 forms     Equivalent forms of known miscompilations (equivalent_forms.py): the PTX of each must give the result that the
           first one gives. Those that a ptxas assembles wrongly are found where its code gives another.
-verified  `tritonhook verify --cpu` of each kernel of the captures that was SAME on the H200: all builds, also -O0.
+verified  `tritonhook verify --cpu` of each kernel that was SAME on the H200 and that the captures have: with the same
+          launch, or else the same name; by the H200's versions of ptxas, also -O0.
+sanitized What `tritonhook emulate` finds in each kernel of the captures, and in the same without one of its barriers
+          (barriers.py).
 
-sanitized What `tritonhook emulate` finds in each kernel of the captures, and in the same without one of its barriers.
-
---seconds: `verified` and `sanitized` begin nothing new after so many. What other parts found is kept from the file of
-the result.
+--kept: rows of the captures are written there as they are made, and those that are there are not made again.
+--seconds: nothing new of the captures is begun after so many. What other parts found is kept from the result.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import resource
 import statistics
 import subprocess
@@ -31,10 +32,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, environment
+from benchmarks.emulating.barriers import looked_at
+from benchmarks.emulating.kept import Kept, Row
 
 NEEDS = ("numpy",)
 GIVEN_CTAS = 2
@@ -48,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeded", type=Path, help="where seeded.py writes altered cubins, or has written them")
     parser.add_argument("--ctas", type=int, default=GIVEN_CTAS, help="CTAs of each launch (default: 2)")
+    parser.add_argument("--kept", type=Path, help="rows that were made before, and where new ones are written")
     parser.add_argument("--seconds", type=float, default=1e6)
 
 
@@ -58,11 +64,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     parts = arguments.parts
     kept = json.loads(arguments.out.read_bytes()) if arguments.out.is_file() else {}
     samples: dict[str, Any] = {name: [] for name in PARTS} | kept.get("samples", {})
+    rows = Kept(arguments.kept)
+    end = time.monotonic() + arguments.seconds
+    memory = kept.get("summary", {}).get("memory_gib")
     if "kernels" in parts:
-        samples["kernels"] = [row for folder in arguments.captures for row in corpus(folder, arguments.ctas)]
+        samples["kernels"] = list(corpus(arguments.captures, arguments.ctas, rows, end))
         memory = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2)
-    else:
-        memory = kept.get("summary", {}).get("memory_gib")
     if "known" in parts:
         samples["known"] = list(known(quick=arguments.quick))
     if "altered" in parts and arguments.seeded:
@@ -70,9 +77,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if "forms" in parts:
         samples["forms"] = list(forms(quick=arguments.quick))
     if "verified" in parts:
-        samples["verified"] = list(verified(arguments.captures, arguments.ctas, arguments.seconds))
+        samples["verified"] = list(verified(arguments.captures, arguments.ctas, rows, end))
     if "sanitized" in parts:
-        samples["sanitized"] = list(sanitized(arguments.captures, arguments.ctas, arguments.seconds))
+        samples["sanitized"] = list(sanitized(arguments.captures, arguments.ctas, rows, end))
     return {
         "evidence": "emulated",
         "environment": environment("tritonhook", "numpy"),
@@ -98,43 +105,62 @@ def opcodes() -> dict[str, list[str]]:
 # --- kernels in both forms -----------------------------------------------------------------------
 
 
-def corpus(folder: Path, ctas: int) -> Iterator[dict[str, Any]]:
-    """Each kernel of a capture folder."""
+def captured(folders: list[Path]) -> Iterator[tuple[Path, Any]]:
+    """Each kernel with a launch, of one folder after the other in turn."""
     from tritonhook.capture.selection import Selected, selected
     from tritonhook.capture.store import CaptureFolder
 
-    if not (folder / "index").is_dir():
-        return
-    captures = CaptureFolder.open(folder)
-    for one in selected(captures, dry=True):
-        if isinstance(one, Selected) and one.launches:
-            row = both_forms(folder / "kernels" / one.record, one.capture.kernel, one.launches[0].path, ctas)
-            print(*row.values(), flush=True)
+    chosen = [
+        [(folder, one) for one in selected(CaptureFolder.open(folder), dry=True) if isinstance(one, Selected)]
+        for folder in folders
+        if (folder / "index").is_dir()
+    ]
+    for several in zip_longest(*chosen):
+        yield from (pair for pair in several if pair is not None and pair[1].launches)
+
+
+def key_of(folder: Path, one: Any) -> str:
+    return f"{folder.parent.name}/{folder.name}/{one.record}"
+
+
+def corpus(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator[Row]:
+    """Each kernel of the captures."""
+    for folder, one in captured(folders):
+        record, launch = folder / "kernels" / one.record, one.launches[0].path
+        make = partial(both_forms, record, one.capture.kernel, launch, ctas)
+        if (row := kept.row("kernels", key_of(folder, one), make, time.monotonic() < end)) is not None:
             yield row
 
 
-def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> dict[str, Any]:
+def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> Row:
     """What the PTX and the machine code of one kernel store: the same, something else, or what is not understood."""
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.cpu import CpuExecutor
     from tritonhook.verify.differential import case_of
+    from tritonhook.verify.judgement import judge
     from tritonhook.verify.latitude import latitude_of
-    from tritonhook.verify.model import NORMAL, Build, FailureKind, Order
+    from tritonhook.verify.model import NORMAL, Build, FailureKind, Order, Verdict
 
     (ptx,), (cubin,) = record.glob("*.ptx"), record.glob("*.cubin")
     launch, text = read_launch(launched), Ptx(ptx.read_text())
-    case = case_of(entry, launch, None, text, latitude_of(text))
-    row: dict[str, Any] = {"kernel": entry, "target": text.target, "mma": "mma" in text.text}
+    latitude = latitude_of(text)
+    case = case_of(entry, launch, None, text, latitude)
+    row: Row = {"kernel": entry, "target": text.target, "mma": "mma" in text.text}
     builds = Build("PTX", ptx, entry), Build("SASS", cubin, entry)
     found = CpuExecutor(ctas, LIMIT_S).run(Order(launch, builds, (NORMAL,), 1, None, case.keep))
     failed = {one.build: one.failure.text for one in found if one.failure is not None}
-    differs = any(one.differences for one in found)
-    crashed = [one.failure is not None and one.failure.kind is FailureKind.CRASH for one in found]
-    row["verdict"] = (
-        "crash in both" if all(crashed) else "not understood" if failed else "different" if differs else "same"
-    )
+    judged = judge(found, launch, latitude, ("SASS",))
+    if all(one.failure is not None and one.failure.kind is FailureKind.CRASH for one in found):
+        row["verdict"] = "crash in both"
+    elif failed:
+        row["verdict"] = "not understood"
+    else:
+        names = {Verdict.SAME: "same", Verdict.SKIPPED: "same", Verdict.ROUNDING: "rounding"}
+        row["verdict"] = names.get(judged.verdict, "different")
     row["reason"] = "; ".join(f"{build}: {text}" for build, text in failed.items())
+    if judged.worst is not None and not failed:
+        row["reason"] = judged.worst.text
     return row | {f"{one.build.lower()}_s": round((one.us or 0) / 1e6, 3) for one in found}
 
 
@@ -257,68 +283,57 @@ def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
 # --- kernels that were SAME on the H200 ------------------------------------------------------------
 
 
-def verified(folders: list[Path], ctas: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """What `verify --cpu` says of kernels that were SAME on the H200, found by their names."""
-    from tritonhook.capture.selection import Selected, selected
-    from tritonhook.capture.store import CaptureFolder
+def verified(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator[Row]:
+    """What `verify --cpu` says of each kernel that was SAME on the H200, and that the captures have."""
+    from tritonhook.capture.store import read_launch
 
-    end = time.monotonic() + seconds
+    at_hand: dict[tuple[str, str], tuple[Path, Path]] = {}
+    for folder, one in captured(folders):
+        for launched in one.launches:
+            place = folder / "kernels" / one.record, launched.path
+            at_hand.setdefault((one.capture.kernel, read_launch(launched.path).summary), place)
+            at_hand.setdefault((one.capture.kernel, ""), place)
     rows = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
-    wrong = {row["kernel"] for row in rows if row["verdict"] in BAD}
-    left = {row["kernel"] for row in rows if row["verdict"] == "SAME"} - wrong
-    for folder in folders:
-        chosen = selected(CaptureFolder.open(folder), dry=True) if (folder / "index").is_dir() else ()
-        names = dict.fromkeys(one.capture.kernel for one in chosen if isinstance(one, Selected) and one.launches)
-        for name in names:
-            if name in left and time.monotonic() < end:
-                left.remove(name)
-                for row in verify_one(folder, name, ctas):
-                    print(*row.values(), flush=True)
-                    yield row
+    for number, row in enumerate(row for row in rows if row["verdict"] == "SAME"):
+        name, same = row["kernel"], (row["kernel"], row["launch"]) in at_hand
+        found = at_hand.get((name, row["launch"] if same else ""))
+        if found is None:
+            yield {"kernel": name, "group": row["group"], "same_launch": False, "verdict": "ABSENT", "builds": []}
+            continue
+        versions = ",".join(dict.fromkeys(build.split()[0] for build in row["builds"]))
+        make = partial(verify_one, *found, name, row["group"], same, versions, ctas)
+        if (made := kept.row("verified", f"{number} {name}", make, time.monotonic() < end)) is not None:
+            yield made
 
 
-def verify_one(folder: Path, name: str, ctas: int) -> Iterator[dict[str, Any]]:
-    options = ("--inputs", "normal", "--ctas", str(ctas), "--limit", "60", "--json")
-    command = [sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--entry", name, *options]
+def verify_one(record: Path, launch: Path, name: str, group: str, same_launch: bool, versions: str, ctas: int) -> Row:
+    options = ("--inputs", "normal", "--ctas", str(ctas), "--limit", "60", "--against", versions, "--json")
+    command = [sys.executable, "-m", "tritonhook", "verify", "--cpu", str(record), "--args", str(launch), *options]
     done = subprocess.run(command, capture_output=True, text=True)
+    row: Row = {"kernel": name, "group": group, "same_launch": same_launch}
     if not done.stdout:
-        yield {"kernel": name, "verdict": "SKIPPED", "reason": done.stderr.strip(), "builds": [], "seconds": 0}
-        return
-    for one in json.loads(done.stdout)["kernels"]:
-        builds = [build["label"] for build in one["builds"]]
-        row = {name: one[name] for name in ("kernel", "verdict", "reason")}
-        yield row | {"builds": builds, "seconds": one["seconds"]}
+        return row | {"verdict": "SKIPPED", "reason": done.stderr.strip()[-300:], "builds": [], "seconds": 0}
+    (one,) = json.loads(done.stdout)["kernels"]
+    builds = [build["label"] for build in one["builds"]]
+    return row | {"verdict": one["verdict"], "reason": one["reason"], "builds": builds, "seconds": one["seconds"]}
 
 
 # --- faults of the kernels themselves --------------------------------------------------------------
 
 
-def sanitized(folders: list[Path], ctas: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """What is found in each kernel as it is, and without the barrier in its middle (None: it has none)."""
-    from tritonhook.capture.selection import Selected, selected
-    from tritonhook.capture.store import CaptureFolder, read_launch
+def sanitized(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator[Row]:
+    """What is found in each kernel as it is, and without a barrier."""
+    from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
-    from tritonhook.verify.cpu import sanitized as look
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.latitude import latitude_of
-    from tritonhook.verify.model import NORMAL
 
-    end = time.monotonic() + seconds
-    for folder in folders:
-        for one in selected(CaptureFolder.open(folder), dry=True):
-            if not (isinstance(one, Selected) and one.launches) or time.monotonic() > end:
-                continue
-            (path,) = (folder / "kernels" / one.record).glob("*.ptx")
-            text = path.read_text()
-            case = case_of(
-                one.capture.kernel, read_launch(one.launches[0].path), None, Ptx(text), latitude_of(Ptx(text))
-            )
-            places = [match.span() for match in re.finditer(r"bar\.sync\s+0;", text)]
-            begin, stop = places[len(places) // 2] if places else (0, 0)
-            texts = [text, text[:begin] + text[stop:]] if places else [text]
-            found = [sorted({each.kind for each in look(case, Ptx(it), NORMAL, ctas).findings}) for it in texts]
-            row = {"kernel": case.kernel, "found": found[0], "without_a_barrier": found[1] if places else None}
-            print(*row.values(), flush=True)
+    for folder, one in captured(folders):
+        (path,) = (folder / "kernels" / one.record).glob("*.ptx")
+        ptx = Ptx(path.read_text())
+        case = case_of(one.capture.kernel, read_launch(one.launches[0].path), None, ptx, latitude_of(ptx))
+        make = partial(looked_at, case, ptx.text, ctas)
+        if (row := kept.row("sanitized", key_of(folder, one), make, time.monotonic() < end)) is not None:
             yield row
 
 
@@ -334,6 +349,7 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     return {
         "kernels": len(kernels),
         "with_mma": sum(one["mma"] for one in kernels),
+        "targets": dict(sorted(Counter(one["target"] for one in kernels).items())),
         "verdicts": dict(Counter(one["verdict"] for one in kernels)),
         "understood_share": round(sum(one["verdict"] != "not understood" for one in kernels) / max(len(kernels), 1), 4),
         "seconds_median": round(statistics.median(seconds), 2) if seconds else None,
@@ -351,11 +367,14 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "forms_ptx_right": sum(one["ptx"] == "right" for one in written),
         "forms_wrong": len(wrong),
         "forms_wrong_found": sum(one["ptx"] == "right" and one["code"] == "wrong" for one in wrong),
-        "verified": len(again),
+        "verified": sum(bool(one["builds"]) for one in again),
+        "verified_same_launch": sum(one["same_launch"] and bool(one["builds"]) for one in again),
+        "verified_of": len(again),
         "verified_verdicts": dict(Counter(one["verdict"] for one in again)),
         "false_different": sum(one["verdict"] in BAD for one in again),
         "sanitized": len(looked),
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
+        "without_a_barrier_why": dict(Counter(one["why"] for one in looked if one["why"])),
     }

@@ -7,7 +7,8 @@ of the two writes. The bulk copies to a CTA's shared memory are an actor of thei
 last until they are waited for, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
 which comes a `fence.proxy.async`: what wgmma and bulk stores read has to be ordered so, too.
 
-Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no race.
+Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
+race.
 """
 
 from __future__ import annotations
@@ -270,7 +271,11 @@ class Order:
 
     def bulk_write(self, thread: int, index: Array, size: int) -> None:
         """A bulk copy to shared memory: by the copies of its CTA, ordered behind what its thread knows."""
-        places, actor, warp = self._places(index, size).reshape(-1), self._copies_to(int(index[0])), thread // self.grain
+        places, actor, warp = (
+            self._places(index, size).reshape(-1),
+            self._copies_to(int(index[0])),
+            thread // self.grain,
+        )
         self.state[:, actor] = np.maximum(self.state[:, actor], self.state[:, warp])
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self._check_writer(places, actors, mine)

@@ -96,6 +96,13 @@ def of_doubles(a: Array, b: Array, c: Array) -> Array:
 # --- of a warpgroup ------------------------------------------------------------------------------
 
 
+def is_whole(g: Group) -> bool:
+    """Whether all threads of each warpgroup are here that has one here."""
+    if g.s.start % WARPGROUP or g.size % WARPGROUP:
+        return False
+    return g.mask is None or bool((g.mask.reshape(-1, WARPGROUP).any(1) == g.mask.reshape(-1, WARPGROUP).all(1)).all())
+
+
 class Tile:
     """A tile of shared memory that a descriptor names. descriptor: gives it for a group's threads. length: numbers of m
     or n; k of each."""
