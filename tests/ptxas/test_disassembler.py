@@ -12,7 +12,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas.disassembler import list_words, run_nvdisasm
+from tritonhook.ptxas.disassembler import count_live_registers, list_words, run_nvdisasm
+from tritonhook.ptxas.discovery import available_nvdisasm
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -97,3 +98,22 @@ def test_ctrl_c_ends_the_reading_of_many_kernels(tools: Toolchain, make_tool: Ma
     with pytest.raises(KeyboardInterrupt):
         Toolchain(tools.ptxas, tool).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])
     assert tool.path.with_name("nvdisasm.log").read_text() == "run\n"
+
+
+@pytest.mark.parametrize("name", ["sm_100a.tcgen05.plain", "sm_90a.module"])
+def test_live_registers_are_counted_for_each_instruction_of_a_kernel(
+    tools: Toolchain, make_tool: MakeTool, name: str
+) -> None:
+    """The second image has several kernels, and is of ptxas 12.8: nvdisasm 13.5 says nothing of it, Triton's does."""
+    cubin = Cubin.from_bytes((GOLDEN / f"{name}.cubin").read_bytes())
+    silent = make_tool("exit 1", name="nvdisasm")
+    for kernel, sass in tools.disassemble(cubin).items():
+        live = count_live_registers([silent, *available_nvdisasm()], cubin.data, sass)
+        if live is None:
+            pytest.skip("needs Triton's nvdisasm")
+        peak, registers = max(live), cubin.resources[kernel].registers
+        assert len(live) == len(sass.instructions) and peak > 0 and registers is not None
+        assert peak <= registers <= peak + 16  # ptxas rounds up, and leaves holes
+    longer = Sass(sass.kernel, (*sass.instructions, sass.instructions[0]))
+    assert count_live_registers([silent], cubin.data, sass) is None
+    assert count_live_registers(available_nvdisasm(), cubin.data, longer) is None

@@ -98,11 +98,11 @@ def run(options: Options) -> int:
 
 
 def _give_short(options: Options) -> int:
-    from tritonhook.report.render.code import source_summary
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures
     from tritonhook.report.results.kernel import kernel_fields
     from tritonhook.report.results.names import Names
+    from tritonhook.report.results.source import source_summary
     from tritonhook.report.results.table import Demo
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work

@@ -88,7 +88,7 @@ def find_nvdisasm() -> Tool:
     if given:
         return tool_at(Path(given), "$TRITONHOOK_NVDISASM")
     tried: list[str] = []
-    tool = next(_usable(_candidates("nvdisasm"), tried), None)
+    tool = next(available_nvdisasm(tried), None)
     if tool is None:
         listed = "\n  ".join(tried or ["nothing"])
         raise ToolError(f"nvdisasm: not found; `pip install nvidia-cuda-nvdisasm`. Tried:\n  {listed}")
@@ -100,6 +100,11 @@ def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
     toolkit's, the one on PATH. tried: takes a line for each place that has none, with the reason."""
     tried = [] if tried is None else tried
     yield from _usable([*added_binaries(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")], tried)
+
+
+def available_nvdisasm(tried: list[str] | None = None) -> Iterator[Tool]:
+    """Yield every nvdisasm that can be used, each once, the one that is taken first. tried: as of `available_ptxas`."""
+    yield from _usable(_candidates("nvdisasm"), [] if tried is None else tried)
 
 
 def _usable(candidates: Iterable[tuple[Path, str]], tried: list[str]) -> Iterator[Tool]:

@@ -1,11 +1,10 @@
-"""Code in a terminal: lines that differ, and what each line of the source became."""
+"""Code in a terminal: lines that differ."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
-from tritonhook.report.render.code import render_code_diff, render_text_diff, source_summary
+from tritonhook.report.render.code import render_code_diff, render_text_diff
 from tritonhook.report.results.code import Code, Row
 
 
@@ -42,20 +41,3 @@ def test_positions_are_no_difference_of_a_text_and_are_shown_beside_it() -> None
     b = a.replace("exp", "sin").replace(":5:3", ":6:3")
     said = lines(render_text_diff(a, b, io.StringIO()))
     assert said == ["@ k.py:5", "- %0 = math.exp %x", "@ k.py:6", "+ %0 = math.sin %x", "  %1 = same"]
-
-
-def test_each_line_of_the_source_has_its_instructions_and_spills(tmp_path: Path) -> None:
-    source = tmp_path / "k.py"
-    source.write_text("def k():\n    a = 1\n\n    b = 2\n")
-    found = source_summary(
-        code(
-            row("IADD3", line=2),
-            row("STL.64", line=2),
-            row("LDL", line=4),
-            row("EXIT", line=None),
-            files=(str(source),),
-        )
-    )
-    (table,) = found.tables
-    assert table.rows == (("2", "2", "8", "", "    a = 1"), ("4", "1", "", "4", "    b = 2"))
-    assert found.verdict == "3 of 4 instructions have a line"

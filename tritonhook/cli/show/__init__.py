@@ -175,8 +175,8 @@ def _give_capture(options: Options, path: Path) -> None:
         code = CapturedOne.of(capture, full=True).code
         if not code:
             raise UsageError(f"{path}: no machine code that can be read")
-        from tritonhook.report.render.code import source_summary
         from tritonhook.report.render.terminal import render_terminal
+        from tritonhook.report.results.source import source_summary
 
         write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
         return

@@ -12,6 +12,7 @@ from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
 from tritonhook.report.results.capture import CapturedOne
 from tritonhook.report.results.captures import Captures, FolderKernel
+from tritonhook.report.results.source import source_summary
 from tritonhook.report.summary import Figure, Page, Table
 
 _WHY_NO_CODE = "This document holds no code. `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
@@ -103,6 +104,7 @@ def capture_page(capture: CapturedOne) -> Page:
         "options": capture.options_table(),
         "metadata": Table("Metadata", ("", ""), metadata, 2),
         "resources": summary.tables[0],
+        "became": source_summary(capture.code) if capture.code else None,
         "why_no_code": None if listings else _WHY_NO_CODE,
     }
     return Page(summary, "capture", parts, {"listings": listings} if listings else None)

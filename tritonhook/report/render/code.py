@@ -1,9 +1,9 @@
-"""Code in a terminal: what differs between two kernels, line by line, and what each line of the source became."""
+"""Code in a terminal: what differs between two kernels, line by line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -11,17 +11,13 @@ from typing import TextIO
 from rich.console import Group
 from rich.text import Text
 
-from tritonhook._util.files import read_given
 from tritonhook.compare.alignment import Pair, align, align_texts
-from tritonhook.report.format import number, visible
+from tritonhook.report.format import visible
 from tritonhook.report.render.terminal import drawn
 from tritonhook.report.results.code import Code, Row
-from tritonhook.report.summary import Summary, Table, Tone
 
 _CONTEXT = 3  # equal lines that stay visible beside a change
 _STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}
-_LOCAL = ("STL", "LDL")  # store to and load from local memory
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without one
 _LOCATIONS = re.compile(r'^#loc(\d*) = loc\("([^"]*)":(\d+):\d+\)', re.MULTILINE)
 _AT = re.compile(r" loc\(#loc(\d*)\)")
 
@@ -118,46 +114,3 @@ def _marked(
 
 def _styled(text: str, mark: str) -> Text:
     return Text(visible(text), style=_STYLES.get(mark, ""), no_wrap=True, overflow="ignore")
-
-
-# --- by line of the source -----------------------------------------------------------------------
-
-
-def source_summary(code: Code) -> Summary:
-    """What each line of the source became: instructions, and bytes of local memory stored and loaded, which are spills
-    where the kernel has no local variables."""
-    counts: dict[tuple[int, int], list[int]] = {}
-    for row, instruction in zip(code.instructions, code.sass().instructions, strict=True):
-        if row.source is not None:
-            tally = counts.setdefault(row.source, [0, 0, 0])
-            tally[0] += 1
-            if instruction.base_opcode in _LOCAL:
-                width = next((size for part, size in _WIDTHS.items() if part in instruction.opcode.split(".")), 4)
-                tally[_LOCAL.index(instruction.base_opcode) + 1] += width
-    tables = [_of_file(code.files[n], {at[1]: c for at, c in counts.items() if at[0] == n}) for n in _used(counts)]
-    verdict = (
-        f"{number(sum(c[0] for c in counts.values()))} of {number(len(code.instructions))} instructions have a line"
-    )
-    notes = ("lines are read from the files as they are now",) if tables else ("the machine code has no line info",)
-    return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), notes)
-
-
-def _used(counts: Mapping[tuple[int, int], object]) -> list[int]:
-    return list(dict.fromkeys(file for file, _ in counts))
-
-
-def _of_file(path: str, counts: Mapping[int, Sequence[int]]) -> Table:
-    try:
-        lines = read_given(Path(path)).decode("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
-    first, last = min(counts), max(counts)
-    rows = []
-    for line in range(first, last + 1):
-        cells = counts.get(line, ("", "", ""))
-        text = lines[line - 1].expandtabs(4) if line <= len(lines) else ""
-        near = any(at in counts for at in range(line - _CONTEXT, line + _CONTEXT + 1))
-        if line in counts or (near and text.strip()):
-            rows.append((str(line), *(number(value) if value else "" for value in cells), text))
-    columns = ("line", "instrs", "stored", "loaded", "source")
-    return Table(f"{path} (local memory stored, loaded: bytes)", columns, tuple(rows), 1, words=(4,), one_line=True)

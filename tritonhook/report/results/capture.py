@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note
@@ -102,11 +102,15 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
 
 def _code(capture: Capture) -> Code:
     """Raises CubinError or ToolError."""
+    from tritonhook.ptxas.disassembler import count_live_registers
+    from tritonhook.ptxas.discovery import available_nvdisasm
     from tritonhook.ptxas.toolchain import reading_toolchain
 
     cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
     kernel = cubin.only_kernel(capture.kernel)
-    return Code.of(cubin, reading_toolchain().disassemble(cubin, [kernel])[kernel])
+    sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
+    live = count_live_registers(available_nvdisasm(), cubin.data, sass)
+    return replace(Code.of(cubin, sass), live=UNSET if live is None else live)
 
 
 def _warnings(capture: Capture) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from tritonhook._util.schema import Count, Fields
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import read_lines
@@ -27,7 +29,7 @@ class Code(Fields):
 
     indirect_targets: offsets. files: source files. ptx: its text; null if it is not at hand. instructions: lists of
     predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
-    *i* is at byte 16 *i*.
+    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live.
     """
 
     kernel: str
@@ -35,10 +37,13 @@ class Code(Fields):
     files: tuple[str, ...]
     ptx: str | None
     instructions: tuple[Row, ...]
+    live: tuple[Count, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if any(row.source is not None and row.source[0] >= len(self.files) for row in self.instructions):
             raise ValueError("a source line names a file that is not listed")
+        if self.live and len(self.live) != len(self.instructions):
+            raise ValueError("live registers are not those of each instruction")
 
     @classmethod
     def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> Code:
