@@ -43,7 +43,7 @@ def test_every_verb_with_a_result_has_the_same_output_flags(verb: str) -> None:
     actions = {name: action for action in LEAVES[verb]._actions for name in action.option_strings}
     assert set(actions) >= OUTPUT
     assert [actions[name].nargs for name in ("--json", "--markdown", "--force")] == [0, 0, 0]
-    assert [actions[name].metavar for name in ("--html", "--save")] == ["FILE", "FILE"]
+    assert [actions[name].metavar for name in ("--html", "--save")] == ["FILE|FOLDER/", "FILE"]
 
 
 def declared(kind: type[Group]) -> Iterator[tuple[str, Any]]:

@@ -39,7 +39,7 @@ def slow_ptxas(tmp_path: Path) -> str:
 
 
 VERBS: list[tuple[Callable[[str], list[str]], str]] = [
-    (lambda ptx: ["diff", ptx, ptx], "tritonhook: assembling both sides ..."),
+    (lambda ptx: ["diff", ptx, ptx], "tritonhook: assembling and comparing both sides ..."),
     (lambda ptx: ["diff", "--rename", ptx], "tritonhook: assembling work under three names with ptxas"),
     (lambda ptx: ["mem", "predict", ptx, "--gpu", "H100"], "tritonhook: reading and assembling the kernels ..."),
     (lambda ptx: ["lab", "probe", ptx, "--names", "cutlass_*", "--no-cache"], "tritonhook: assembling with ptxas"),

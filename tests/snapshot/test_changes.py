@@ -351,5 +351,10 @@ def test_an_edit_of_the_configuration_is_one_change() -> None:
         ChangeStatus.NEW,
         ChangeStatus.GONE,
     }
+    wide = [
+        replace(it, identity=replace(it.identity, specialisation=it.identity.specialisation[:1])) for it in (old, new)
+    ]
+    both = compare([old, wide[0]], [new, wide[1]], edited=True)  # each with the one that is nearest
+    assert [change.blame for change in both] == ["num_warps=4 -> num_warps=8"] * 2
     (same, changed) = sorted(compare([old, other], [new, other], edited=True), key=lambda change: change.blame)
     assert (same.status, changed.blame) == (ChangeStatus.SAME, "num_warps=4 -> num_warps=8")

@@ -171,7 +171,7 @@ def load_input(path: str, entry: str | None) -> Input:
     """
     place = Path(path)
     if place.is_dir():
-        return _of_capture(path, find_capture(place, entry))
+        return input_of(path, find_capture(place, entry))
     return load_file(path).kernel(entry)
 
 
@@ -230,7 +230,8 @@ def find_capture(place: Path, entry: str | None) -> Capture:
     raise UsageError(f"{place}: {what}{f' of {entry}' if entry else ''}; name one:\n  {paths}")
 
 
-def _of_capture(path: str, capture: Capture) -> Input:
+def input_of(path: str, capture: Capture) -> Input:
+    """A captured kernel as an input. path: how messages call it."""
     has_ptx, has_cubin = (stage in capture.artifacts for stage in (Stage.PTX, Stage.CUBIN))
     ptx = capture.ptx if has_ptx else None
     return Input(

@@ -18,15 +18,17 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tritonhook._util import text as texts
 from tritonhook._util.files import write_given
 from tritonhook._util.text import say, visible
+from tritonhook.cli._html import KernelPage, is_site, write_site
 from tritonhook.cli._parser import Group, flag, option
 from tritonhook.errors import TritonHookError, UsageError
 
@@ -306,7 +308,11 @@ class Results(Group):
     json: bool = flag(one_of="printed", help="print one JSON document instead of text")
     markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
     csv: bool = flag(help="print the first table as CSV, with all its columns")
-    html: str | None = option(metavar="FILE", help="also write the result to FILE, as one HTML page")
+    html: str | None = option(
+        metavar="FILE|FOLDER/",
+        help="also write the result to FILE, as one HTML page; to FOLDER/ (with the slash, or it is there) with a page "
+        "for each kernel, which its index.html leads to",
+    )
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"
     )
@@ -321,19 +327,28 @@ class Results(Group):
         """Raises UsageError, before any work, if the page could not be made or written afterwards."""
         if self.csv and (self.json or self.markdown):
             raise UsageError("--csv: not with --json or --markdown")
-        for path in filter(None, (self.html, self.save)):
-            check_new(Path(path), self.force)
+        if self.save:
+            check_new(Path(self.save), self.force)
         if self.html:
+            place = Path(self.html)
+            check_new(place / "index.html" if place.is_dir() else place, self.force)
             from tritonhook.report.render.html import check_available
 
             check_available()
 
 
-def give(options: Results, result: Result | Make, source: str = "", show: Show = show_summary) -> None:
+def give(
+    options: Results,
+    result: Result | Make,
+    source: str = "",
+    show: Show = show_summary,
+    pages: Sequence[KernelPage] = (),
+) -> None:
     """Print the result as asked for, and write its files.
 
     result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
-    source: the file that the page names as its source. show: prints the result as text.
+    source: the file that the page names as its source. show: prints the result as text. pages: of its kernels, for a
+    folder of pages.
     """
     brief = result(False) if callable(result) else result
     if options.json:
@@ -354,8 +369,14 @@ def give(options: Results, result: Result | Make, source: str = "", show: Show =
         from tritonhook.report.pages import page_of
         from tritonhook.report.render.html import render_html
 
+        write = partial(write_new, force=options.force)
+        if is_site(options.html):
+            with working(f"writing the pages of {options.html}", len(pages) or None) as advance:
+                write_site(Path(options.html), _full(result), source, pages, write, advance)
+            _say_wrote(str(Path(options.html) / "index.html"))
+            return
         with working(f"writing {options.html}"):
-            write_new(Path(options.html), render_html(page_of(_full(result)), source), options.force)
+            write(Path(options.html), render_html(page_of(_full(result)), source))
         _say_wrote(options.html)
 
 

@@ -22,10 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.demangle import function_name
+from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
+from tritonhook.cli._html import KernelPage, capture_page
 from tritonhook.cli._inputs import is_folder
-from tritonhook.cli._lockable import is_built, lockable_at
+from tritonhook.cli._lockable import Found, is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import dry_captures, is_script
 from tritonhook.cli._streams import Results, check_new, give, working
@@ -48,6 +51,7 @@ from tritonhook.snapshot.changes import (
     compare,
     failures,
     nothing_compared,
+    renumbered,
     rules,
 )
 from tritonhook.snapshot.crossing import MOST, Text, crossed
@@ -186,6 +190,7 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
     changes = compare(lock.kernels, [kernel for kernel, _ in now])
+    pages = _pages(lock.kernels, kernels)
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
     if not options.update:
@@ -193,12 +198,27 @@ def _check_places(options: Options, path: Path, places: Sequence[str], lock: Who
         told = None if workflow is None else partial(workflow.tell, lines=lines)
         wrong = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
         shown, rules_ = options.shown, options.fail_on
-        code = give_changes(options.results, rules_, str(path), given, changes, notes, tell=told, shown=shown)
+        code = give_changes(
+            options.results, rules_, str(path), given, changes, notes, tell=told, shown=shown, pages=pages
+        )
         return 1 if any(wrong) else code
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
     give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
     return 0
+
+
+def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
+    """A page for each captured kernel. Of what was locked there is no code."""
+    from tritonhook.report.results.snapshot import page_key
+
+    kernels = renumbered(locked, [kernel for kernel, _ in now.lockable])  # captured ones, then those of built files
+    captures = [capture for capture, _ in now.captured]
+    called = titles({n: (function_name(it.kernel), it.arch, settings_of(it.options)) for n, it in enumerate(captures)})
+    return [
+        (page_key(kernel.identity), partial(capture_page, captures[n], title))
+        for (n, title), kernel in zip(called.items(), kernels, strict=False)
+    ]
 
 
 def _verified(place: str, own: str, notes: list[str]) -> bool:
@@ -299,11 +319,12 @@ def give_changes(
     gate: bool = True,
     tell: Callable[[KernelChanges], None] | None = None,
     shown: ShownChanges | None = None,
+    pages: Sequence[KernelPage] = (),
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
     was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it. tell:
-    who else is told of the result, as GitHub. shown: which kernels are printed."""
-    from tritonhook.report.results.snapshot import KernelChanges
+    who else is told of the result, as GitHub. shown: which kernels are printed. pages: of the kernels."""
+    from tritonhook.report.results.snapshot import KernelChanges, page_key
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     broken = failures(changes, wanted)
@@ -311,8 +332,10 @@ def give_changes(
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
     result = KernelChanges.of(old, new, changes, broken, notes)
+    printed = result if shown is None else shown.of(result)
+    listed_keys = {page_key(kernel) for kernel in printed.kernels if kernel.status is not ChangeStatus.SAME}
     with without_commands(tell is not None):
-        give(results, result if shown is None else shown.of(result))
+        give(results, printed, pages=[page for page in pages if page[0] in listed_keys])
     if tell is not None:
         tell(result)
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))

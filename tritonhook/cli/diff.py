@@ -24,20 +24,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tritonhook.capture.model import Stage
-from tritonhook.capture.naming import titles
+from tritonhook._util.demangle import function_name
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._html import KernelPage, capture_page
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
+    input_of,
     is_folder,
     kernels_at,
     load_file,
@@ -60,9 +65,14 @@ from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
-from tritonhook.snapshot.changes import Rule
+from tritonhook.snapshot.changes import Change, Rule, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
-from tritonhook.snapshot.facts import identity_of
+from tritonhook.snapshot.facts import KernelFacts, identity_of
+
+if TYPE_CHECKING:
+    from tritonhook.report.result import Result
+    from tritonhook.report.results.diff import Diff
+    from tritonhook.snapshot.captured import Kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +180,7 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
     inputs = [file.kernel(file.kernels[0]) for file in files]
     notes: list[str] = []
     with working("assembling both sides"):
-        a, b = (_side(number, given.entry, inputs, options, notes) for number, given in enumerate(inputs))
+        a, b = (_side(number, given.entry, inputs, options.tool, notes) for number, given in enumerate(inputs))
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
         result = diff_modules(a.cubin, b.cubin, reading_toolchain())
@@ -187,22 +197,30 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
 
 def _compare_kernels(options: Options) -> int:
     inputs = _inputs(options)
-    names, notes = _names(inputs, options.no_control)
-    with working("assembling both sides"):
-        a, b = (_side(number, name, inputs, options, notes) for number, name in enumerate(names))
-    notes += _notes_on_sides(inputs, a, b)
-    with working("disassembling and comparing both sides"):
-        result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
-        result = result.with_launches(*(given.dynamic_shared for given in inputs))
-    notes += _notes_on_draws(result.identical_code, a.cubin)
-    from tritonhook.report.results.diff import Diff
-
+    with working("assembling and comparing both sides"):
+        result, diff = _compared(options.tool, options.no_control, inputs, _titles(inputs))
     if options.code or options.ptx or options.ttgir or options.ttir:
         write_paged(_code_diff(options, inputs, result))
-        return 0 if result.identical_code else 1
-    ptxas, ptx, own = (a.ptxas, b.ptxas), (a.ptx, b.ptx), _titles(inputs)
-    give(options.results, lambda full: Diff.of(result, ptxas, ptx, own, notes, full))
+    else:
+        give(options.results, diff)
     return 0 if result.identical_code else 1
+
+
+def _compared(
+    tool: ToolOptions, no_control: bool, inputs: Sequence[Input], own: tuple[str, str]
+) -> tuple[CubinDiff, Callable[[bool], Diff]]:
+    """The difference of two kernels, and what makes its result, with the code if it is called with True. own: how the
+    user calls them."""
+    from tritonhook.report.results.diff import Diff
+
+    names, notes = _names(inputs, no_control)
+    a, b = (_side(number, name, inputs, tool, notes) for number, name in enumerate(names))
+    notes += _notes_on_sides(inputs, a, b)
+    result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
+    result = result.with_launches(*(given.dynamic_shared for given in inputs))
+    notes += _notes_on_draws(result.identical_code, a.cubin)
+    ptxas, ptx = (a.ptxas, b.ptxas), (a.ptx, b.ptx)
+    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full)
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -244,7 +262,40 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     edited = "@" in a and a.rpartition("@")[0] == b.rpartition("@")[0]  # two runs of one command
     changes, further = told_apart(compare_facts(old, new, edited), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
-    return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown)
+    pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
+    return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown, pages=pages)
+
+
+_AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
+Called = tuple[str, str, Capture]  # the place of a captured kernel, its title, itself
+
+
+def _pages(
+    places: Sequence[str], sides: Sequence[Kernels], facts: Sequence[Sequence[KernelFacts]], changes: Sequence[Change]
+) -> list[KernelPage]:
+    """A page for each change: of both kernels, or of the one that is there."""
+    from tritonhook.report.results.snapshot import page_key
+
+    known = {
+        (side, one.identity): capture
+        for side, kernels in enumerate(sides)
+        for (capture, _), one in zip(kernels, facts[side], strict=True)
+    }
+    called = titles({key: (function_name(it.kernel), it.arch, settings_of(it.options)) for key, it in known.items()})
+
+    def page(change: Change) -> KernelPage:
+        keys = [(side, one.identity) for side, one in enumerate((change.old, change.new)) if one is not None]
+        return page_key(change.identity), partial(_page, [(places[key[0]], called[key], known[key]) for key in keys])
+
+    return [page(change) for change in changes]
+
+
+def _page(kernels: Sequence[Called]) -> Result:
+    """The difference of two captured kernels with their code, or one kernel."""
+    inputs = [input_of(f"{place}: {title}", capture) for place, title, capture in kernels]
+    if len(inputs) == 2 and all(given.cubin is not None or given.ptx is not None for given in inputs):
+        return _compared(_AS_COMPILED, False, inputs, (kernels[0][1], kernels[1][1]))[1](True)
+    return capture_page(kernels[-1][2], kernels[-1][1])
 
 
 def _inputs(options: Options) -> list[Input]:
@@ -321,10 +372,10 @@ def _options(given: Input) -> Sequence[str] | None:
     return None if given.assembler is None else given.assembler.options
 
 
-def _side(number: int, name: str, inputs: Sequence[Input], options: Options, notes: list[str]) -> _Side:
+def _side(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
     """The cubin of one input under a name, assembled if need be. Adds a note if it is assembled."""
     given = inputs[number]
-    chosen = options.tool.ptxas is not None or options.tool.ptxas_options is not None
+    chosen = tool.ptxas is not None or tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)
     ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
     if ptx is None or not (assemble or name != given.entry):
@@ -332,8 +383,8 @@ def _side(number: int, name: str, inputs: Sequence[Input], options: Options, not
         return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
-    ptxas = chosen_ptxas(options.tool.ptxas, options.tool.trust, sources)
-    arguments = chosen_arguments(options.tool.ptxas_options, sources)
+    ptxas = chosen_ptxas(tool.ptxas, tool.trust, sources)
+    arguments = chosen_arguments(tool.ptxas_options, sources)
     notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(arguments)}")
     cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, arguments).cubin
     return _Side(name, cubin, ptxas.version, arguments, ptx.text)

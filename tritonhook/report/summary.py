@@ -27,6 +27,7 @@ class Table:
     one_line: a terminal gives each row one line. It shortens texts, and leaves out the last columns that do not fit.
     extra: columns that a terminal leaves out unless it is asked for all of them.
     sorted_by: the column by which the rows are sorted, which is not left out; None: not known, or none.
+    keys: one for each row, the key of its kernel's page; or none at all.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Table:
     one_line: bool = False
     extra: tuple[int, ...] = ()
     sorted_by: int | None = None
+    keys: tuple[str, ...] = ()
 
     def is_figure(self, column: int) -> bool:
         return column >= self.left and column not in self.words

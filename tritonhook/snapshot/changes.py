@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import count
+from itertools import count, groupby
 
 from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.cubin.loaded import PARTS
@@ -290,7 +291,8 @@ def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts], edited: bool
 
 
 def _edited(changes: Sequence[Change]) -> list[Change]:
-    """Of each name with one kernel gone and one new, these two as one change."""
+    """Of each name a kernel that is gone and one that is new as one change: first those with most of their
+    specialisation in common."""
     apart: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         one = change.identity
@@ -299,9 +301,28 @@ def _edited(changes: Sequence[Change]) -> list[Change]:
         apart.setdefault(key, []).append(change)
     paired = []
     for group in apart.values():
-        gone, came = ([side for it in group if (side := getattr(it, name))] for name in ("old", "new"))
-        paired += [Change(gone[0], came[0])] if len(gone) == len(came) == 1 else group
+        gone = [it.old for it in group if it.old is not None and it.new is None]
+        came = [it.new for it in group if it.new is not None and it.old is None]
+        pairs = dict(_likest(gone, came)) if len(gone) * len(came) <= _MOST_PAIRS else {}
+        paired += [Change(gone[i], came[j]) for i, j in pairs.items()]
+        paired += [Change(old, None) for i, old in enumerate(gone) if i not in pairs]
+        paired += [Change(None, new) for j, new in enumerate(came) if j not in pairs.values()]
+        paired += [it for it in group if it.old is not None and it.new is not None]
     return paired
+
+
+def _likest(gone: Sequence[KernelFacts], came: Sequence[KernelFacts]) -> Iterator[tuple[int, int]]:
+    """The places of kernels with most of their specialisation in common, each kernel once. One that is as near to two
+    others is left out: which of them it became is not known."""
+    left, right = ([set(facts.identity.specialisation) for facts in side] for side in (gone, came))
+    pairs = sorted((len(a ^ b), i, j) for i, a in enumerate(left) for j, b in enumerate(right))
+    used: tuple[set[int], set[int]] = set(), set()
+    for _, group in groupby(pairs, key=lambda pair: pair[0]):
+        near = [(i, j) for _, i, j in group if i not in used[0] and j not in used[1]]
+        times = [Counter(places) for places in zip(*near, strict=True)]
+        yield from ((i, j) for i, j in near if times[0][i] == times[1][j] == 1)
+        for side, places in zip(used, times, strict=False):
+            side.update(places)
 
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:

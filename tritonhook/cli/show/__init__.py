@@ -2,7 +2,8 @@
 
 Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits suffice.
 A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or --json.
-With --html FILE each of them is a page: one file, which needs no network and no GPU.
+With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page for
+each kernel of a folder.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
@@ -21,6 +22,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from tritonhook._util.text import visible
 from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.cli._html import capture_page
 from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import Results, give, show_summary, write_paged
@@ -37,6 +40,7 @@ from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
+    from tritonhook.report.result import Result
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures, FolderKernel
     from tritonhook.report.results.file import FileKernel
@@ -114,7 +118,7 @@ class Options(Group):
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     llir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     source: bool = flag(
-        one_of="code", help="print the lines of the source with the instructions and spills that each became"
+        one_of="code", help="print the lines of the source with the instructions, live registers and spills of each"
     )
     file: OfFile = part(OfFile)
     saved: OfSaved = part(OfSaved)
@@ -251,7 +255,14 @@ def _give_folder(options: Options, path: Path) -> None:
         options.results,
         structs.replace(captures, kernels=kernels, hidden=len(captures.kernels) - len(kernels)),
         show=lambda summary: show_summary(_sorted(summary, options.listed.sort), options.wide),
+        pages=[(kernel.id, partial(_page, folder, kernel)) for kernel in kernels],
     )
+
+
+def _page(folder: CaptureFolder, kernel: FolderKernel) -> Result:
+    """A kernel of a folder, for its page."""
+    path = str(folder.path / "kernels" / kernel.record)
+    return capture_page(folder.capture(kernel.record), kernel.title or None, path)
 
 
 def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -22,8 +23,9 @@ _SCRIPTS = ("listing.js", "chart.js", "table.js", "page.js")  # page.js starts w
 _REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2>=3.1'"
 
 
-def render_html(page: Page, source: str = "") -> str:
-    """The file's text. source: the name of what the values were read from. Raises UsageError without jinja2."""
+def render_html(page: Page, source: str = "", links: Mapping[str, str] | None = None, home: str = "") -> str:
+    """The file's text. source: the name of what the values were read from. links: the pages of kernels, by the key of
+    their rows. home: the page that leads to this one. Raises UsageError without jinja2."""
     environment = _environment()
     script = _script()
     policy = (
@@ -40,6 +42,8 @@ def render_html(page: Page, source: str = "") -> str:
             script=script,
             policy=policy,
             source=source,
+            links=links or {},
+            home=home,
             version=__version__,
         )
     )

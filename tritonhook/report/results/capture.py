@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note
+from tritonhook.capture.naming import settings_of
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import warnings_of
@@ -26,13 +27,15 @@ _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some fr
 class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     """One captured kernel.
 
-    path: its folder. warnings: known bugs of its ptxas that its PTX meets. notes: why its cubin cannot be read.
+    path: its folder. title: its name with the configuration that tells it from others of its name. warnings: known bugs
+    of its ptxas that its PTX meets. notes: why its cubin cannot be read.
     artifacts: the texts by stage. code: its machine code.
     """
 
     verbs: ClassVar = "show CAPTURE"
 
     path: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
     warnings: tuple[str, ...] | UnsetType = UNSET
     notes: tuple[str, ...] | UnsetType = UNSET
     artifacts: dict[str, str] | UnsetType = UNSET
@@ -61,7 +64,9 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         if self.options:
             tables.append(self.options_table())
         name, notes = function_name(self.kernel), (*(self.notes or ()), *mangled_note([self.kernel]))
-        return Summary("Capture", self.kernel, name, Tone.NEUTRAL, tuple(self._facts()), tuple(tables), notes)
+        return Summary(
+            "Capture", self.kernel, self.title or name, Tone.NEUTRAL, tuple(self._facts()), tuple(tables), notes
+        )
 
     def options_table(self) -> Table:
         return Table("Options", ("", ""), tuple(self.option_rows), 2)
@@ -83,6 +88,8 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     def _rows(self) -> Iterator[tuple[str, str]]:
         yield "front end", self.front_end
         yield "target", self.arch
+        if settings := settings_of(self.options):
+            yield "configuration", " ".join(f"{name}={value}" for name, value in settings.items())
         for name in _SOURCE:
             if value := self.metadata.get(name):
                 yield name.replace("_", " "), str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +67,12 @@ def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named],
         return " ".join([title(function_name(kernel.kernel), own), *arch, *further])
 
     return name
+
+
+def page_key(kernel: Named) -> str:
+    """What the rows and the page of a kernel have in common."""
+    parts = (kernel.kernel, kernel.arch, *kernel.specialisation, str(kernel.number))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 class KernelFigures(Fields):
@@ -389,10 +396,13 @@ class KernelChanges(Result, tag="kernel changes"):
             yield _changed(shown, name)
             if rows := [(name(kernel), *kernel.builds[0].row) for kernel in shown if kernel.builds]:
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
-                yield Table("PTX and ptxas told apart", columns, tuple(rows), left=2, words=(6,), one_line=True)
+                keys = tuple(page_key(kernel) for kernel in shown if kernel.builds)
+                title = "PTX and ptxas told apart"
+                yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys)
         for status, heading in _GROUPS.items():
             if kernels := [kernel for kernel in self.kernels if kernel.status is status]:
-                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in kernels))
+                keys = tuple(map(page_key, kernels))
+                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in kernels), keys=keys)
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
@@ -415,7 +425,8 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
         n for n, heading in enumerate(columns) if heading in ("", "launch bounds", "also other", "changed by")
     )
     rows = tuple(zip(*columns.values(), strict=True))
-    return Table("Changed kernels, the worst first", tuple(columns), rows, tones=tones, words=words, one_line=True)
+    title, keys = "Changed kernels, the worst first", tuple(map(page_key, kernels))
+    return Table(title, tuple(columns), rows, tones=tones, words=words, one_line=True, keys=keys)
 
 
 _SHORT = {"registers": "regs", "instructions": "instrs"}

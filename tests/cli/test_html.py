@@ -1,0 +1,70 @@
+"""--html FOLDER/: a first page that leads to a page for each kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tritonhook
+from tritonhook.cli import main
+
+kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+
+
+@pytest.fixture
+def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two folders: "old" has an addition in two sizes, "new" one of them with other warps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    with tritonhook.session("old"):
+        for block in (128, 256):
+            kernels.compile_kernel(block=block)
+    with tritonhook.session("new"):
+        kernels.compile_kernel(kernels.other_add_kernel(), block=128)
+        kernels.compile_kernel(block=512)
+    return tmp_path
+
+
+def links(page: Path) -> dict[str, str]:
+    """The pages of kernels that a page leads to, by what the link says. Each is there, and leads back."""
+    found = re.findall(r'<a href="(kernels/[0-9a-f]+\.html)">(?:<code>)?([^<]+)', page.read_text())
+    for target, _ in found:
+        assert 'href="../index.html"' in (page.parent / target).read_text()
+    return {text: (page.parent / target).read_text() for target, text in found}
+
+
+def test_a_folder_leads_to_the_page_of_each_kernel(captures: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", "old", "--html", "site/"]) == 0
+    assert "wrote site/index.html" in capsys.readouterr().err
+    pages = links(captures / "site" / "index.html")
+    assert set(pages) == {"add_kernel[BLOCK=128]", "add_kernel[BLOCK=256]"}
+    for title, page in pages.items():
+        assert f">{title}</h1>" in page and "def add_kernel" in page and '"listings"' in page
+    assert len(list((captures / "site" / "kernels").iterdir())) == 2
+    assert main(["show", "old", "--html", "site"]) == 2  # the folder is there, and has a page
+    assert "site/index.html: exists; pass --force" in capsys.readouterr().err
+    assert main(["show", "old", "--html", "site", "--force", "--filter", "BLOCK=128"]) == 0
+    assert set(links(captures / "site" / "index.html")) == {"add_kernel[BLOCK=128]"}
+
+
+def test_a_folder_diff_leads_to_the_diff_of_each_kernel_that_changed(captures: Path) -> None:
+    assert main(["diff", "old", "new", "--html", "site/"]) == 1
+    pages = links(captures / "site" / "index.html")
+    assert sorted("Code, side by side" in page for page in pages.values()) == [False, False, True]  # changed; new, gone
+    assert len(pages) == 3
+
+
+def test_a_check_leads_to_the_captures(captures: Path) -> None:
+    assert main(["lock", "old", "-o", "k.lock"]) == 0
+    assert main(["check", "k.lock", "new", "--html", "site/"]) == 1
+    pages = links(captures / "site" / "index.html")
+    assert len(pages) == 2 and all("def add_kernel" in page for page in pages.values())
+
+
+def test_one_file_stays_one_file(captures: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", "old", "--html", "one.html"]) == 0
+    assert links(captures / "one.html") == {} and not (captures / "kernels").exists()
+    assert main(["show", "old", "--html", "nowhere/site/"]) == 2
+    assert "nowhere does not exist; make it first" in capsys.readouterr().err
