@@ -102,7 +102,7 @@ def compile_all() -> None:
     from sm120_attn.verify.compile_ahead import compile_missing
 
     arch, sms = device_facts(0)
-    configs = [case.config(arch, sms) for case in cases()]
+    configs = [config for case in cases() for config in (case.config(arch, sms), case.append_config(arch)) if config]
     for (batch, keys, group, page), kind in itertools.product(ROWS, KINDS):
         configs.append(planned(batch, keys, group, page, kind, arch, sms).config)
     compile_missing(dict.fromkeys(configs), 12)
@@ -123,7 +123,8 @@ def cases() -> list[Any]:
     from sm120_attn.verify.cache_cases import matrix
 
     found = [case for case in matrix() if case.kv_dtype in ("mxfp8", "nvfp4") and case.head_dim == 128]
-    return [case for case in found if "queries, " in case.name or "descale head" in case.name or "packed" in case.name]
+    few = ("queries, ", "descale head", "packed", "rotary none", "rotary half")
+    return [case for case in found if any(part in case.name for part in few)]
 
 
 def checked() -> dict[str, Any]:

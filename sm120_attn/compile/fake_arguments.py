@@ -57,7 +57,7 @@ def fake_append_arguments(config: AppendConfig) -> tuple[Any, ...]:
     descales = (_descale() if config.kv_dtype else None for _ in range(2))
     return (
         q, k_new, v_new, k, v, q_out, _numbers(Int32), _numbers(Int32), _table() if config.paged else None,
-        _numbers(Int32) if config.varlen else None, *angles, *descales, *[Int32(1) for _ in range(5)],
+        _numbers(Int32) if config.varlen else None, *angles, *descales, *_scales(config), *[Int32(1) for _ in range(5)],
         make_fake_stream(),
     )  # fmt: skip
 

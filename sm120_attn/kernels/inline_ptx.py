@@ -275,9 +275,14 @@ def widened(dtype: str, x):
     return from_bits(x << 16 if dtype == "bf16" else x)
 
 
+def unsigned_shift(x, bits: int):
+    """An Int32, shifted to the right; zeros come from the left."""
+    return _ptx(f"shr.u32 {{$w0}}, {{$r0}}, {bits};", [Int32], x)
+
+
 def upper(x):
     """The upper half of an Int32, moved to the lower half."""
-    return _ptx("shr.u32 {$w0}, {$r0}, 16;", [Int32], x)
+    return unsigned_shift(x, 16)
 
 
 def divide(a, b):
@@ -334,6 +339,12 @@ def store_if(address, condition, words):
     kind, operands = (f"v{len(words)}.b32", f"{{{registers}}}") if len(words) > 1 else ("b32", registers)
     code = f"{{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.global.{kind} [$0], {operands}; }}"
     _memory_ptx(code, 0, address, _if(condition), *words)
+
+
+def store_byte_if(address, condition, word):
+    """Store the lowest byte of a register to global memory, if `condition`."""
+    code = "{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.global.b8 [$0], $2; }"
+    _memory_ptx(code, 0, address, _if(condition), word)
 
 
 def store_shared_4_if(address, condition, word):

@@ -4,7 +4,7 @@ NVFP4: a block's scale is the nearest e4m3 value to amax / 6; values over the sc
 value, of two equally near ones to the even one, and are at most 6. This is what TensorRT-LLM's and FlashInfer's kernels
 do, which divide by way of approximate reciprocals. MXFP8: the scale is the smallest power of two that is not less than
 amax / 448, as those kernels and Transformer Engine have it; the OCP specification's text rounds down, which saturates.
-A block that has a NaN or an infinite value has a NaN for a scale.
+A block that has a NaN or an infinite value has a NaN for a scale, and zeros.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any
         scaled = (blocks * inverse).flatten(-2).clamp(-E4M3_LARGEST, E4M3_LARGEST)
         data, scale_bytes = scaled.to(torch.float8_e4m3fn).view(torch.uint8), exponents.to(torch.uint8)
     wrong = ~torch.isfinite(largest)
+    data = data.unflatten(-1, (blocks.shape[-2], -1)).masked_fill(wrong, 0).flatten(-2)
     return data, torch.where(wrong, NAN_SCALE[kv_dtype], scale_bytes).to(torch.uint8).squeeze(-1)
 
 

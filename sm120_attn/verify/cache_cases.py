@@ -299,6 +299,13 @@ def _append() -> Iterator[CacheCase]:
             queries=new, new=new, page_size=page_size, rotary=rotary, kv_dtype=kv_dtype,
             descale="head" if kv_dtype else "", sinks=new == 5,
         )  # fmt: skip
+    for kv_dtype, page_size, new, rotary in itertools.product(
+        ("nvfp4", "mxfp8"), (0, 16), (1, 5, 40), ("", "half", "interleaved")
+    ):
+        yield replace(
+            base, name=f"append {new}, page {page_size}, rotary {rotary or 'none'}, {kv_dtype} cache", queries=new,
+            new=new, page_size=page_size, rotary=rotary, kv_dtype=kv_dtype, descale="tensor" if page_size else "head",
+        )  # fmt: skip
     for columns, rotary, table_dtype, dtype in itertools.product(
         (16, 48, 80), ("half", "interleaved"), ("", "fp32"), ("bf16", "fp16")
     ):

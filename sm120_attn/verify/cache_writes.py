@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from ..config import SCALE_COLUMNS
+from . import block_scaled
 from .cache_cases import CacheCase
 from .inputs import torch_dtype
 
@@ -35,9 +37,12 @@ def new_tensors(case: CacheCase, normal: Callable[..., Any], device: str) -> dic
     return made | {"rotary_cos": angles.cos().to(kind), "rotary_sin": angles.sin().to(kind)}
 
 
+CACHES = ("k_cache", "v_cache", "k_scales", "v_scales")
+
+
 def snapshot(made: dict[str, Any]) -> dict[str, Any]:
     """The bytes of all memory of the caches."""
-    return {name: bytes_of(made[name]).clone() for name in ("k_cache", "v_cache")}
+    return {name: bytes_of(made[name]).clone() for name in CACHES if name in made}
 
 
 def bytes_of(tensor: Any) -> Any:
@@ -93,22 +98,48 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
     positions = positions_of(case, case.new_counts, made["q"].device)
     said = []
     for name in "kv":
-        cache, new = made[f"{name}_cache"], rows_of(case, made[f"{name}_new"])
+        new = rows_of(case, made[f"{name}_new"])
         wanted = turned(case, made, new, positions) if name == "k" else new.double()
-        found = _as_integers(cache)[pages, rows].view(cache.dtype).double()
-        off = _is_off(found, wanted, _row_descale(case, made, name), cache.dtype)
+        descale = _row_descale(case, made, name)
+        parts = [_as_integers(made[part])[pages, rows] for part in (f"{name}_cache", f"{name}_scales") if part in made]
+        if case.kv_dtype in SCALE_COLUMNS:
+            exact = None if case.rotary and name == "k" else new
+            off = _is_off_its_block(parts[0], parts[1], case.kv_dtype, exact, wanted, descale)
+        else:
+            dtype = made[f"{name}_cache"].dtype
+            off = _is_off(parts[0].view(dtype).double(), wanted, descale, dtype)
         if off.any():
             said.append(f"{int(off.sum())} of {off.numel()} new values in {name}_cache are not the nearest ones")
-        after = bytes_of(cache).clone()
+    for name, flat in before.items():
+        cache, after = made[name], bytes_of(made[name]).clone()
         old, kept = (
-            torch.as_strided(_as_integers(flat.view(cache.dtype)), cache.shape, cache.stride(), cache.storage_offset())
-            for flat in (before[f"{name}_cache"], after)
+            torch.as_strided(_as_integers(one.view(cache.dtype)), cache.shape, cache.stride(), cache.storage_offset())
+            for one in (flat, after)
         )
         kept[pages, rows] = old[pages, rows]
-        if not torch.equal(after, before[f"{name}_cache"]):
-            changed = int((after != before[f"{name}_cache"]).sum())
-            said.append(f"{changed} bytes of {name}_cache have changed that belong to no new key")
+        if not torch.equal(after, flat):
+            said.append(f"{int((after != flat).sum())} bytes of {name} have changed that belong to no new key")
     return said
+
+
+def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
+    """Where a block-scaled value is not what plain torch makes of `exact`.
+
+    exact: None for turned keys, which the kernel has in float32: these may be a step of the largest value off `wanted`.
+    """
+    import torch
+
+    if exact is None:
+        found, blocks = block_scaled.dequantised(data, scales, kv_dtype), wanted.unflatten(-1, (scales.shape[-1], -1))
+        step = (blocks / _of_blocks(descale)).abs().amax(-1, keepdim=True) * {"nvfp4": 0.34, "mxfp8": 0.07}[kv_dtype]
+        return ~((found.double() - wanted / descale).abs().unflatten(-1, (scales.shape[-1], -1)) <= step).flatten(-2)
+    factor = torch.as_tensor(descale, dtype=torch.float32, device=data.device).expand(*data.shape[:-1], 1)[..., 0]
+    right = block_scaled.quantised(exact, kv_dtype, factor)
+    return torch.cat([data != right[0], scales != right[1]], -1)
+
+
+def _of_blocks(descale: Any) -> Any:
+    return descale[..., None] if getattr(descale, "ndim", 0) else descale
 
 
 def _as_integers(tensor: Any) -> Any:

@@ -12,7 +12,9 @@ np = pytest.importorskip("numpy")
 
 from sm120_attn.compile.compiler import compile_offline  # noqa: E402
 from sm120_attn.config import SCALE_COLUMNS  # noqa: E402
+from sm120_attn.kernels.append.config import AppendConfig  # noqa: E402
 from sm120_attn.kernels.decode.config import DecodeConfig  # noqa: E402
+from sm120_attn.verify.block_scaled import quantised  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.machine import Geometry, Machine  # noqa: E402
 from tritonhook.emulate.memory import Memory  # noqa: E402
@@ -128,96 +130,108 @@ def wanted(config: DecodeConfig, problem: Problem, given: Inputs) -> tuple[Any, 
     return o, lse
 
 
-class Call:
-    """One launch of a decode kernel, in the memory of one run."""
+class Arguments:
+    """The parameters of one launch, in the memory of one run."""
 
-    def __init__(self, config: DecodeConfig, problem: Problem, given: Inputs, memory: Memory, offsets: list[int]):
-        self.config, self.memory, self.offsets, self.number = config, memory, offsets, 0
+    def __init__(self, memory: Memory, offsets: list[int]):
+        self.memory, self.offsets, self.number = memory, offsets, 0
         self.parameters = bytearray(offsets[-1])
-        batch, group = len(problem.lengths), problem.heads // problem.heads_kv
-        self.o = memory.allocate(2 * given.q.size)
-        self.shape = given.q.shape
-        self.lse = memory.allocate(4 * batch * problem.heads * problem.queries)
-        self.tensor(given.q)
-        for data in given.data:
-            self.tensor(data)
-        self.put_tensor(self.o.address, self.shape)
-        if config.lse:
-            self.put_tensor(self.lse.address, (batch, problem.heads, problem.queries), fixed=0)
-        self.tensor(np.array(problem.lengths, np.int32), fixed=0)
-        if config.paged:
-            self.tensor(given.table, fixed=0)
-        if config.sinks:
-            self.tensor(given.sinks.astype(np.float32), fixed=0)
-        for descale in given.descales:
-            place = memory.allocate(descale.tobytes())
-            self.put(struct.pack("<Q2i2q", place.address, *descale.shape, descale.shape[1], 1))
-        if config.kv_dtype in SCALE_COLUMNS:
-            for scales in given.scales:
-                self.tensor(scales)
-        tiles = -(-problem.queries * group // config.tile_m)
-        scale, tanh = math.log2(math.e) / math.sqrt(config.head_dim), 0.0
-        if config.softcap:
-            scale, tanh = problem.softcap * math.log2(math.e), 2 * scale / problem.softcap
-        numbers = [batch, problem.heads_kv, group, problem.queries, 1, tiles, problem.page_size.bit_length() - 1]
-        for number in numbers:
-            self.put(struct.pack("<i", number))
-        for word in (struct.pack("<f", scale), struct.pack("<f", tanh)):
-            self.put(word)
-        self.put(struct.pack("<i", problem.window_left))
-        self.put(struct.pack("<i", NO_BOUND))
-        assert self.number == len(offsets) - 1
-        grid = tiles * problem.heads_kv, 1, batch
-        self.geometry = Geometry(grid, (config.threads, 1, 1), tuple(range(math.prod(grid))))
 
-    def tensor(self, array: Any, fixed: int = 1) -> None:
-        self.put_tensor(self.memory.allocate(np.ascontiguousarray(array).tobytes()).address, array.shape, fixed)
+    def tensor(self, array: Any, fixed: int = 1) -> Any:
+        """A contiguous tensor. fixed: whether the kernel is compiled for the last size."""
+        place = self.memory.allocate(np.ascontiguousarray(array).tobytes())
+        self.put_tensor(place.address, array.shape, fixed)
+        return place
 
     def put_tensor(self, address: int, shape: tuple[int, ...], fixed: int = 1) -> None:
-        """A contiguous tensor. fixed: whether the kernel is compiled for the last size."""
         sizes = shape[: len(shape) - fixed]
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape) - 1)]
-        self.put(struct.pack(f"<Q{len(sizes)}i", address, *sizes).ljust(8 + (4 * len(sizes) + 7) // 8 * 8, b"\0"))
-        self.number -= 1
-        at = self.offsets[self.number] + 8 + (4 * len(sizes) + 7) // 8 * 8
-        data = struct.pack(f"<{len(strides)}q", *strides)
-        self.parameters[at : at + len(data)] = data
-        self.number += 1
+        first = struct.pack(f"<Q{len(sizes)}i", address, *sizes)
+        self.put(first.ljust(-(-len(first) // 8) * 8, b"\0") + struct.pack(f"<{len(strides)}q", *strides))
+
+    def descale(self, array: Any) -> None:
+        place = self.memory.allocate(array.tobytes())
+        self.put(struct.pack("<Q2i2q", place.address, *array.shape, array.shape[1], 1))
 
     def put(self, data: bytes) -> None:
         at = self.offsets[self.number]
-        self.parameters[at : at + len(data)] = data
+        size = min(len(data), self.offsets[self.number + 1] - at)
+        self.parameters[at : at + size] = data[:size]
         self.number += 1
 
-    def stored(self) -> tuple[Any, Any]:
-        lse = np.frombuffer(self.memory.contents(self.lse), np.float32)
-        return np.frombuffer(self.memory.contents(self.o), np.uint16).reshape(self.shape), lse
+    def numbers(self, *values: float) -> None:
+        for value in values:
+            self.put(struct.pack("<f" if isinstance(value, float) else "<i", value))
 
 
-def of_ptx(config: DecodeConfig, problem: Problem, given: Inputs, kernel: Any) -> tuple[Any, Any]:
-    offsets = [offset for _, offset in kernel.parameters.variables]
+def place_decode(config: DecodeConfig, problem: Problem, given: Inputs, into: Arguments) -> tuple[Geometry, Any]:
+    """Put the arguments of a decode kernel. Returns the grid, and what reads O and LSE."""
+    batch, group = len(problem.lengths), problem.heads // problem.heads_kv
+    o, lse = (into.memory.allocate(size) for size in (2 * given.q.size, 4 * batch * problem.heads * problem.queries))
+    into.tensor(given.q)
+    for data in given.data:
+        into.tensor(data)
+    into.put_tensor(o.address, given.q.shape)
+    if config.lse:
+        into.put_tensor(lse.address, (batch, problem.heads, problem.queries), fixed=0)
+    into.tensor(np.array(problem.lengths, np.int32), fixed=0)
+    if config.paged:
+        into.tensor(given.table, fixed=0)
+    if config.sinks:
+        into.tensor(given.sinks.astype(np.float32), fixed=0)
+    for descale in given.descales:
+        into.descale(descale)
+    if config.kv_dtype in SCALE_COLUMNS:
+        for scales in given.scales:
+            into.tensor(scales)
+    tiles = -(-problem.queries * group // config.tile_m)
+    scale, tanh = math.log2(math.e) / math.sqrt(config.head_dim), 0.0
+    if config.softcap:
+        scale, tanh = problem.softcap * math.log2(math.e), 2 * scale / problem.softcap
+    into.numbers(batch, problem.heads_kv, group, problem.queries, 1, tiles, problem.page_size.bit_length() - 1)
+    into.numbers(scale, tanh, problem.window_left, NO_BOUND)
+    grid = tiles * problem.heads_kv, 1, batch
+
+    def stored() -> list[Any]:
+        return [
+            np.frombuffer(into.memory.contents(o), np.uint16).reshape(given.q.shape),
+            np.frombuffer(into.memory.contents(lse), np.float32),
+        ]
+
+    return Geometry(grid, (config.threads, 1, 1), tuple(range(math.prod(grid)))), stored
+
+
+def of_ptx(made: Any, place: Any) -> list[Any]:
+    """What the PTX of a kernel stores. place: puts its arguments; see place_decode."""
+    kernel = read_kernel(Ptx(made.ptx))
     memory = Memory(kernel.dynamic_shared + SHARED, kernel.local.size)
-    call = Call(config, problem, given, memory, [*offsets, kernel.parameters.size])
-    parameters = memory.allocate(bytes(call.parameters))
+    into = Arguments(memory, offsets_of(kernel))
+    geometry, stored = place(into)
+    assert into.number == len(into.offsets) - 1
+    parameters = memory.allocate(bytes(into.parameters))
     variables = {one.name: memory.allocate(one.contents) for one in kernel.module}
-    machine = Machine(call.geometry, memory)
+    machine = Machine(geometry, memory)
     machine.run(decode_ptx(kernel, machine, parameters, variables, SHARED)[0])
-    return call.stored()
+    return stored()
 
 
-def of_code(config: DecodeConfig, problem: Problem, given: Inputs, kernel: Any, made: Any) -> tuple[Any, Any]:
+def of_code(made: Any, place: Any) -> list[Any]:
+    """The same of its machine code."""
     cubin = Cubin.from_bytes(made.cubin if isinstance(made.cubin, bytes) else made.cubin.data)
     (name,) = cubin.kernels
     code = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [name])[name])
     memory = Memory(code.shared + SHARED, code.stack)
-    offsets = [*(offset for _, offset in kernel.parameters.variables), kernel.parameters.size]
-    call = Call(config, problem, given, memory, offsets)
-    parameters = bytes(call.parameters)
-    machine = Machine(call.geometry, memory)
-    machine.run(
-        decode_sass(code, machine, code.constants(call.geometry, parameters, memory.allocate(parameters).address))[0]
-    )
-    return call.stored()
+    into = Arguments(memory, offsets_of(read_kernel(Ptx(made.ptx))))
+    geometry, stored = place(into)
+    parameters = bytes(into.parameters)
+    constants = code.constants(geometry, parameters, memory.allocate(parameters).address)
+    machine = Machine(geometry, memory)
+    machine.run(decode_sass(code, machine, constants)[0])
+    return stored()
+
+
+def offsets_of(kernel: Any) -> list[int]:
+    return [*(offset for _, offset in kernel.parameters.variables), kernel.parameters.size]
 
 
 BASE = DecodeConfig(tile_n=32, stages=2, causal=False, paged=True, lse=True)
@@ -248,13 +262,76 @@ def test_decode_is_what_float64_says(name: str, arch: str) -> None:
     config, problem = CASES[name]
     config = replace(config, arch=arch)
     made, given = compile_offline(config), inputs_of(config, problem)
-    kernel = read_kernel(Ptx(made.ptx))
 
-    o, lse = of_ptx(config, problem, given, kernel)
+    def place(into: Arguments) -> tuple[Geometry, Any]:
+        return place_decode(config, problem, given, into)
+
+    o, lse = of_ptx(made, place)
 
     wanted_o, wanted_lse = wanted(config, problem, given)
     error = np.abs(decode(o, NAMES[config.dtype]) - wanted_o).max() / np.abs(wanted_o).max()
     assert error < 8e-3 and np.abs(lse - wanted_lse.reshape(-1)).max() < 2e-3
+    assert all((a == b).all() for a, b in zip(of_code(made, place), (o, lse), strict=True))
 
-    again = of_code(config, problem, given, kernel, made)
-    assert all((a == b).all() for a, b in zip(again, (o, lse), strict=True))
+
+LENGTHS, NEW, PAGE, HEADS = (5, 30, 0), 3, 16, 2  # keys before, new ones, rows of a page, key heads
+
+
+def new_values(draw: Any, head_dim: int) -> Any:
+    """Values of all sizes: of exact ties, with zeros, with a block of zeros, with one that is infinite or NaN."""
+    made = draw.standard_normal((len(LENGTHS), NEW, HEADS, head_dim)) * 10.0 ** draw.integers(
+        -6, 4, (len(LENGTHS), NEW, HEADS, 1)
+    )
+    made[0, 0] = draw.choice([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, -5.0, 6.0, 0.0], made[0, 0].shape)
+    made[0, 0, :, ::16] = 6
+    made[1, 1, :, :32] = 0
+    made[2, 0, 0, 5], made[2, 1, 1, 40] = np.inf, np.nan
+    return made
+
+
+@pytest.mark.parametrize(("kv_dtype", "arch"), [("nvfp4", "sm_90a"), ("nvfp4", "sm_120a"), ("mxfp8", "sm_120a")])
+def test_append_writes_the_bits_of_the_reference(kv_dtype: str, arch: str) -> None:
+    torch = pytest.importorskip("torch")
+    config = AppendConfig(arch=arch, kv_dtype=kv_dtype, head_dim=128, paged=True)
+    draw = np.random.default_rng(1)
+    new = [torch.tensor(new_values(draw, 128)).to(torch.bfloat16) for _ in range(2)]
+    descales = [draw.uniform(0.3, 3, (len(LENGTHS), HEADS)).astype(np.float32) for _ in range(2)]
+    table = draw.permutation(9).reshape(3, 3).astype(np.int32)
+    columns, blocks = 128 // (2 if kv_dtype == "nvfp4" else 1), 128 // SCALE_COLUMNS[kv_dtype]
+    empty = [np.full((9, PAGE, HEADS, size), 0xA5, np.uint8) for size in (columns, columns, blocks, blocks)]
+
+    def place(into: Arguments) -> tuple[Geometry, Any]:
+        for values in new:
+            into.tensor(values.view(torch.int16).numpy())
+        caches = [into.tensor(array) for array in empty[:2]]
+        into.tensor(np.array(LENGTHS, np.int32), fixed=0)
+        lengths = into.tensor(np.zeros(len(LENGTHS), np.int32), fixed=0)
+        into.tensor(table, fixed=0)
+        for descale in descales:
+            into.descale(descale)
+        caches += [into.tensor(array) for array in empty[2:]]
+        lines, tokens = 2 * HEADS, len(LENGTHS) * NEW
+        parts = -(-lines * config.chunks // 128)
+        into.numbers(tokens, lines, parts, 0, NEW, 1, PAGE.bit_length() - 1)
+
+        def stored() -> list[Any]:
+            found = [np.frombuffer(into.memory.contents(one), np.uint8) for one in (*caches, lengths)]
+            return [a.reshape(e.shape) for a, e in zip(found, empty, strict=False)] + [found[-1].view(np.int32)]
+
+        grid = tokens * parts + 1
+        return Geometry((grid, 1, 1), (128, 1, 1), tuple(range(grid))), stored
+
+    made = compile_offline(config)
+    found = of_ptx(made, place)
+
+    expected = [array.copy() for array in empty]
+    for i, values in enumerate(new):
+        data, scales = quantised(values, kv_dtype, torch.tensor(descales[i])[:, None])
+        for b, length in enumerate(LENGTHS):
+            for n in range(NEW):
+                page, row = table[b, (length + n) // PAGE], (length + n) % PAGE
+                expected[i][page, row], expected[2 + i][page, row] = data[b, n].numpy(), scales[b, n].numpy()
+    for name, a, b in zip(("K", "V", "scales of K", "scales of V"), found, expected, strict=False):
+        assert (a == b).all(), f"{(a != b).sum()} bytes of {name}: {a[a != b][:8]}, {b[a != b][:8]}"
+    assert found[-1].tolist() == [length + NEW for length in LENGTHS]
+    assert all((a == b).all() for a, b in zip(of_code(made, place), found, strict=True))

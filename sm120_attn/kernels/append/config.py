@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...config import ELEMENT_BYTES, SCALE_COLUMNS
+from ...config import ELEMENT_BYTES, PACKED_COLUMNS, SCALE_COLUMNS
 from ..decode.config import why_not_cache
 
 THREADS = 128
@@ -19,7 +19,8 @@ class AppendConfig:
 
     arch           target of ptxas, as in attention's Config
     dtype          of Q and of the new keys and values: "bf16" or "fp16"
-    kv_dtype       of the cache: "" for the same, or "e4m3": values are divided by the descale and rounded
+    kv_dtype       of the cache: "" for the same, or "e4m3": values are divided by the descale and rounded; "mxfp8" and
+                   "nvfp4": also by a scale of their block, which is written beside them
     head_dim       32 to 256 in steps of 8
     rotary         "half": column i is turned with column i + half; "interleaved": columns 2i and 2i + 1. The kernel
                    then also makes a turned copy of Q. "" for none
@@ -48,6 +49,16 @@ class AppendConfig:
         return ELEMENT_BYTES[self.kv_dtype or self.dtype]
 
     @property
+    def block_chunks(self) -> int:
+        """Chunks of a row that have a scale together: neighbouring threads. 0 without scales."""
+        return SCALE_COLUMNS.get(self.kv_dtype, 0) // CHUNK
+
+    @property
+    def packed(self) -> int:
+        """Values in an element of the cache."""
+        return PACKED_COLUMNS.get(self.kv_dtype, 1)
+
+    @property
     def chunks(self) -> int:
         """Number of chunks of a row."""
         return self.head_dim // CHUNK
@@ -72,8 +83,6 @@ def why_not(config: AppendConfig) -> str | None:
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
         return wrong
-    if c.kv_dtype in SCALE_COLUMNS:
-        return f"kv_dtype {c.kv_dtype!r}: nothing appends to such a cache yet; write it before the call"
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):

@@ -7,6 +7,8 @@ The last CTAs write the new lengths, one sequence per thread.
 What does not fit is not written: rows behind the end of the cache, and rows of a page that the cache does not have.
 """
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +19,9 @@ from cutlass import Float32, Int32, Int64
 from .. import inline_ptx as ptx
 from ..epilogue import row_address
 from .config import CHUNK, THREADS, AppendConfig
+
+LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}  # values of a format, without scale
+FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  # bits of float32
 
 
 class NewRows(NamedTuple):
@@ -36,6 +41,8 @@ class NewRows(NamedTuple):
     rotary_sin: Any
     k_descale: Any
     v_descale: Any
+    k_scales: Any
+    v_scales: Any
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Append:
     @cute.jit
     def __call__(
         self, q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q,
-        rotary_cos, rotary_sin, k_descale, v_descale,
+        rotary_cos, rotary_sin, k_descale, v_descale, k_scales, v_scales,
         tokens: Int32, seqlen_q: Int32, seqlen_new: Int32, q_step: Int32, page_shift: Int32, stream,
     ):  # fmt: skip
         c = self.config
@@ -87,7 +94,7 @@ class Append:
         type(self).kernel.set_name_prefix(c.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         given = NewRows(
             q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q, rotary_cos,
-            rotary_sin, k_descale, v_descale,
+            rotary_sin, k_descale, v_descale, k_scales, v_scales,
         )  # fmt: skip
         self.kernel(given, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift).launch(
             grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream,
@@ -213,13 +220,57 @@ class Append:
             )
             fits = fits & (page >= 0) & (page < given.k.shape[0])
         in_v, in_k = (cache_row(c, cache, page, row, place.head) for cache in (given.v, given.k))
-        at = ptx.select(place.is_value, in_v, in_k) + Int64(c.cache_bytes * place.column)
+        at = ptx.select(place.is_value, in_v, in_k) + Int64(c.cache_bytes * place.column // c.packed)
         if c.kv_dtype:
             head = ptx.select(fits, place.head, Int32(0))
             descale = ptx.select(place.is_value, given.v_descale[token.batch, head], given.k_descale[token.batch, head])
             scale = ptx.divide(Float32(1.0), descale)
+        if c.block_chunks:
+            byte, words = quantised(c, values, descale, scale)
+            in_v, in_k = (cache_row(c, scales, page, row, place.head) for scales in (given.v_scales, given.k_scales))
+            block = place.column // (CHUNK * c.block_chunks)
+            first = fits & (place.column % (CHUNK * c.block_chunks) == 0)
+            ptx.store_byte_if(ptx.select(place.is_value, in_v, in_k) + Int64(block), first, byte)
+        elif c.kv_dtype:
             words = [ptx.pack_bytes(c.kv_dtype, [x * scale for x in values[i : i + 4]]) for i in (0, 4)]
         ptx.store_if(at, fits, words)
+
+
+def quantised(config, values, descale, inverse):
+    """The scale of a block as a byte, and a thread's chunk of it in registers. See verify/block_scaled.py.
+
+    inverse: of descale. The threads of a block are neighbours. One with a value that is not finite has NaN for a scale.
+    """
+    largest = functools.reduce(functools.partial(ptx.max_bits, "fp32"), [ptx.bits(x) & FINITE for x in values])
+    for offset in range(config.block_chunks.bit_length() - 1):
+        other = cute.arch.shuffle_sync_bfly(largest, offset=1 << offset)
+        largest = ptx.max_bits("fp32", largest, other)
+    scaled = ptx.from_bits(largest) * inverse
+    finite = (ptx.bits(scaled) & FINITE) < INFINITY
+    if config.kv_dtype == "mxfp8":
+        bits = ptx.bits(ptx.divide(scaled, Float32(LARGEST["mxfp8"])))
+        byte = cutlass.min((bits + MANTISSA) >> 23, Int32(254))
+        factor = ptx.from_bits((254 - byte) << 23) * inverse
+        words = [ptx.pack_bytes("e4m3", [x * factor for x in values[i : i + 4]]) for i in (0, 4)]
+        nan = 0xFF
+    else:
+        ratio = ptx.divide(scaled, Float32(LARGEST["nvfp4"]))
+        byte = ptx.pack_bytes("e4m3", [ratio] + [Float32(0.0)] * 3)
+        factor = ptx.divide(Float32(1.0), ptx.widened("fp16", ptx.widen_e4m3(byte)[0]) * descale)
+        factor = ptx.select((ptx.bits(factor) & FINITE) < INFINITY, factor, Float32(0.0))
+        words = [functools.reduce(operator.or_, [in_e2m1(x * factor) << (4 * i) for i, x in enumerate(values)])]
+        nan = 0x7F
+    return ptx.select(finite, byte, Int32(nan)), [ptx.select(finite, word, Int32(0)) for word in words]
+
+
+def in_e2m1(x):
+    """The nearest e2m1 value, at most 6, of two equally near ones the even one. Also where the target has no cvt."""
+    sign = ptx.unsigned_shift(ptx.bits(x), 28) & 8
+    size = cute.arch.fmin(ptx.from_bits(ptx.bits(x) & FINITE), Float32(LARGEST["nvfp4"]))
+    small = ptx.bits(size + 2.0**22) & 7  # whole steps of 0.5, as the sum is rounded
+    bits = ptx.bits(size)
+    large = ((bits + 0x1FFFFF + ((bits >> 22) & 1)) >> 22) - 252  # an exponent and one bit of mantissa
+    return ptx.select(bits < ONE, small, large) | sign
 
 
 @cute.jit

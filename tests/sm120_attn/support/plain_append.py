@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from sm120_attn.verify import cache_calls
+from sm120_attn.verify.block_scaled import quantised
 
 
 def turned(values: Any, cos: Any, sin: Any, positions: Any, interleaved: bool) -> Any:
@@ -48,7 +49,16 @@ def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
         flat = q if packed else q.flatten(0, 1)
         made["q"] = turned(flat, cos, sin, positions(queries, int(masked)), interleaved).to(q.dtype).view(q.shape)
         for name in "kv":
-            put(made[f"{name}_cache"], rows[name].float(), lengths, counts, table, made.get(f"{name}_descale"))
+            cache, scales, descale = (made.get(f"{name}_{part}") for part in ("cache", "scales", "descale"))
+            if scales is None:
+                put(cache, rows[name].float(), lengths, counts, table, descale)
+                continue
+            numbers = [i for i, count in enumerate(counts) for _ in range(count)]
+            factor = torch.ones(()) if descale is None else descale if descale.numel() == 1 else descale[numbers]
+            kv_dtype = "nvfp4" if cache.dtype == torch.uint8 else "mxfp8"
+            parts = quantised(rows[name], kv_dtype, factor.expand(rows[name].shape[:-1]))
+            for into, made_rows in zip((cache.view(torch.uint8), scales), parts, strict=True):
+                put(into, made_rows, lengths, counts, table, None)
         made["cache_seqlens"] = made["cache_seqlens"] + torch.tensor(counts, dtype=torch.int32)
     o, lse = cache_calls.reference(made, options)
     return o.to(q.dtype).contiguous(), lse.float().contiguous()
@@ -61,7 +71,7 @@ def put(cache: Any, rows: Any, lengths: list[int], counts: list[int], table: Any
         for number in range(length, length + count):
             row = rows[at]
             at += 1
-            if cache.element_size() == 1:
+            if cache.dtype == torch.float8_e4m3fn:
                 factor = 1.0 if descale is None else descale if descale.numel() == 1 else descale[i][:, None]
                 row = (row / factor).clamp(-448, 448)
             page = i if table is None else int(table[i, number // cache.shape[1]])
