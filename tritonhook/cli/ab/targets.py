@@ -249,7 +249,7 @@ class CapturedRun:
     def _why_none(self, captures: CaptureFolder) -> str:
         what = f" of {self.options.tool.entry}" if self.options.tool.entry else ""
         why = "".join(f"; {note}" for note in captures.notes)
-        foreign = sorted({captures.capture(record).front_end for record in captures.records} - {"Triton"})
+        foreign = sorted({captures.capture(record).front_end for record in captures.records} - {"Triton", "cute"})
         if foreign:
             why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
         elif any(captures.capture(record).dry_run for record in captures.records):
