@@ -11,7 +11,7 @@ from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.verify.compare import difference
 from tritonhook.verify.judgement import judge
 from tritonhook.verify.latitude import Latitude
-from tritonhook.verify.model import DENORMALS, NORMAL, Difference, Failure, FailureKind, Outside, Ran, Verdict
+from tritonhook.verify.model import DENORMALS, NORMAL, SPECIAL, Difference, Failure, FailureKind, Outside, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))
 
@@ -65,6 +65,15 @@ def test_the_build_as_used_may_contract() -> None:
         ran = [Ran(NORMAL, "a"), Ran(NORMAL, "b", (found,))]
         assert judge(ran, LAUNCH, Latitude(contraction=True), ["b"]).verdict is wanted
         assert judge(ran, LAUNCH, Latitude(contraction=True), ["a"]).verdict is Verdict.DIFFERENT
+
+
+@pytest.mark.parametrize(("contracted", "wanted"), [("b", Verdict.ROUNDING), ("a", Verdict.DIFFERENT)])
+def test_contraction_decides_what_overflows_among_special_numbers(contracted: str, wanted: Verdict) -> None:
+    """x * s - m * s is inf - inf without contraction where x * s overflows, and 0 with it: a softmax."""
+    ran = [Ran(SPECIAL, "a"), Ran(SPECIAL, "b", (NAN,))]
+    assert judge(ran, LAUNCH, Latitude(contraction=True), [contracted]).verdict is wanted
+    integers = [Ran(SPECIAL, "a"), Ran(SPECIAL, "b", (apart(1, 2, 4, 9, dtype="int32"),))]
+    assert judge(integers, LAUNCH, Latitude(contraction=True), [contracted]).verdict is Verdict.DIFFERENT
 
 
 def test_payloads_of_nans_are_open() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tritonhook.capture.launches.record import Launch
 from tritonhook.verify.formats import FLOATS
 from tritonhook.verify.latitude import Latitude
-from tritonhook.verify.model import NORMAL, RECORDED, Difference, FailureKind, Ran, Verdict
+from tritonhook.verify.model import NORMAL, RECORDED, SPECIAL, Difference, FailureKind, Ran, Verdict
 
 _CONTRACTED_SHARE = 0.02  # of the largest value: what one rounding less in each multiply-add may change
 _ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
@@ -109,15 +109,15 @@ def _differences(
     for ran in ended:
         for change in ran.differences:
             contracted = latitude.contracted or ran.build in as_used
-            verdict, why = _of_difference(change, unsteady, replace(latitude, contracted=contracted))
+            verdict, why = _of_difference(change, unsteady, replace(latitude, contracted=contracted), name == SPECIAL)
             text = f"{ran.build}: {buffer_name(launch, change.buffer)}: {apart([change])}{f' ({why})' if why else ''}"
             yield Finding(verdict, text, name, ran.build, change)
 
 
 def _of_difference(
-    change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
+    change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude, special: bool
 ) -> tuple[Verdict, str]:
-    """The verdict on one buffer of one build, and its reason."""
+    """The verdict on one buffer of one build, and its reason. special: whether the input has the largest numbers."""
     is_float = change.dtype in FLOATS
     share = change.share
     if is_float and change.only_nans:
@@ -128,6 +128,8 @@ def _of_difference(
         if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
             return Verdict.NONDETERMINISTIC, "as its runs do"
         return Verdict.DIFFERENT, f"its runs lie only {spread:.2g} apart"
+    if is_float and special and latitude.contracted:
+        return Verdict.ROUNDING, "contraction: a product that overflows by itself need not within a multiply-add"
     if not is_float or share is None:
         return Verdict.DIFFERENT, ""
     if latitude.float_atomics and share <= _ATOMICS_SHARE:
