@@ -51,6 +51,8 @@ class Inductor:
             CODECACHE: self._patch_codecache,
             "torch._inductor.runtime.autotune_cache": self._patch_autotune_cache,
             "torch._inductor.async_compile": self._patch_async_compile,
+            "torch._inductor.select_algorithm": self._patch_templates,
+            "torch._inductor.scheduler": self._patch_templates,
         }
 
     # --- coming and going
@@ -181,6 +183,13 @@ class Inductor:
 
         pool = module.AsyncCompile
         return [Patch(pool, "use_process_pool", wrap)] if hasattr(pool, "use_process_pool") else []
+
+    def _patch_templates(self, module: Any) -> list[Patch]:
+        """Report and pin which template a matrix product gets."""
+        from tritonhook.capture.inductor_templates import patch_scheduling, patch_selection
+
+        patch = patch_selection if hasattr(module, "AlgorithmSelectorCache") else patch_scheduling
+        return patch(module, lambda: self.sessions)
 
     # --- launching
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.inductor_templates import INPUT
 from tritonhook.capture.policy.model import Policy, stem
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def key_of_pins(policy: Policy | None) -> str:
     """Names the pins for Inductor in its cache keys: a graph in its cache holds the configurations that were compiled.
     Empty without one."""
     pins = () if policy is None else policy.pins
-    own = [f"{pin.function} {pin.key} {pin.config}" for pin in pins if pin.key[0].startswith(_SOURCE)]
+    own = [f"{pin.function} {pin.key} {pin.config}" for pin in pins if pin.key[0].startswith((_SOURCE, INPUT))]
     return hashlib.sha256("\n".join(own).encode()).hexdigest() if own else ""
 
 

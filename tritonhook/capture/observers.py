@@ -109,6 +109,11 @@ class Observer(Protocol):
         """Keep which configurations of an autotuned function were tried for a key, as text by the kernel's hash.
         source: a hash of the function's. by: whose autotuner."""
 
+    def selected(
+        self, operation: str, arch: str, key: Sequence[str], chosen: str, among: Sequence[str], source: str | None
+    ) -> None:
+        """Keep which of Inductor's templates an operation got. source: a hash of the template's."""
+
     def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
         """Count a launch, and keep it when it is the first of its kind. key: its own."""
 

@@ -33,6 +33,7 @@ from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.file import read_entries, read_pins, write_policy
 from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
@@ -317,15 +318,10 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
-    """A pin for each autotuned function and key. gpu: the name of the GPU that measured; "" where not known."""
-    pins = []
-    for tuned in folder.configurations:
-        winner = folder.try_capture(tuned.chosen)
-        if isinstance(winner, Capture) and tuned.chosen in tuned.by_record:
-            config = tuned.by_record[tuned.chosen]
-            where = gpu, date.today().isoformat(), tuned.source
-            pins.append(Pin(tuned.function, winner.arch, tuned.key, config, None, *where))
-    return pins
+    """A pin for each autotuned function, or operation of Inductor's, and key. gpu: the name of the GPU that measured;
+    "" where not known."""
+    today = date.today().isoformat()
+    return [Pin(won.function, won.arch, won.key, won.config, None, gpu, today, won.source) for won in winners(folder)]
 
 
 def keep_pins(path: Path, folder: CaptureFolder) -> str:

@@ -11,6 +11,7 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.file import read_entries, read_pins, why_not_here
 from tritonhook.capture.policy.model import Entry, stem
 from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.winners import Winner, winners
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
@@ -72,23 +73,20 @@ def pins_here(path: Path) -> list[CheckedPin]:
 
 def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
     """The pins of a policy beside the tunings of a capture folder: which winners changed? Raises PolicyError."""
-    return [_pin_beside(pin, folder) for pin in read_pins(path)]
+    seen = {(won.function, won.arch, won.key): won for won in winners(folder)}
+    return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in read_pins(path)]
 
 
-def _pin_beside(pin: Pin, folder: CaptureFolder) -> CheckedPin:
-    seen = [tuned for tuned in folder.configurations if (tuned.function, tuned.key) == (pin.function, pin.key)]
-    winners = {tuned.chosen: folder.try_capture(tuned.chosen) for tuned in seen}
-    mine = [tuned for tuned in seen if getattr(winners[tuned.chosen], "arch", None) == pin.arch]
-    if not mine:
+def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
+    if won is None:
         return CheckedPin(
             pin, State.NOT_SEEN, "no autotuning of it was captured: its winner came from a pin or a cache"
         )
-    if pin.source is not None and mine[-1].source not in (None, pin.source):
+    if won.config == pin.config and pin.source is not None and won.source not in (None, pin.source):
         return CheckedPin(pin, State.STALE, "the source of the function has changed; pin it again")
-    if pin.config not in mine[-1].by_record.values():
+    if pin.config not in won.among:
         return CheckedPin(pin, State.STALE, "the function has no such configuration any more; pin it again")
-    won = mine[-1].by_record.get(mine[-1].chosen, "")
-    changed = "" if won == pin.config else f"{won} wins now"
+    changed = "" if won.config == pin.config else f"{won.config} wins now"
     return CheckedPin(pin, State.STALE if changed else State.APPLIES, changed)
 
 

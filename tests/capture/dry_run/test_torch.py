@@ -288,6 +288,10 @@ def f(x):
 x = torch.randn(32, 64, device="cuda", requires_grad=True)
 f(x).sum().backward()
 assert x.grad.shape == x.shape and x.grad.is_cuda
+@torch.compile(mode="max-autotune-no-cudagraphs")
+def product(x):
+    return (x @ x).relu()
+assert product(torch.zeros(128, 128, dtype=torch.float16, device="cuda")).is_cuda
 """
     )
     folder = CaptureFolder.open(tmp_path / "out")
@@ -295,6 +299,7 @@ assert x.grad.shape == x.shape and x.grad.is_cuda
     assert {capture.arch for capture in captures} == {"sm_90a"}
     assert any("gelu" in capture.kernel and "backward" not in capture.kernel for capture in captures)
     assert any("backward" in capture.kernel for capture in captures)
+    assert any("_tem_fused_mm" in capture.kernel for capture in captures), "the first template"
     assert any(folder.launches(record) for record in folder.records)
 
 

@@ -46,7 +46,7 @@ def begin_torch(dry: DryRun) -> ExitStack:
     with ExitStack() as stack:
         stack.enter_context(cuda_answers(dry))
         stack.enter_context(without_nccl(notes.add))
-        await_inductor(stack)
+        await_inductor(stack, dry.autotune)
         stack.enter_context(tensors_on_the_gpu(dry.memory))
         return stack.pop_all()
 

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook.capture.dry_run.gpu import PINNED
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
 from tritonhook.capture.patching import Patch
 
 _COMPILER, _HEURISTICS = "torch._inductor.compile_fx", "torch._inductor.runtime.triton_heuristics"
+_SELECTING = "torch._inductor.select_algorithm"
 _HELPERS = "torch._inductor.runtime.triton_helpers"
 _FAKES = "torch._subclasses.meta_utils"
+_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # with these a choice stays open for long
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
 
 
-def await_inductor(stack: ExitStack) -> None:
-    """Replace what Inductor needs of a GPU, once the program has loaded it, until the stack is closed."""
+def await_inductor(stack: ExitStack, autotune: str) -> None:
+    """Replace what Inductor needs of a GPU, once the program has loaded it, until the stack is closed. autotune: FIRST,
+    ALL or PINNED."""
     import sys
 
-    changes = {
+    changes: dict[str, Callable[[Any, ExitStack], None]] = {
+        _SELECTING: partial(_change_selecting, autotune),
         _COMPILER: _change_compiler,
         _HEURISTICS: _change_heuristics,
         _HELPERS: _change_helpers,
@@ -55,6 +61,7 @@ def _change_compiler(compiler: Any, stack: ExitStack) -> None:
         Patch(torch._C._dynamo.guards, "_empty_strided_cuda", lambda _: _zeros),
         Patch(torch.cuda, "_DeviceGuard", lambda _: lambda *_: DryContext()),
         Patch(torch._inductor.config, "force_disable_caches", lambda _: True),
+        *(Patch(torch._inductor.config, name, lambda _: False) for name in _MEASURING if name in known),
         *(Patch(torch._inductor.config, name, lambda _: False) for name in _STATIC if name in known),
     ]
     for patch in patches:
@@ -70,7 +77,29 @@ def _change_heuristics(heuristics: Any, stack: ExitStack) -> None:
 
         return first
 
-    stack.callback(Patch(heuristics.CachingAutotuner, "autotune_to_one_config", wrap).undo)
+    tuner = heuristics.CachingAutotuner
+    stack.callback(Patch(tuner, "autotune_to_one_config", wrap).undo)
+    stack.callback(Patch(tuner, "coordinate_descent_tuning", lambda _: lambda tuner, launcher, *_, **__: launcher).undo)
+
+
+def _change_selecting(autotune: str, selecting: Any, stack: ExitStack) -> None:
+    """Take the first template for a matrix product: nothing can be measured, and a library's kernel is not captured. A
+    policy's pin comes before (inductor_templates.py)."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def first(
+            cache: Any, name: str, nodes: Any, layout: Any, inputs: Any, key: Any, choices: Any, *_: Any, **__: Any
+        ) -> Any:
+            taken = next((choice for choice in choices if hasattr(choice, "get_make_kernel_render")), choices[0])
+            if autotune == PINNED:
+                notes.add(f"{name}: the policy pins no template for this call; the first is compiled")
+            return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
+
+        return first
+
+    cache = selecting.AlgorithmSelectorCache
+    stack.callback(Patch(cache, "do_autotuning", wrap).undo)
+    stack.callback(Patch(cache, "make_precompile_fn", lambda _: lambda *_, **__: dict).undo)
 
 
 def _change_helpers(helpers: Any, stack: ExitStack) -> None:

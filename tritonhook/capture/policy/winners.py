@@ -1,0 +1,33 @@
+"""What won the autotunings of a capture folder: configurations of Triton's and Inductor's autotuners, and Inductor's
+choices among templates. Pins are made of them, and compared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What won for one key of a function, in the words of a pin. among: all that was tried."""
+
+    function: str
+    arch: str
+    key: tuple[str, ...]
+    config: str
+    among: tuple[str, ...]
+    source: str | None
+
+
+def winners(folder: CaptureFolder) -> Iterator[Winner]:
+    """Give the winners of a capture folder. One whose record cannot be read is left out."""
+    for tuned in folder.configurations:
+        chosen = folder.try_capture(tuned.chosen)
+        if isinstance(chosen, Capture) and tuned.chosen in tuned.by_record:
+            among = tuple(tuned.by_record.values())
+            yield Winner(tuned.function, chosen.arch, tuned.key, tuned.by_record[tuned.chosen], among, tuned.source)
+    for it in folder.selections:
+        yield Winner(it.operation, it.arch, it.key, it.chosen, it.among, it.source)
