@@ -37,6 +37,8 @@ _STAND_IN = """#!/bin/sh
 for last; do :; done
 cp "${0%/*}/a.cubin" "$last"
 """
+_AS_NVCC = "import subprocess, sys; sys.exit(subprocess.call(['ptxas', *sys.argv[1:]]))"  # whose caller is "nvcc"
+_HARD_TO_SPLIT = (" ", '"', "\\", "-", "=", "'", "a=", "-O ")
 # wait4's ru_maxrss has the memory of the parent in it; this is the process's own.
 _COMMAND = """
 import re, sys
@@ -96,6 +98,22 @@ def _long_command(folder: Path, scale: float) -> tuple[Path, list[str]]:
     return path, ["run", "--out", "out", "--", *ptxas]
 
 
+def _nvcc_command(folder: Path, scale: float) -> tuple[Path, list[str]]:
+    """128 KB of words that are hard to split, by an nvcc that gives them all to the ptxas of its linked toolkit."""
+    toolkit = folder / "toolkit" / "bin"
+    toolkit.mkdir(parents=True)
+    (toolkit / "nvcc.profile").write_text("TOP = $(_HERE_)/..\n")
+    (toolkit / "nvcc").symlink_to(Path(sys.executable).resolve())
+    (toolkit / "ptxas").write_text(_STAND_IN)
+    (toolkit / "ptxas").chmod(0o755)
+    (toolkit / "a.cubin").write_bytes((folder / "a.cubin").read_bytes())
+    length = int(scale * (1 << 17) / len(_HARD_TO_SPLIT))
+    words = [f"-D{part * (length // len(part))}" for part in _HARD_TO_SPLIT]
+    path = folder / "nvcc words"
+    path.write_text(" ".join(words))
+    return path, ["run", "--out", "nvcc out", "--", "nvcc", "-c", _AS_NVCC, *words, "m.ptx", "-o", "x.cubin"]
+
+
 _CASES: dict[str, Callable[[Path, float], tuple[Path, list[str]]]] = {
     "check_2000": lambda folder, scale: _lock(folder, int(2_000 * scale)),
     "check_20000": lambda folder, scale: _lock(folder, int(20_000 * scale)),
@@ -105,11 +123,15 @@ _CASES: dict[str, Callable[[Path, float], tuple[Path, list[str]]]] = {
         folder, "labels", "".join(f"$label_{n}:\n" for n in range(int(190_000 * scale))) + _LOAD
     ),
     "command_line_128k": _long_command,
+    "nvcc_command_line_128k": _nvcc_command,
 }
 
 
 def _measured(case: str, path: Path, words: Sequence[str], folder: Path) -> dict[str, Any]:
-    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = os.environ | {
+        "PATH": f"{folder / 'toolkit' / 'bin'}:{folder}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     with (folder / "log").open("wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-c", _COMMAND, *words], cwd=folder, stdout=log, stderr=log, env=environment

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 from damage import name_that_doubles
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tritonhook._util import demangle
 from tritonhook._util.demangle import demangled, function_name, is_left_mangled
@@ -24,6 +27,11 @@ def test_names_are_written_as_cpp(children: demangle._Children) -> None:
     assert function_name("_Z3rowIfEvPKT_") == "row<float>"
     assert demangled(name_that_doubles(1)) == "f(A<int, int>, A<A<int, int>, A<int, int> >)"
     assert children._child is None and not is_left_mangled("add") and not is_left_mangled("_Znonsense")
+
+
+@given(st.text("STA0_a", max_size=40))
+def test_references_are_counted_in_linear_time(name: str) -> None:
+    assert demangle._references(name) == len(re.findall(r"[ST][0-9A-Z]*_", name))
 
 
 def test_a_name_with_many_references_is_written_in_a_child(children: demangle._Children) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST = 20_000  # characters; a longer name is no name that a compiler made
 _MOST_MADE = 1 << 20  # characters of a declaration
 _MOST_LOST = 3  # child processes that end without an answer, until no more are started
-_REFERENCE, _PACK = re.compile(r"[ST][0-9A-Z]*_"), re.compile(r"Dp|sp|s[ZP]")
+_RUN, _PACK = re.compile(r"[0-9A-Z]+_?"), re.compile(r"Dp|sp|s[ZP]")
 _CHILD = r"""
 import ctypes, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 27, 1 << 27))
@@ -64,8 +64,13 @@ def is_left_mangled(name: str) -> bool:
 def _may_be_long(name: str) -> bool:
     """Whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a chain in
     which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
-    references, packs = len(_REFERENCE.findall(name)), len(_PACK.findall(name))
+    references, packs = _references(name), len(_PACK.findall(name))
     return references > 60 or packs > 3 or len(name) ** (1 + packs) * 3 ** (references / 3) > _MOST_MADE
+
+
+def _references(name: str) -> int:
+    """How many such as S_, S1_, T0_ there are, and what looks like one; in linear time."""
+    return sum(run[-1] == "_" and ("S" in run or "T" in run) for run in _RUN.findall(name))
 
 
 class _Children:

@@ -18,7 +18,7 @@ from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.facts import BUILT, FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.stages import MAKERS
 
-_OCCUPY = ("registers", "shared")
+_OCCUPY = frozenset(("registers", "shared"))
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
 _CODE = "code"
 
@@ -107,7 +107,7 @@ class Change:
         if self.old is None or self.new is None:
             return False
         known = bool(self.old.codes) and (bool(self.new.codes) or bool(self.new.failure))
-        return known and not set(self.old.codes) & set(self.new.codes)
+        return known and set(self.old.codes).isdisjoint(self.new.codes)
 
     @property
     def bounds_changed(self) -> bool:
@@ -135,8 +135,9 @@ class Change:
         """The figures that are known on both sides and differ, old and new."""
         if self.old is None or self.new is None:
             return {}
-        pairs = ((name, self.old.figures.get(name), self.new.figures.get(name)) for name in FIGURES)
-        return {name: (a, b) for name, a, b in pairs if a != b and a is not None and b is not None}
+        old, new = self.old.figures, self.new.figures
+        pairs = ((name, old.get(name), new.get(name)) for name in FIGURES if old.get(name) != new.get(name))
+        return {name: (a, b) for name, a, b in pairs if a is not None and b is not None}
 
     @property
     def compile_us(self) -> tuple[int, int] | None:
@@ -154,19 +155,20 @@ class Change:
     @property
     def warps(self) -> tuple[int, int] | None:
         """How many warps an SM holds at a time, old and new; None where not known."""
-        if self.blocks is None or self.old is None or self.new is None:
+        blocks = self.blocks
+        if blocks is None or self.old is None or self.new is None:
             return None
         old, new = (-(-(facts.threads or 0) // 32) for facts in (self.old, self.new))
-        return self.blocks[0] * old, self.blocks[1] * new
+        return blocks[0] * old, blocks[1] * new
 
     @property
     def worse(self) -> tuple[str, ...]:
         """The figures that grew, the ones that hurt most first. More registers and shared memory hurt where fewer warps
         fit."""
         grown = tuple(name for name, (a, b) in self.deltas.items() if b > a)
-        if (warps := self.warps) is None or warps[1] < warps[0]:
-            return grown
-        return tuple(name for name in grown if name not in _OCCUPY)
+        if not _OCCUPY.isdisjoint(grown) and (warps := self.warps) is not None and warps[1] >= warps[0]:
+            return tuple(name for name in grown if name not in _OCCUPY)
+        return grown
 
     @property
     def blame(self) -> str:
@@ -242,7 +244,7 @@ class Change:
         """Sorts the worst first: by what grew, then by how much."""
         deltas, worse = self.deltas, self.worse
         grown = [deltas[name][1] - deltas[name][0] if name in worse else 0 for name in FIGURES]
-        status, shrunk = self.status, any(b < a for a, b in self.deltas.values())
+        status, shrunk = self.status, any(b < a for a, b in deltas.values())
         return (
             status is not ChangeStatus.FAILED,
             *(-by for by in grown),

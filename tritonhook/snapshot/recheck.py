@@ -58,16 +58,23 @@ class Task:
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
     """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
     results = _assembled(tasks, run, draw=0)
+    moved: dict[
+        tuple[_Input, str], dict[str, list[int]]
+    ] = {}  # by what is drawn: the tasks by a code that they may get
+    for n, task in enumerate(tasks):
+        if _may_be_a_draw(task, results[n]):
+            drawn = task.input, task.locked.entry
+            for code in task.locked.codes:
+                moved.setdefault(drawn, {}).setdefault(code, []).append(n)
+    one_of = {drawn: tasks[next(iter(waiting.values()))[0]] for drawn, waiting in moved.items()}
     for draw in range(1, STEADY_RUNS + 1):
-        moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, results[n])]
-        outcomes = _outcomes([tasks[n] for n in moved], run, draw)
-        codes: dict[tuple[_Input, str], tuple[str, ...]] = {}
-        for task, n in ((tasks[n], n) for n in moved):
-            key = task.input, task.locked.entry
-            if key not in codes:
-                codes[key] = _facts(task, outcomes[task.input])[0].codes
-            if set(codes[key]) & set(task.locked.codes):
-                results[n] = _facts(task, outcomes[task.input])
+        outcomes = _outcomes(list(one_of.values()), run, draw)
+        for drawn, task in one_of.items():
+            for code in _facts(task, outcomes[task.input])[0].codes:
+                for n in moved[drawn].pop(code, ()):
+                    if _may_be_a_draw(tasks[n], results[n]):  # else another code of its lock came before
+                        results[n] = _facts(tasks[n], outcomes[task.input])
+        one_of = {drawn: task for drawn, task in one_of.items() if moved[drawn]}
     return _counted(tasks, results, disassemble)
 
 

@@ -322,12 +322,14 @@ class KernelChanges(Result, tag="kernel changes"):
         notes: Sequence[str] = (),
     ) -> KernelChanges:
         """old, new: what was compared. failures: by kernel, the rules of --fail-on it breaks."""
-        counts = {status.value: sum(change.status is status for change in changes) for status in ChangeStatus}
+        kernels = tuple(KernelChange.of(change, failures.get(change.identity, ())) for change in changes)
+        seen = Counter(kernel.status for kernel in kernels)
+        counts = {status.value: seen[status] for status in ChangeStatus}
         return cls(
             old=old,
             new=new,
-            counts=counts | {_WORSE: sum(bool(change.worse) for change in changes)},
-            kernels=tuple(KernelChange.of(change, failures.get(change.identity, ())) for change in changes),
+            counts=counts | {_WORSE: sum(bool(kernel.worse) for kernel in kernels)},
+            kernels=kernels,
             notes=tuple(notes),
         )
 
