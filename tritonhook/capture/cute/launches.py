@@ -21,7 +21,7 @@ from tritonhook.capture.cute.parameters import Read, known_reads
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
-from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Parameter, Pointer, Tiling
+from tritonhook.capture.launches.record import Launch, Packed, Parameter, Pointer
 from tritonhook.capture.launches.recorder import Kept, recorder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import parameter_places
@@ -211,9 +211,11 @@ class Called:
         words = [{0: maps[n][0]} if n in maps else self._words(n, data) for n, data in enumerate(self.parameters)]
         found = tensors.at({value for each in words for value in each.values()})
         for number, (data, each) in enumerate(zip(self.parameters, words, strict=True)):
-            pointers = self._pointers(number, data, each, found, given)
-            made = maps.get(number)
-            given.parameters.append(self._parameter(number, data, pointers, given, None if made is None else made[1]))
+            if (made := maps.get(number)) is not None:
+                parameter: Parameter = given.descriptor(str(number), *made, found.get(made[0]))
+            else:
+                parameter = self._parameter(number, data, self._pointers(number, data, each, found, given), given)
+            given.parameters.append(parameter)
         self.kernel.has_descriptors(maps)
         gx, gy, gz, bx, by, bz = self.shape
         x, y, z = self.attributes.get(_CLUSTER, (1, 1, 1))
@@ -239,20 +241,13 @@ class Called:
                 pointers.append((at, *given.place(tensor, value)))
             elif value >= _LEAST_ADDRESS and (is_mapped(value) or _is_on_gpu(value)):
                 where = f", at byte {at}" if len(data) > _WORD else ""
-                raise self._refused(number, f"points to memory of no tensor{where}")
+                what = f"argument {number} points to memory of no tensor{where}"
+                raise Unrecordable(f"{self.kernel.name}: {what}")
         return pointers
 
     def _parameter(
-        self, number: int, data: bytes, pointers: list[tuple[int, int, int]], given: Arguments, tiling: Tiling | None
-    ) -> Parameter:
-        """tiling: of a TMA descriptor. Raises Unrecordable."""
-        if tiling is not None and not pointers:
-            raise self._refused(number, "is a TMA descriptor of memory of no tensor")
-        if tiling is not None:
-            ((_, index, offset),) = pointers
-            if offset + tiling.bytes > given.buffers[index].size:
-                raise self._refused(number, "is a TMA descriptor that reaches outside of its tensor's memory")
-            return Descriptor(str(number), index, offset, tiling)
+        self, number: int, data: bytes, pointers: list[tuple[int, int, int]], given: Arguments
+    ) -> Pointer | Packed:
         if len(data) == _WORD and pointers:
             ((_, index, offset),) = pointers
             return Pointer(str(number), index, offset, given.buffers[index].dtype)
@@ -260,9 +255,6 @@ class Called:
         for at, _, _ in pointers:
             rest[at : at + _WORD] = bytes(_WORD)
         return Packed(str(number), rest.hex(), tuple(pointers))
-
-    def _refused(self, number: int, what: str) -> Unrecordable:
-        return Unrecordable(f"{self.kernel.name}: argument {number} {what}")
 
 
 def _is_on_gpu(address: int) -> bool:

@@ -18,6 +18,7 @@ from tritonhook.capture.launches.record import (
 
 MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
 _ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the device has another one
+_OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
 _TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
 
 
@@ -56,6 +57,12 @@ class Arguments:
         else:
             what = "a TMA descriptor in bytes" if "TmaDesc" in kind else kind
             raise self._refused(name, f"{what}; time it as MODULE:FUNCTION instead")
+
+    def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
+        """A descriptor of what lies at an address. tensor: the one whose memory that is; None for none."""
+        if tensor is None:
+            raise self._refused(name, "a TMA descriptor of memory of no tensor")
+        return self._within(Descriptor(name, *self.place(tensor, address), tiling))
 
     def _add_descriptor(self, name: str, argument: Any) -> None:
         """A descriptor, or its parts where the GPU has no TMA; then the shape and the strides, which Triton's launcher
@@ -96,9 +103,14 @@ class Arguments:
             promotion=_L2_128B,
             fill=int(given.padding == "nan"),
         )
-        if base.buffer is None or base.offset + tiling.bytes > self.buffers[base.buffer].size:
-            raise self._refused(base.name, "a TMA descriptor that reaches outside of its tensor's memory")
-        return Descriptor(base.name, base.buffer, base.offset, tiling)
+        if base.buffer is None:
+            raise self._refused(base.name, _OUTSIDE)
+        return self._within(Descriptor(base.name, base.buffer, base.offset, tiling))
+
+    def _within(self, made: Descriptor) -> Descriptor:
+        if made.offset + made.tiling.bytes > self.buffers[made.buffer].size:
+            raise self._refused(made.name, _OUTSIDE)
+        return made
 
     def _refused(self, name: str, what: str) -> Unrecordable:
         return Unrecordable(f"{self._kernel}: argument {name} is {what}")
