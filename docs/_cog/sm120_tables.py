@@ -86,6 +86,19 @@ def sm120_fp8_cache(**where: int | tuple[int, ...]) -> str:
     return markdown(header, rows)
 
 
+def sm120_kv_formats() -> str:
+    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row."""
+    document = result("sm120_kv_formats_error")
+    names = [name for name in document["rows"][0] if name not in ("kind", "bf16")]
+    rows = []
+    for row in document["rows"]:
+        errors = [row[name]["format"] for name in names]
+        rows.append((row["kind"], *(f"{e['rms']:.1e} / {e['worst']:.1e}" for e in errors)))
+    return markdown(
+        ("data", *({"e4m3": "FP8"}.get(n, n.replace("nvfp4", "NVFP4").replace("mxfp8", "MXFP8")) for n in names)), rows
+    )
+
+
 SERVING_GOALS = {
     "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
     "decode_vs_best_peer_min": "decode: time of the best peer over ours, worst row",

@@ -1,9 +1,9 @@
 """The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
 
 NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
-so is 2^-14 of it, which the conversion without `cvt` gives. The loop over 32 keys with head_dim 128, ptxas 13.4.59: 866
-instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has therefore. A 16-bit
-element of ldmatrix is four values:
+so is 2^-14 of it, which the conversion without `cvt` gives. The loop over 32 keys of pages with head_dim 128 takes 866
+instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has therefore (ptxas
+13.4.59). A 16-bit element of ldmatrix is four values:
 
     K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
