@@ -185,10 +185,6 @@ def time_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.fixture(scope="session")
 def tools() -> Any:
     """ptxas 12.8.93, which the pinned sizes were seen with, and nvdisasm."""
-    from tritonhook.errors import ToolError
-    from tritonhook.ptxas.toolchain import find_toolchain
+    from at_hand import toolchain_at_hand
 
-    try:
-        return find_toolchain("12.8.93")
-    except ToolError as error:
-        pytest.skip(f"needs Triton's ptxas 12.8.93: {error}")
+    return toolchain_at_hand("12.8.93")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from at_hand import ptxas_at_hand
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -24,7 +25,6 @@ from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
-from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool, tool_at
 
 OTHER = "12.8.93"
@@ -39,18 +39,12 @@ OWN = tritons_own(100)  # cubins for sm_100 say which ptxas made them
 
 @pytest.fixture(scope="module")
 def other() -> Tool:
-    try:
-        return find_ptxas(OTHER)
-    except ToolError as error:
-        pytest.skip(f"needs ptxas {OTHER}: {error}")
+    return ptxas_at_hand(OTHER)
 
 
 @pytest.fixture(scope="module")
 def newest() -> Tool:
-    try:
-        return find_ptxas("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    return ptxas_at_hand()
 
 
 def made_by(compiled: Any) -> str | None:

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from at_hand import toolchain_at_hand
 from repository import ROOT, SUPPORT
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import ToolError
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptx.triggers import Trigger, trigger_of
-from tritonhook.ptxas.toolchain import find_toolchain
 
 REQUIREMENTS = SUPPORT / "front_ends.txt"
 ROW_SUM = "_Z7row_sumIfEvPKT_PS0_i"
@@ -203,10 +202,7 @@ def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
 def test_the_pragma_gives_the_code_that_the_name_gives_in_cuda_tile(
     wheels: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    try:
-        tools = find_toolchain("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    tools = toolchain_at_hand()
     environment |= {"PYTHONPATH": str(wheels), "CUDA_TILE_CACHE_DIR": "off"}
     call([*RUN, str(ROOT / "examples" / "tile_norms.py")], tmp_path, environment)
     kept = captures(tmp_path / "captures")

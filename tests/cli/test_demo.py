@@ -6,22 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
-from tritonhook.errors import ToolError, UsageError
+from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import PTXAS
-from tritonhook.ptxas.discovery import find_ptxas
 
 pytest.importorskip("triton", reason="needs triton")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def published_ptxas() -> None:
-    try:
-        find_ptxas(PTXAS)
-    except ToolError as error:
-        pytest.skip(f"needs ptxas {PTXAS}: {str(error).splitlines()[0]}")
+    ptxas_at_hand(PTXAS)
 
 
 def test_one_kernel_takes_sixty_lines(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:

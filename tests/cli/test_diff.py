@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from at_hand import ptxas_at_hand
 from command_line import failing
 
 from tritonhook.cli import main
-from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
 from tritonhook.ptxas import assembler
 from tritonhook.ptxas.assembler import Assembled, assemble
@@ -69,10 +69,7 @@ def test_two_kernels_are_compared_without_a_control(plain: Path, tmp_path: Path,
 
 def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["diff", str(plain), "--rewrite", "mma-throughput"]
-    try:
-        find_ptxas("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    ptxas_at_hand()
     assert main([*words, "--ptxas", "13.5.37", "--json"]) == 1
     by_pragma = json.loads(capsys.readouterr().out)
     named = tmp_path / "named.ptx"

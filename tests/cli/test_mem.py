@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 from repository import GOLDEN, ROOT
 from stored_kernels import KERNELS, keep_module
 
@@ -18,12 +19,11 @@ from tests.ptx.test_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
-from tritonhook.errors import DeviceError, ToolError
+from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import MeasuredPool, Point, calibration_file, measure_here, store, stored
 from tritonhook.memory.gpu_specs import find_gpu
 from tritonhook.memory.prediction import MIB, Bracket, Calibration, StackNeed, predict
 from tritonhook.ptx.cta_loads import ClusterToCta
-from tritonhook.ptxas.discovery import find_ptxas
 
 CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")
 
@@ -35,10 +35,7 @@ def no_calibration(tmp_path, monkeypatch):
 
 def ptxas(version: str) -> str:
     """That version, of those that the supported Tritons bring; skips where another Triton is installed."""
-    try:
-        return find_ptxas(version).version
-    except ToolError as error:
-        pytest.skip(f"needs ptxas {version}: {str(error).splitlines()[0]}")
+    return ptxas_at_hand(version).version
 
 
 @pytest.fixture

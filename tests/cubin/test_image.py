@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repository import GOLDEN
@@ -19,9 +20,8 @@ from work import is_linear
 
 from tritonhook.cubin.image import Cubin, count_capmerc_records, owner_of
 from tritonhook.cubin.resources import Resources
-from tritonhook.errors import CubinError, ToolError
+from tritonhook.errors import CubinError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import Toolchain
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.cubin"))
@@ -309,10 +309,7 @@ def test_spills_beside_an_array_are_not_known_until_the_log_says_them() -> None:
 @pytest.mark.machine
 @pytest.mark.parametrize("name", NAMES)
 def test_resources_are_those_of_cuobjdump(name: str) -> None:
-    try:
-        cuobjdump = find_ptxas("12.8.93").path.with_name("cuobjdump")
-    except ToolError as error:
-        pytest.skip(f"needs Triton's tools: {error}")
+    cuobjdump = ptxas_at_hand("12.8.93").path.with_name("cuobjdump")
     if not cuobjdump.exists():
         pytest.skip(f"no cuobjdump beside ptxas ({cuobjdump.parent.name})")
     command = [cuobjdump, "--dump-resource-usage", GOLDEN / f"{name}.cubin"]

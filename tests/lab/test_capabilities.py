@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 from repository import ROOT
 
 from tritonhook._util.schema import as_schema
@@ -17,9 +18,9 @@ from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
 from tritonhook.ptxas.disassembler import list_words
-from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
+from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.limits import Limits
-from tritonhook.ptxas.tool import Tool, targets
+from tritonhook.ptxas.tool import targets
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.report.render.markdown import render_markdown
 from tritonhook.report.results.capabilities import Capabilities, merged
@@ -31,13 +32,6 @@ BY_KEY = {probe.key: probe for probe in PROBES}
 SYSCALL_2D = "__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast"
 
 
-def tool(version: str) -> Tool:
-    try:
-        return find_ptxas(version)
-    except ToolError as error:
-        pytest.skip(f"needs ptxas {version} (Triton 3.6 brings it): {str(error).splitlines()[0]}")
-
-
 def look(versions: list[str], archs: list[str], keys: list[str], folder: Path) -> tuple[Matrix, list[bool]]:
     """A survey of a few probes, and for each job whether its outcome came from the cache."""
     cached: list[bool] = []
@@ -47,7 +41,7 @@ def look(versions: list[str], archs: list[str], keys: list[str], folder: Path) -
 
     probes = [BY_KEY[key] for key in keys]
     notes = ResultCache(folder)
-    return survey([tool(v) for v in versions], archs, probes, go, find_nvdisasm(), notes=notes), cached
+    return survey([ptxas_at_hand(v) for v in versions], archs, probes, go, find_nvdisasm(), notes=notes), cached
 
 
 # --- judging ---------------------------------------------------------------------------------------
@@ -167,7 +161,7 @@ def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeyp
 
 
 def test_raw_code_reads_as_the_image_does() -> None:
-    toolchain = Toolchain(tool(PTXAS), find_nvdisasm())
+    toolchain = Toolchain(ptxas_at_hand(PTXAS), find_nvdisasm())
     probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
     cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
     words = [words_of(cubin.text("probe")) for cubin in cubins]
@@ -179,9 +173,9 @@ def test_raw_code_reads_as_the_image_does() -> None:
 
 
 def test_targets_are_those_of_the_tool() -> None:
-    assert {"sm_80", "sm_90a", "sm_120f", "sm_121a"} <= set(targets(tool(PTXAS)))
-    assert "sm_121a" not in targets(tool(OLDER))
-    assert list(targets(tool(PTXAS)))[-3:] == ["sm_121", "sm_121a", "sm_121f"]
+    assert {"sm_80", "sm_90a", "sm_120f", "sm_121a"} <= set(targets(ptxas_at_hand(PTXAS)))
+    assert "sm_121a" not in targets(ptxas_at_hand(OLDER))
+    assert list(targets(ptxas_at_hand(PTXAS)))[-3:] == ["sm_121", "sm_121a", "sm_121f"]
 
 
 # --- the committed results -------------------------------------------------------------------------
@@ -269,7 +263,7 @@ def test_targets_with_equal_columns_share_one() -> None:
 
 def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
-    tool(PTXAS)
+    ptxas_at_hand(PTXAS)
     assert main(["lab", "caps", "--ptxas", PTXAS, "--arch", "sm_120a", "--only", "^TMA: load 2d"]) == 0
     printed = capsys.readouterr().out
     assert SYSCALL_2D in printed
@@ -279,7 +273,7 @@ def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
 
 def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
-    tool(PTXAS)
+    ptxas_at_hand(PTXAS)
     words = ["lab", "caps", "--ptxas", PTXAS, "--arch", "sm_80,sm_90a,sm_120a", "--only", "^TMA: load 2d, shared::c"]
     assert main(words) == 0
     assert re.search(r"shared::cluster +- +inline +syscall +UTMALDG.2D", capsys.readouterr().out)
@@ -303,7 +297,7 @@ def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, 
 )
 def test_what_cannot_be_asked_is_said_in_one_sentence(words, said, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
-    tool(PTXAS)
+    ptxas_at_hand(PTXAS)
     assert main(["lab", "caps", *words]) == 2
     captured = capsys.readouterr()
     assert said in captured.err

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
 from tritonhook.cli.lab.probe import minimal_trigger
-from tritonhook.errors import ToolError, UsageError
+from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.kernels.published import condition
 from tritonhook.lab.name_probe import (
@@ -32,7 +33,6 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget, version_for
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptx.tokens import IDENTIFIER
-from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER
@@ -49,10 +49,7 @@ def go() -> Run:
 
 @pytest.fixture(scope="module")
 def new_ptxas() -> Tool:
-    try:
-        return find_ptxas("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    return ptxas_at_hand()
 
 
 @pytest.fixture

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from at_hand import toolchain_at_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_modules import HEADER, kernel, module
 from repository import GOLDEN
 
-from tritonhook.errors import PtxError, ToolError
+from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
 from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Toolchain
 
 TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")
 
@@ -46,13 +47,6 @@ def changed_tokens(before: Ptx, after: Ptx) -> set[tuple[tuple[str, str], tuple[
 
 def words(**names: str) -> set[tuple[tuple[str, str], tuple[str, str]]]:
     return {(("word", old), ("word", new)) for old, new in names.items()}
-
-
-def chain(version: str) -> Toolchain:
-    try:
-        return find_toolchain(version)
-    except ToolError as error:
-        pytest.skip(f"needs Triton's ptxas {version}: {error}")
 
 
 def assembled_kernels(tools: Toolchain, ptx: Ptx) -> tuple[str, ...]:
@@ -96,7 +90,7 @@ def test_comments_keep_the_old_name(name: str) -> None:
 @pytest.mark.parametrize("name", TRITON_PTX)
 def test_ptxas_takes_the_renamed_triton_module(tools: Toolchain, old: str, name: str) -> None:
     if name == "triton.sm_100.ptx":  # PTX 8.8
-        tools = chain("12.9.86")
+        tools = toolchain_at_hand("12.9.86")
     ptx = Ptx.from_bytes((GOLDEN / name).read_bytes()).rename_entries({"add": old})
     assert assembled_kernels(tools, ptx) == (old,)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from at_hand import toolchain_at_hand
 
-from tritonhook.errors import PtxError, ToolError
+from tritonhook.errors import PtxError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma, entries_with_pragma
 from tritonhook.ptxas.assembler import AssembleError
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Toolchain
 
 DIRECTIVE = '.pragma "mma_throughput";'
 MODULE = """.version 8.7
@@ -106,10 +107,7 @@ def test_an_older_ptxas_is_told_with_both_remedies() -> None:
 
 @pytest.fixture(scope="module")
 def new_tools() -> Toolchain:
-    try:
-        return find_toolchain("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    return toolchain_at_hand()
 
 
 @pytest.mark.parametrize(("name", "arch"), [("mma_f16", "sm_80"), ("fma", "sm_90a"), ("tcgen05_f16", "sm_100a")])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from at_hand import toolchain_at_hand
 from ptx_modules import HEADER, kernel
 
-from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import bodies
 from tritonhook.ptx.throughput_pragma import DIRECTIVE, ThroughputPragma
 from tritonhook.ptx.triggers import Trigger, trigger_of
-from tritonhook.ptxas.toolchain import find_toolchain
 
 PRAGMA = f"{DIRECTIVE}\nret;"
 HELPER = ".func {name}()\n{{ {body} ret; }}\n"
@@ -54,10 +53,7 @@ CALL = "call helper, ();"
 )
 def test_ptxas_takes_its_other_scheduler_where_the_trigger_says_so(in_entry: str, in_helper: str, pragma: bool) -> None:
     """Assembled: the code is that of the same module with the pragma in the entry if and only if the pragma counts."""
-    try:
-        tools = find_toolchain("13.5.37")
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    tools = toolchain_at_hand()
     plain = family("mma_f16").ptx("softmax", "sm_90a", "kernel_x", "9.3")
     at = bodies(plain)["kernel_x"].begin
     text = plain.text[:at] + in_entry + plain.text[at:]

@@ -8,13 +8,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import attention  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
-from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels  # noqa: E402
-
-
-@pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with fake_kernels() as made:
-        yield made
+from tests.sm120_attn.support.fake_kernel import FakeKernel  # noqa: E402
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from at_hand import ptxas_at_hand
 
 from gluon_kernels.device.other_scheduler import best_trigger
 from gluon_kernels.mma.config import BASE_NAME, MmaConfig, default_config
@@ -50,15 +51,10 @@ def test_a_name_is_part_of_the_compile_hash(triton_cache):
 )
 def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_cache, monkeypatch):
     from tritonhook.cubin.image import Cubin
-    from tritonhook.errors import ToolError
     from tritonhook.ptx.triggers import Trigger, trigger_of
-    from tritonhook.ptxas.discovery import find_ptxas
 
-    try:
-        for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
-            monkeypatch.setenv(variable, str(find_ptxas("13.5.37").path))
-    except ToolError as error:
-        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        monkeypatch.setenv(variable, str(ptxas_at_hand().path))
     assert best_trigger(90) == "pragma"
     forms = [compile_offline(replace(config, trigger=trigger), 90) for trigger in (None, "name", "pragma")]
     triggers = [trigger_of(form.metadata.name, form.asm["ptx"], "13.5.37") for form in forms]

@@ -1,22 +1,19 @@
 """The conditions of the published table, with ptxas 12.8.93 as published. Assembled, never run."""
 
 import pytest
+from at_hand import toolchain_at_hand
 
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import compare_names
-from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import CONDITIONS, condition
 from tritonhook.lab.published_table import PREFIX, PTXAS, measure
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> Toolchain:
-    try:
-        return find_toolchain(PTXAS)
-    except ToolError as error:
-        pytest.skip(f"needs ptxas {PTXAS} (Triton 3.6 and 3.7 bring it): {str(error).splitlines()[0]}")
+    return toolchain_at_hand(PTXAS)
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,7 @@ from sm120_attn.compile import cache  # noqa: E402
 from sm120_attn.config import Config  # noqa: E402
 from sm120_attn.kernels.decode.config import DecodeConfig  # noqa: E402
 from sm120_attn.kv_cache import launch  # noqa: E402
-from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, refuses  # noqa: E402
-
-
-@pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with fake_kernels() as made:
-        yield made
+from tests.sm120_attn.support.fake_kernel import FakeKernel, refuses  # noqa: E402
 
 
 def call(batch: int = 2, queries: int = 1, heads: int = 8, heads_kv: int = 2, dim: int = 128, page: int = 16):

@@ -1,7 +1,6 @@
 """What calls are refused, and what the errors say. On the CPU, with a stand-in for the kernel."""
 
 import math
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -10,13 +9,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import attention  # noqa: E402
 from sm120_attn.launch import prepare  # noqa: E402
-from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, qkv  # noqa: E402
-
-
-@pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with fake_kernels() as made:
-        yield made
+from tests.sm120_attn.support.fake_kernel import FakeKernel, qkv  # noqa: E402
 
 
 def _cu(*values: int):

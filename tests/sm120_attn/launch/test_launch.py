@@ -4,7 +4,6 @@ import ctypes
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,14 +14,7 @@ from sm120_attn.compile import cache  # noqa: E402
 from sm120_attn.launch import prepare, strides  # noqa: E402
 from sm120_attn.launch.call import DTYPES, OUT_DTYPES, Call, Tensors  # noqa: E402
 from sm120_attn.mask_bounds import bounds  # noqa: E402
-from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, qkv  # noqa: E402
-
-
-@pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with fake_kernels() as made:
-        yield made
-
+from tests.sm120_attn.support.fake_kernel import FakeKernel, qkv  # noqa: E402
 
 # --- what the kernel is given --------------------------------------------------------------------------------------
 

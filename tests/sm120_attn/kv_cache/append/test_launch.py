@@ -12,13 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 from sm120_attn import attention_with_kv_cache  # noqa: E402
 from sm120_attn.compile import cache  # noqa: E402
 from sm120_attn.kernels.append.config import AppendConfig  # noqa: E402
-from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, refuses  # noqa: E402
-
-
-@pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with fake_kernels() as made:
-        yield made
+from tests.sm120_attn.support.fake_kernel import FakeKernel, refuses  # noqa: E402
 
 
 def call(queries: int = 1, new: int = 1, page: int = 16, rotary: int = 0, packed: bool = False, **changed: Any) -> Any:
