@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import ran_somewhere
+from ended import python_ended
 from repository import ROOT, SUPPORT
 
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
@@ -151,16 +151,8 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
     def run(code: str, **env: str) -> Any:
         prelude = "import json, os, sys, triton_kernels as kernels, fake_driver, tritonhook\n"
         paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, "-c", prelude + code],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITONHOOK_QUIET": "1"} | env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        environment = {"PYTHONPATH": os.pathsep.join(paths), "TRITONHOOK_QUIET": "1"} | env
+        done = python_ended("-c", prelude + code, folder=tmp_path, **environment)
         run.stderr = done.stderr  # type: ignore[attr-defined]
         lines = done.stdout.splitlines()
         return json.loads(lines[-1]) if lines else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ended import python_ended
 from repository import ROOT, SUPPORT
 
 from tritonhook._util.variables import RUN, RUN_ID
@@ -105,14 +106,8 @@ def run(tmp_path: Path, triton_cache: Path) -> Any:
     def go(body: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "script.py"
         script.write_text(SCRIPT.format(tests=str(SUPPORT), body=body))
-        environment = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | env
-        environment["PYTHONPATH"] = str(ROOT)
-        command = [sys.executable, "-m", "tritonhook", "run", *options, str(script)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return done
+        words = ("-m", "tritonhook", "run", *options, str(script))
+        return python_ended(*words, folder=tmp_path, without=["TRITONHOOK"], **env)
 
     return go
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ended import Done, ended, python_ended
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
@@ -20,8 +21,8 @@ from tritonhook.children import SITE, pth_file
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError, StartupError
 
-Done = subprocess.CompletedProcess
-Go = Callable[..., "Done[str]"]
+Go = Callable[..., Done]
+_OURS = ("TRITONHOOK", "PYTHON")  # beginnings of variables
 BUILD = "from triton_kernels import compile_kernel, add_kernel, multiply_kernel, fused_kernel\n"
 
 
@@ -37,23 +38,13 @@ def go(tmp_path: Path, triton_cache: Path) -> Go:
         path: tuple[Path, ...] = (),
         check: bool = True,
         **env: str,
-    ) -> Done[str]:
+    ) -> Done:
         if script:
             (tmp_path / "script.py").write_text(f"import sys\nsys.path.insert(0, {str(SUPPORT)!r})\n{script}")
-        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))} | env
-        environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, *path)))
-        words = ["--", *command] if command else ["script.py"]
-        done = subprocess.run(
-            [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
+        words = ["run", "--out", str(tmp_path / "out"), *(["--", *command] if command else ["script.py"])]
+        found = env | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, *path)))}
+        status = 0 if check else None
+        return python_ended("-m", "tritonhook", *words, folder=tmp_path, status=status, without=_OURS, **found)
 
     return go
 
@@ -380,16 +371,7 @@ def test_a_full_disk_costs_the_capture_only(go, tmp_path):
         f"mount -t tmpfs -o size=128k tmpfs {tmp_path}/out && {sys.executable} -m tritonhook run --out {tmp_path}/out"
     )
     inner += f" {script}; code=$?; cp -r {tmp_path}/out {tmp_path}/kept; df {tmp_path}/out; exit $code"
-    done = subprocess.run(
-        [*own, "sh", "-c", inner],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ended([*own, "sh", "-c", inner], tmp_path, os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.stdout.splitlines()[:6] == ["add_kernel"] * 6
     assert done.stderr.count("No space left on device") <= 2, done.stderr
     assert "No space left on device" in done.stderr

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ pytest.importorskip("triton", minversion="3.6")
 
 import policies
 from command_line import failing
-from repository import ROOT, SUPPORT
+from ended import python_ended
+from repository import SUPPORT
 from triton_kernels import compile_gemm
 
 import tritonhook
@@ -41,15 +40,7 @@ def project(tmp_path: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def run(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tritonhook", "run", *options, "program.py"],
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return python_ended("-m", "tritonhook", "run", *options, "program.py", folder=project, status=None)
 
 
 def document(capsys: pytest.CaptureFixture, *words: str) -> tuple[int, dict[str, Any]]:

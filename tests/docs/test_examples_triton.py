@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ended import python_ended
 from repository import ROOT
 
 from tritonhook.capture.store import CaptureFolder
@@ -18,13 +17,8 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(folder: Path, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    env = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
-    env["TRITON_CACHE_DIR"] = str(folder / "cache")
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == status, done.stderr
-    return done
+    cache = {"TRITON_CACHE_DIR": str(folder / "cache")}
+    return python_ended(*words, folder=folder, status=status, without=["TRITONHOOK"], **cache)
 
 
 def test_a_triton_kernel(tmp_path: Path) -> None:

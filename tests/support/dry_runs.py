@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
-from repository import ROOT
+from ended import python_ended
 
 
 def run_dry(
@@ -16,15 +14,4 @@ def run_dry(
     """Run a script, or a command beside it, and check how it ended. Captures go to folder/out."""
     (folder / "script.py").write_text(script)
     words = ["run", "--arch", arch, "--out", str(folder / "out"), *options, *(command or ("script.py",))]
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "tritonhook", *words],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done
+    return python_ended("-m", "tritonhook", *words, folder=folder, status=status, without=["TRITONHOOK", "PYTHON"])

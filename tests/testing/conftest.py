@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from ended import python_ended
 from repository import ROOT, SUPPORT
 
 _LOADED = (
@@ -34,17 +33,9 @@ class Project:
         """Run pytest there, without Hypothesis's plugin: loading it takes three quarters of a run."""
         loaded = [word for name in _LOADED for word in ("-p", name)]
         paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON", "PYTEST"))}
         own = {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(self.cache), "COLUMNS": "200"}
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *_WITHOUT, *loaded, *words],
-            cwd=self.folder,
-            env=clean | own | environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        line = ("-m", "pytest", *_WITHOUT, *loaded, *words)
+        done = python_ended(*line, folder=self.folder, status=None, without=["TRITON", "PYTEST"], **(own | environment))
         return Run(done.returncode, done.stdout + done.stderr)
 
     def lock(self, name: str = "tritonhook.lock") -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from repository import ROOT, SUPPORT
+from ended import python_ended
+from repository import SUPPORT
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -54,18 +52,9 @@ it.verify_captures = lambda folder: (True, "1 kernel: 1 DIFFERENT")
 def run(folder: Path, *words: str, wrong: bool = False) -> tuple[str, int]:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text(WRONG if wrong else "")
-    names = ("TRITONHOOK", "PYTEST", "PYTHON")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(names)}
     plugins = ["-p", "no:cacheprovider", *(["-p", "tritonhook.pytest_plugin"] if _is_not_installed() else [])]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "test_it.py", *words],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    line, without = ("-m", "pytest", *plugins, "test_it.py", *words), ["TRITONHOOK", "PYTEST", "PYTHON"]
+    done = python_ended(*line, folder=folder, status=None, without=without)
     return done.stdout + done.stderr, done.returncode
 
 
