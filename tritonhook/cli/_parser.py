@@ -7,6 +7,7 @@ takes one. Or it has ACTIONS, each a Verb.
 from __future__ import annotations
 
 import argparse
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -247,6 +248,41 @@ def given_options(*groups: Group) -> list[str]:
                 if value not in (None, ()) and value is not False and value != default:  # 0 is given
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
+
+
+# Types of options.
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    if not (0 < (value := _number(text)) < math.inf):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
+    return value
+
+
+def share(example: float, zero: bool = False) -> Callable[[str], float]:
+    """A share such as 0.01 or 1%, below 1. example: one for the error. zero: whether it may be 0."""
+
+    def read(text: str) -> float:
+        value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if not (0 < value < 1 or (zero and value == 0)):
+            raise argparse.ArgumentTypeError(f"{text!r}: give a share such as {example:g} or {100 * example:g}%")
+        return value
+
+    return read
+
+
+def _number(text: str) -> float:
+    """Not a number (nan) for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _flag_of(name: str) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._parser import Group, flag, option
+from tritonhook.cli._parser import Group, flag, option, positive, seconds
 from tritonhook.cli._streams import is_quiet, unescaped, working
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
@@ -20,22 +18,6 @@ from tritonhook.ptxas.tool import Tool
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]
-
-
-def positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)

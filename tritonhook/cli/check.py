@@ -29,10 +29,10 @@ from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_co
 from tritonhook.cli._html import KernelPage, capture_page
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._lockable import Found, is_built, lockable_at
-from tritonhook.cli._parser import Group, argument, flag, option, part
+from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import dry_captures, is_script
 from tritonhook.cli._streams import Results, check_new, give, working
-from tritonhook.cli._sweeps import Sweep, positive, running
+from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS

@@ -19,7 +19,6 @@ another configuration than the pinned one won an autotuning.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -39,10 +38,10 @@ from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import captures_at, outdated_note, trust_option
-from tritonhook.cli._parser import Group, argument, flag, option, part, rest
+from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, seconds, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
-from tritonhook.cli._sweeps import Sweep, positive, running, seconds
+from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.timing.rough import rough_times
@@ -55,16 +54,6 @@ from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries, p
 
 _MIN_SHARE = 0.01
 _CONFIGS = 3
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a share such as 0.01 or 1%")
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +81,7 @@ class Options(Group):
     )
     top: int | None = option(type=positive, metavar="N", help="tune at most the N kernels that take most time")
     min_share: float = option(
-        type=_share,
+        type=share(0.01, zero=True),
         default=_MIN_SHARE,
         metavar="SHARE",
         help="leave out kernels that take less of the GPU's time (default: 1%%)",

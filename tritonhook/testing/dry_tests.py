@@ -3,10 +3,7 @@ test asserts about values is not judged."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.report.format import count
-from tritonhook.testing.recording import Recording, is_recorded
+from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # the fixture whose tests assert about machine code: they are judged
@@ -72,21 +69,19 @@ class DryTests:
         return None
 
 
-class DryCaptures:
+class DryCaptures(RecordedRun):
     """Captures what the tests compile, where no lock does."""
 
     def __init__(self, config: pytest.Config, dry: DryRun) -> None:
         if is_recorded():
             raise UsageError("--kernel-arch: captures by itself; start pytest without `tritonhook run`")
         kept = config.getoption("kernel_captures")
-        self._temporary = None if kept else Path(tempfile.mkdtemp(prefix="tritonhook-"))
-        self.out = self._temporary or config.invocation_params.dir / kept
+        super().__init__(config.invocation_params.dir / kept if kept else None, dry)
         self._arch = dry.arch
-        self._recording: Recording | None = Recording(self.out, dry)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        self._end()
+        self.recording.end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         folder = CaptureFolder.open(self.out)
@@ -95,13 +90,3 @@ class DryCaptures:
         terminalreporter.line(f"{count(len(folder.records), 'kernel')} compiled, not launched{kept}")
         for note in folder.notes:
             terminalreporter.line(f"- {note}")
-
-    def pytest_unconfigure(self) -> None:
-        self._end()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _end(self) -> None:
-        if self._recording is not None:
-            self._recording.end()
-            self._recording = None

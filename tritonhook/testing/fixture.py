@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
 from tritonhook.testing.kernels import CapturedKernels
-from tritonhook.testing.recording import Recording, is_recorded, sessions
+from tritonhook.testing.recording import RecordedRun, is_recorded, sessions
 
 
 class FixtureRun:
@@ -17,8 +13,7 @@ class FixtureRun:
 
     def __init__(self) -> None:
         self.kernels = CapturedKernels(sessions)
-        self._folder = None if is_recorded() else Path(tempfile.mkdtemp(prefix="tritonhook-"))
-        self._recording = None if self._folder is None else Recording(self._folder)
+        self._recorded = None if is_recorded() else RecordedRun()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -26,7 +21,5 @@ class FixtureRun:
         self.kernels = CapturedKernels(sessions)
 
     def pytest_unconfigure(self) -> None:
-        if self._recording is not None:
-            self._recording.end()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._recorded is not None:
+            self._recorded.pytest_unconfigure()

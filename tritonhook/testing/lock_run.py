@@ -6,9 +6,7 @@ With pytest-xdist the workers capture into one folder, and the controller compar
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +29,7 @@ from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.recheck import lockable, settled
 from tritonhook.testing.dry_tests import dry_run_of
-from tritonhook.testing.recording import Recording, is_recorded
+from tritonhook.testing.recording import RecordedRun, is_recorded
 
 Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
 
@@ -64,7 +62,7 @@ class LockWorker:
         bootstrap.end()
 
 
-class LockRun:
+class LockRun(RecordedRun):
     """The run, or the controller of one with pytest-xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -93,15 +91,14 @@ class LockRun:
         self.rules = tuple(replace(rule, budgets=budgets) for rule in self.rules)
         self.budgets = budgets
         self.said, self.failed = "", False
-        self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
-        self.out = self._temporary or here / option("kernel_captures")
         self._started = time.time_ns()
-        self._recording: Recording | None = Recording(self.out, dry_run_of(config))
+        kept = option("kernel_captures")
+        super().__init__(here / kept if kept else None, dry_run_of(config))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
         """Compare; a difference makes a run fail whose tests passed."""
-        self._end()
+        self.recording.end()
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self.said = "not compared: the run did not come to its end\n"
             return
@@ -117,16 +114,6 @@ class LockRun:
             title = f"kernels of {self.name}{' FAILED' if self.failed else ''}"
             terminalreporter.section(title, red=self.failed, bold=self.failed)
             terminalreporter.write(self.said)
-
-    def pytest_unconfigure(self) -> None:
-        self._end()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _end(self) -> None:
-        if self._recording is not None:
-            self._recording.end()
-            self._recording = None
 
     def _compare(self, tests_failed: bool) -> bool:
         """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from tritonhook._util.variables import RUN
@@ -36,11 +38,15 @@ class Recording:
         self._before = dict(os.environ)
         environment = capture_environment(settings, os.environ, sys.argv)
         self._set = path_environment(environment, WrapperHome.for_run(settings.out))
+        self._ended = False
         os.environ.update(self._set)
         bootstrap.begin(then_users=False)
 
     def end(self) -> None:
-        """End, and give back the environment."""
+        """End, and give back the environment. A second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
         bootstrap.end()
         for name, value in self._set.items():
             if os.environ.get(name) != value or self._before.get(name) == value:
@@ -49,3 +55,18 @@ class Recording:
                 os.environ[name] = self._before[name]
             else:
                 del os.environ[name]
+
+
+class RecordedRun:
+    """A plugin of pytest that captures a whole run. out: the folder of the captures."""
+
+    def __init__(self, kept: Path | None = None, dry_run: DryRun | None = None) -> None:
+        """Begin. kept: the folder; None: one that goes away at the end. Raises as Recording."""
+        self._temporary = None if kept else Path(tempfile.mkdtemp(prefix="tritonhook-"))
+        self.out = kept or self._temporary or Path()
+        self.recording = Recording(self.out, dry_run)
+
+    def pytest_unconfigure(self) -> None:
+        self.recording.end()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)

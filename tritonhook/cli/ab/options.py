@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 from tritonhook.cli._inputs import place
-from tritonhook.cli._parser import Group, flag, option, part, rest
+from tritonhook.cli._parser import Group, flag, option, part, rest, share
 from tritonhook.cli._streams import Results
 from tritonhook.cli.diff import ToolOptions
 from tritonhook.cli.rename import RenameOptions, rewrite_option
 
 OF_SAVED = {"--from", "--band", "--fail-on", "--nvbench"}  # of the options of timing
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a share such as 0.005 or 0.5%")
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +43,7 @@ class Timing(Group):
     )
     unchecked: bool = flag(help="do not compare the outputs")
     band: float | None = option(
-        type=_share,
+        type=share(0.005),
         metavar="SHARE",
         help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
     )

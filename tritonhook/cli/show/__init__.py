@@ -32,9 +32,8 @@ from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._html import capture_page
 from tritonhook.cli._inputs import captures_at, outdated_note, place
-from tritonhook.cli._parser import Group, flag, given_options, option, part
+from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
 from tritonhook.cli._streams import Results, give, show_summary, write_paged
-from tritonhook.cli._sweeps import positive
 from tritonhook.cli.show.saved import give_saved, is_saved
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
