@@ -109,16 +109,7 @@ def run(options: Options) -> int:
             known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
             raise UsageError(f"no kernel for {', '.join(options.arch)}; the chosen families are for {', '.join(known)}")
         if options.minimise is not None:
-            if options.minimise == PRAGMA:
-                raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
-            parts, silent = {}, list[NameCell]()
-            for setup in chosen:
-                (cell,) = probe([setup], [options.minimise], go, expect=expect)
-                if cell.verdict is NameVerdict.NO_ANSWER:
-                    silent.append(cell)
-                else:
-                    parts[setup.key] = minimal_trigger(setup, options.minimise, go, expect)
-            return _show_triggers(parts, silent, options.minimise, options.results)
+            return _minimise(options.minimise, chosen, go, expect, options.results)
         templates = options.names or (*DEFAULT_NAMES, PRAGMA)
         names = [template for template in templates if template != PRAGMA]
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
@@ -178,12 +169,20 @@ def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambd
     return minimise(fill_in(template, setup.entry), changes)
 
 
-def _show_triggers(
-    parts: dict[SetupKey, NamePart | None], silent: Sequence[NameCell], template: str, results: Results
-) -> int:
-    """silent: cells of setups in which ptxas assembles nothing."""
+def _minimise(template: str, chosen: Sequence[Setup], go: Run, expect: Expect, results: Results) -> int:
+    """Find the part of a name that matters in each setup; those in which ptxas assembles nothing are told apart."""
     from tritonhook.report.results.probe import Triggers
 
+    if template == PRAGMA:
+        raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
+    parts: dict[SetupKey, NamePart | None] = {}
+    silent: list[NameCell] = []
+    for setup in chosen:
+        (cell,) = probe([setup], [template], go, expect=expect)
+        if cell.verdict is NameVerdict.NO_ANSWER:
+            silent.append(cell)
+        else:
+            parts[setup.key] = minimal_trigger(setup, template, go, expect)
     give(results, Triggers.of(parts, silent, template))
     return 1 if any(parts.values()) else 0 if parts else 2
 
