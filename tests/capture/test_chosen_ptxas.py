@@ -202,13 +202,13 @@ def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest, monkey
 
 
 def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache, monkeypatch) -> None:
-    from tritonhook.capture import session as sessions
+    from tritonhook.capture import front_ends
 
-    monkeypatch.setattr(sessions.cute, "is_installed", lambda: False)
-    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.8.93", "12.9.86"])
+    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
+    monkeypatch.setattr(front_ends, "ptxas_versions", lambda: ["12.8.93", "12.9.86"])
     with pytest.raises(CaptureError, match=r"this is 12.9.86; take a newer one .*, or give the kernel a name"):
         tritonhook.enable(out, rewrites="mma-throughput")
-    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
+    monkeypatch.setattr(front_ends, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
     with tritonhook.session(out, rewrites=[ThroughputPragma()]) as session:
         plain = compile_kernel(arch=80)
     assert "mma_throughput" not in plain.asm["ptx"]
@@ -216,9 +216,9 @@ def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache
 
 
 def test_a_kernel_that_is_not_wanted_gets_no_note_of_a_ptxas_too_old(out, triton_cache, monkeypatch) -> None:
-    from tritonhook.capture import session as sessions
+    from tritonhook.capture import front_ends
 
-    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
+    monkeypatch.setattr(front_ends, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
     with tritonhook.session(out, rewrites="mma-throughput", only="gemm") as session:
         plain = compile_kernel()
     assert session.notes == []
