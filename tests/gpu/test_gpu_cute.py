@@ -52,3 +52,28 @@ def test_a_policy_strips_the_name_of_the_kernel_that_it_names(tmp_path: Path) ->
     assert torch.equal(result, plain)
     again, result, _ = launched(out=tmp_path / "again")
     assert again == plain_names and torch.equal(result, plain)
+
+
+def test_a_recorded_launch_stores_the_same_again(tmp_path: Path) -> None:
+    import cute_kernels as kernels
+    import cutlass.cute as cute
+    from cutlass.cute.runtime import from_dlpack
+
+    import tritonhook
+    from tritonhook.capture.store import CaptureFolder
+    from tritonhook.timing.replay import Buffers, LoadedKernel
+
+    a, b = torch.rand(256, device="cuda"), torch.rand(128, device="cuda")
+    with tritonhook.session(tmp_path / "out", launches="values"):
+        add = cute.compile(kernels.add, from_dlpack(a[128:]), from_dlpack(b))
+        add(from_dlpack(a[128:]), from_dlpack(b))
+    torch.cuda.synchronize()
+    folder = CaptureFolder.open(tmp_path / "out")
+    (record,) = folder.records
+    (one,) = folder.launches(record)
+    assert [buffer.size for buffer in one.launch.buffers] == [1024, 512]
+    memory = Buffers(one.launch, one.path.parent)
+    kernel = LoadedKernel(folder.capture(record).cubin, str(one.launch.kernel), memory)
+    kernel.launch()
+    torch.cuda.synchronize()
+    assert torch.equal(memory.views()[1], b) and torch.equal(memory.views()[0], a)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import replace
 
 import pytest
 
 from tritonhook._util.schema import as_schema
+from tritonhook.capture.launches.record import Descriptor
 from tritonhook.capture.launches.schema import LaunchFields
+from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.device.cuda_driver import Driver, LaunchConfig, argument_pointers, launch_config
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
@@ -60,6 +63,14 @@ def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
 
     assert (len(bytes(descriptor)), ctypes.addressof(descriptor) % 64) == (128, 0)
     assert bytes(descriptor)[:11] == bytes([0xFF] * 10 + [0xDF]), "a small tensor, with this driver"
+
+
+def test_a_descriptor_that_host_code_made_has_its_bits_and_not_the_drivers() -> None:
+    (parameter,) = (one for one in LAUNCH.parameters if isinstance(one, Descriptor))
+    tiling = replace(parameter.tiling, strides=(16,), fill=0, by_host=True)
+    launch = replace(LAUNCH, parameters=(replace(parameter, tiling=tiling),))
+    (made,) = pack(launch, [0x1000], lambda size: 0, Driver(Encoder()).tensor_map)
+    assert bytes(made) == encoded(tiling, 0x1020).ljust(128, b"\0")
 
 
 class Encoder:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tritonhook._util.files import MOST_BYTES, read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Descriptor, Launch, Packed, Pointer, Scalar, Tiling
+from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import UsageError
 from tritonhook.timing.output_check import difference
@@ -250,10 +251,15 @@ def pack(
             data = parameter.filled(addresses)
             packed.append((ctypes.c_ubyte * len(data)).from_buffer_copy(data))
         elif isinstance(parameter, Descriptor):
-            packed.append(tensor_map(parameter.tiling, addresses[parameter.buffer] + parameter.offset))
+            make = _as_by_host if parameter.tiling.by_host else tensor_map
+            packed.append(make(parameter.tiling, addresses[parameter.buffer] + parameter.offset))
         else:
             packed.append(ctypes.c_uint64(scratch(parameter.size) if parameter.size else 0))
     return packed
+
+
+def _as_by_host(tiling: Tiling, address: int) -> Any:
+    return (ctypes.c_ubyte * BYTES).from_buffer_copy(encoded(tiling, address).ljust(BYTES, b"\0"))
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, Packed, Pointer, Scalar
+from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.verify.minimise import Trial
@@ -112,6 +113,9 @@ def _arguments(launch: Launch) -> list[dict[str, Any]]:
             arguments.append({"bytes": parameter.bytes.hex()})
         elif isinstance(parameter, Packed):
             arguments.append({"bytes": parameter.data, "pointers": parameter.pointers})
+        elif isinstance(parameter, Descriptor) and parameter.tiling.by_host:
+            data = encoded(parameter.tiling, 0).ljust(BYTES, b"\0")
+            arguments.append({"bytes": data.hex(), "pointers": [(0, parameter.buffer, parameter.offset)]})
         elif isinstance(parameter, (Pointer, Descriptor)):
             tiling = {"tiling": asdict(parameter.tiling)} if isinstance(parameter, Descriptor) else {}
             arguments.append({"buffer": parameter.buffer, "offset": parameter.offset} | tiling)

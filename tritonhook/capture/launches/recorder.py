@@ -125,10 +125,12 @@ class Recorder:
             return []
         key = launch.key
         for session, record in wanting:
-            session.keep_launch(record, key, *self._with_contents(session, launch, storages))
+            session.keep_launch(record, key, *self._with_contents(session, launch, key, storages))
         return [(session, record, key) for session, record in wanting]
 
-    def _with_contents(self, session: Observer, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
+    def _with_contents(
+        self, session: Observer, launch: Launch, key: str, storages: Sequence[Any]
+    ) -> tuple[Launch, Contents]:
         """The launch with names for the files of its contents, and a function that reads these; it is called only for a
         kind of launch that is new."""
         every = session.settings.launches == VALUES
@@ -142,7 +144,7 @@ class Recorder:
         if any(kept) and _is_capturing():
             session.note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
             kept = [False] * len(kept)
-        names = [f"{launch.key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
+        names = [f"{key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
         named = tuple(replace(buffer, values=name) for buffer, name in zip(launch.buffers, names, strict=True))
 
         def read() -> dict[str, bytes]:

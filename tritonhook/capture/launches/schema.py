@@ -61,7 +61,8 @@ _Choice = Annotated[int, Meta(ge=0, le=15)]
 class TilingFields(Fields):
     """How TMA copies boxes: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
     first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
-    steps: how far apart these are. promotion: to L2. fill: of what lies outside of the tensor.
+    steps: how far apart these are. promotion: to L2. fill: of what lies outside of the tensor. by_host: host code
+    encoded the descriptor, and not the driver.
     """
 
     element: _Element
@@ -73,6 +74,7 @@ class TilingFields(Fields):
     swizzle: _Choice = 0
     promotion: _Choice = 0
     fill: _Choice = 0
+    by_host: bool = False
 
     @property
     def tiling(self) -> Tiling:
@@ -81,7 +83,7 @@ class TilingFields(Fields):
         if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
             raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} of box and steps, {rank - 1} strides")
         sizes = self.shape, self.strides, self.box, self.steps
-        return Tiling(self.element, *sizes, self.interleave, self.swizzle, self.promotion, self.fill)
+        return Tiling(self.element, *sizes, self.interleave, self.swizzle, self.promotion, self.fill, self.by_host)
 
 
 class ParameterFields(Fields):

@@ -9,7 +9,8 @@ swizzles and types. Words of 64 bits:
     4-6   32 bits of each size - 1; from bit 56 of word 6 on: 8 bits of each box - 1
     8-15  nothing; the DSL leaves what was there
 
-A descriptor that has any other bit is not understood.
+A descriptor that has any other bit is not understood. Driver 580 leaves bits 1 and 21 out, and writes to words 8 and 9
+(*executed* on an H200; kernels computed the same with either).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def decoded(data: bytes) -> tuple[int, Tiling] | None:
         (1,) * rank,
         swizzle=head >> 13 & 3,
         promotion=head >> 17 & 3,
+        by_host=True,
     )
     return (address, tiling) if encoded(tiling, address) == data[:USED] else None
 
