@@ -17,7 +17,7 @@ from triton_kernels import add_kernel, compile_kernel, fresh, launch
 from triton_sessions import RELEASE, entries
 
 import tritonhook
-from tritonhook.capture import session as sessions
+from tritonhook.capture import front_ends
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
 from tritonhook.capture.triton import rewriting
@@ -365,17 +365,17 @@ def test_status_says_who_holds_what(out, listener_slot):
 
 
 def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
-    monkeypatch.setattr(sessions, "check_triton", _no_triton)
-    monkeypatch.setattr(sessions.cute, "is_installed", lambda: True)
+    monkeypatch.setattr(front_ends, "check_triton", _no_triton)
+    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: True)
     assert tritonhook.status() == {}
-    monkeypatch.setattr(sessions.cute, "is_installed", lambda: False)
+    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
     with pytest.raises(CaptureError, match="too old"):
         tritonhook.status()
 
 
 def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
-    monkeypatch.setattr(sessions, "check_triton", _no_triton)
-    monkeypatch.setattr(sessions.cute, "is_installed", lambda: True)
+    monkeypatch.setattr(front_ends, "check_triton", _no_triton)
+    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: True)
     with tritonhook.session(out) as session:
         assert knobs.compilation.listener is None
     assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary
