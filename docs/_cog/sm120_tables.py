@@ -99,6 +99,38 @@ def sm120_kv_formats() -> str:
     )
 
 
+def sm120_kv_speed(**where: int | tuple[int, ...]) -> str:
+    """Times of decode over KV caches of four formats on an H200, captured and eager."""
+    kinds = ("bf16", "e4m3", "mxfp8", "nvfp4")
+    rows = [
+        (
+            str(one["batch"]),
+            f"{one['keys']:,}",
+            *(f"{_us(one['us'][kind])} / {_us(one['eager_us'][kind])}" for kind in kinds),
+            f"{one['us']['bf16'] / one['us']['nvfp4']:.2f}, {one['us']['e4m3'] / one['us']['nvfp4']:.2f}",
+        )
+        for one in _where(result("sm120_kv_formats_h200")["rows"], where)
+    ]
+    return markdown(("batch", "keys", "BF16", "FP8", "MXFP8", "NVFP4", "NVFP4 against BF16, FP8"), rows)
+
+
+def _us(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def sm120_kv_means() -> str:
+    """The same for all rows, as a paragraph, with the kernels' own errors."""
+    summary = result("sm120_kv_formats_h200")["summary"]
+    own = max(one["own_worst"] for one in result("sm120_kv_formats_error")["summary"]["worst"].values())
+    return (
+        f"\nOver all rows NVFP4 gives {summary['nvfp4_tokens_over_bf16_geomean']:.2f} times the tokens per second of "
+        f"BF16 and {summary['nvfp4_tokens_over_e4m3_geomean']:.2f} times those of FP8 (worst row\n"
+        f"{summary['nvfp4_tokens_over_e4m3_min']:.2f}), at {summary['nvfp4_of_a_copy_geomean']:.2f} of a copy's rate; "
+        f"FP8 has {summary['e4m3_of_a_copy_geomean']:.2f}, MXFP8 {summary['mxfp8_of_a_copy_geomean']:.2f}. The kernels "
+        f"add at most {own:.1e}\nof a row's largest value to the errors above, on the twelve kinds of data.\n\n"
+    )
+
+
 SERVING_GOALS = {
     "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
     "decode_vs_best_peer_min": "decode: time of the best peer over ours, worst row",
