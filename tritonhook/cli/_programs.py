@@ -9,22 +9,29 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.model import Stage
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.settings import SHAPES, VALUES, make_settings
+from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment
 from tritonhook.device.cuda_driver import Driver
-from tritonhook.errors import DeviceError, UsageError
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.ptxas.levels import level_of
 
 _STDERR = 2
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+_AHEAD_S = 0.5  # between looks at what was captured
 
 
 def script_command(words: Sequence[str], module: bool) -> list[str]:
@@ -79,6 +86,42 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
         for number, handler in previous.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def reading_ahead(out: Path) -> Iterator[None]:
+    """While a dry run compiles, look for known bugs in the kernels that it has captured so far, and load what shows
+    them: at its end that would take as long as compiling small kernels. Not on a GPU, where a busy core disturbs."""
+    earlier, ended = set(_kernels(out)), threading.Event()
+    thread = threading.Thread(target=_read_ahead, args=(out, earlier, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _read_ahead(out: Path, seen: set[Path], ended: threading.Event) -> None:
+    import tritonhook.report.render.terminal
+    import tritonhook.report.results.captures  # noqa: F401  (loaded for the end)
+    from tritonhook.ptx.miscompiles import bugs_met
+
+    while not ended.wait(_AHEAD_S):
+        for place in set(_kernels(out)) - seen:
+            seen.add(place)
+            with suppress(TritonHookError):
+                capture = read_capture(place)
+                level = level_of(capture.assembler.options)
+                bugs_met(capture.text(Stage.PTX) or "", capture.assembler.version, level)
+            if ended.is_set():
+                return
+
+
+def _kernels(out: Path) -> list[Path]:
+    with suppress(OSError):
+        return [path for path in (out / "kernels").iterdir() if (path / "capture.json").exists()]
+    return []
 
 
 def _in_foreground() -> bool:

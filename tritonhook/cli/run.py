@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
-from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._programs import reading_ahead, run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.device.cuda_driver import gpu_name
@@ -185,7 +185,8 @@ def _run_once(options: Options) -> int:
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
     environment |= {EMULATE: "1"} if options.emulate else {}
-    code = run_to_end(command, environment, options.results.is_printed)
+    with reading_ahead(settings.out) if dry_run else nullcontext():
+        code = run_to_end(command, environment, options.results.is_printed)
     try:
         from tritonhook.report.results.captures import Captures
 

@@ -140,7 +140,7 @@ assert torch.equal(torch.rand(4, device="cuda"), b) and not torch.equal(a, b)
 """,
         arch="sm_120a",
     )
-    assert printed == "True 1 0\nNVIDIA GeForce RTX 5090 170\n(12, 0) 0 0\nnan False\n"
+    assert printed == "True 1 0\nNVIDIA GeForce RTX 5090 170\n(12, 0) 0 0\ninf False\n"
 
 
 def test_tensors_seem_to_be_on_the_gpu_however_they_get_there(go) -> None:

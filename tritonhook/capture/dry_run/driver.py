@@ -5,6 +5,7 @@ It answers what Triton and programs ask of `triton.runtime.driver.active`, and i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,11 +154,12 @@ def _most_threads(resources: Resources) -> int:
 
 
 def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-    """In the place of `triton.testing.do_bench`: call once. The times are not known."""
+    """In the place of `triton.testing.do_bench`: call once. The times are not known, and infinite:
+    programs make a number of repetitions of them, for which NaN is an error."""
     call()
     if quantiles is not None:
-        return [float("nan")] * len(quantiles)
-    return [float("nan")] if options.get("return_mode") == "all" else float("nan")
+        return [math.inf] * len(quantiles)
+    return [math.inf] if options.get("return_mode") == "all" else math.inf
 
 
 @contextmanager

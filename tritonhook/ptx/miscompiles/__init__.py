@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -122,14 +123,25 @@ def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
     return [suspect.warning for suspect in suspects(text, ptxas, level)]
 
 
+def bugs_met(text: str, ptxas: str | None, level: str) -> frozenset[str]:
+    """The names of the bugs that a module meets; none where it cannot be read. A process looks once at each text."""
+    key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), ptxas, level
+    if key not in _met:
+        _met[key] = frozenset()
+        with suppress(PtxError):
+            _met[key] = frozenset(suspect.place.bug.name for suspect in suspects(text, ptxas, level))
+    return _met[key]
+
+
+_met: dict[tuple[bytes, str | None, str], frozenset[str]] = {}
+
+
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
     """One note on many kernels, each given by the text of its module, its ptxas and the level: the bugs that they meet,
     each with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
-        with suppress(PtxError):
-            bugs = {suspect.place.bug.name for suspect in suspects(text or "", ptxas, level)}
-            met.update(dict.fromkeys(bugs, kernels))
+        met.update(dict.fromkeys(bugs_met(text or "", ptxas, level), kernels))
     if not met:
         return []
     listed = ", ".join(f"{bug} ({kernels:,})" for bug, kernels in sorted(met.items()))
