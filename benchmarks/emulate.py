@@ -3,7 +3,7 @@ ptxas, and cubins with one altered instruction. All of it is *emulated*; verify_
 of the same.
 
     python -m benchmarks emulate [CAPTURES ...] [--parts PART ...] [--seeded FOLDER] [--kept FILE] [--seconds S]
-        [--out FILE]
+        [--fuzzx FOLDER] [--out FILE]
 
 kernels   Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
           machine code, on the same random buffers: "same" if all bits are equal, "rounding" if PTX allows what differs.
@@ -16,6 +16,7 @@ verified  `tritonhook verify --cpu` of each kernel that was SAME on the H200 and
           launch, or else the same name; by the H200's versions of ptxas, also -O0.
 sanitized What `tritonhook emulate` finds in each kernel of the captures, and in the same without one of its barriers
           (barriers.py).
+found     What each ptxas makes of PTX that no pattern describes, published programs of --fuzzx among them (found.py).
 
 --kept: rows of the captures are written there as they are made, and those that are there are not made again.
 --seconds: nothing new of the captures is begun after so many. What other parts found is kept from the result.
@@ -39,13 +40,14 @@ from typing import Any
 
 from benchmarks.common import RESULTS, environment
 from benchmarks.emulating.barriers import looked_at
+from benchmarks.emulating.found import newest_of, pairs, published
 from benchmarks.emulating.kept import Kept, Row
 
 NEEDS = ("numpy",)
 GIVEN_CTAS = 2
 LIMIT_S = 120.0
 BAD = ("DIFFERENT", "CRASH", "HANG")
-PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized")
+PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized", "found")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeded", type=Path, help="where seeded.py writes altered cubins, or has written them")
     parser.add_argument("--ctas", type=int, default=GIVEN_CTAS, help="CTAs of each launch (default: 2)")
+    parser.add_argument("--fuzzx", type=Path, help="ptx/known-miscompiles of a clone of SemiAnalysisAI/FuzzX")
     parser.add_argument("--kept", type=Path, help="rows that were made before, and where new ones are written")
     parser.add_argument("--seconds", type=float, default=1e6)
 
@@ -80,6 +83,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         samples["verified"] = list(verified(arguments.captures, arguments.ctas, rows, end))
     if "sanitized" in parts:
         samples["sanitized"] = list(sanitized(arguments.captures, arguments.ctas, rows, end))
+    if "found" in parts:
+        samples["found"] = list(pairs())
+        if arguments.fuzzx:
+            samples["found"] += published(arguments.fuzzx)
     return {
         "evidence": "emulated",
         "environment": environment("tritonhook", "numpy"),
@@ -341,7 +348,8 @@ def sanitized(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterato
 
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
-    kernels, bugs, altered, written, again, looked = (samples[name] for name in PARTS)
+    kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS)
+    judged = [one for one in found if one["name"] != "rounded-pair" and one["builds"] and not one["why"]]
     wrong = [one for one in written if one["is_wrong"]]
     cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
     seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
@@ -376,5 +384,8 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
+        "published": sum(one["name"] != "rounded-pair" for one in found),
+        "published_judged": len(judged),
+        "published_wrong_in_newest": sorted(one["name"] for one in judged if newest_of(one) == "wrong"),
         "without_a_barrier_why": dict(Counter(one["why"] for one in looked if one["why"])),
     }

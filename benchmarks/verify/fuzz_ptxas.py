@@ -1,19 +1,21 @@
 """Look for miscompilations that nobody knows: made-up PTX, by the newest ptxas at hand, emulated in both forms.
 
     python -m benchmarks fuzz_ptxas [--programs N] [--seed N] [--target sm_XX] [--ptxas VERSION] [--found FOLDER]
+        [--seconds S]
 
 Programs come from a grammar: integers of 32 and 64 bits, packed 16 bits, bit fields, predicates, branches, loops,
 shuffles and votes of one warp, with numbers at which things change. Each is executed on the CPU from its PTX and from
 its machine code (`tritonhook.emulate`); both have to store the same. One that differs is written to --found with its
-launch, for `tritonhook verify --cpu --minimise`, unless it has the pattern of a known bug. Evidence: emulated; a
-difference may also be a fault of the emulator. Left out: abs of -2^31, which ptxas takes for positive (13.5.37 makes
-65535 of its saturation to u16, at -O0 it is 0); PTX does not say what it is.
+launch, for `tritonhook verify --cpu`; unless it has the pattern of a known bug, a minimised one lies beside it.
+Evidence: emulated; a difference may also be a fault of the emulator. Left out: abs of -2^31, which ptxas takes for
+positive (13.5.37 makes 65535 of its saturation to u16, at -O0 it is 0); PTX does not say what it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import struct
 from collections import Counter
@@ -170,49 +172,78 @@ def inputs(draw: random.Random) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def judged(seed: int, tool: Any, target: str) -> Iterator[tuple[str, str, bytes, str]]:
-    """AT_ONCE programs: the PTX of each alone, what was found, its input, and why."""
+def judged(seed: int, tool: Any, target: str) -> Iterator[tuple[Any, str, str]]:
+    """AT_ONCE programs: each alone with its launch, as a Trial; what was found, and why."""
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-    from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_code, run_ptx
-    from tritonhook.emulate.sass.kernel import read_sass_kernel
-    from tritonhook.errors import TritonHookError
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.assembler import Assembled, assemble
     from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.verify.minimise import Trial
 
     draw = random.Random(f"{seed} {target}")
     head = f".version 8.7\n.target {target}\n.address_size 64\n"
     entries = {f"k{number}": Program(draw).text(f"k{number}") for number in range(AT_ONCE)}
     module = Ptx(head + "".join(entries.values()))
     made = assemble(tool, module, ["-O3"], _LIMIT_S)
-    code = reading_toolchain().disassemble(made.cubin, list(entries)) if isinstance(made, Assembled) else {}
     given, size = inputs(draw), THREADS * (4 * WORDS + 8 * WIDE)
     buffers = Buffer(size, "uint8"), Buffer(len(given), "uint8")
+    cubin = made.cubin if isinstance(made, Assembled) else None
+    code = reading_toolchain().disassemble(cubin, list(entries)) if cubin else {}
     for name, text in entries.items():
         launch = Launch(name, (1, 1, 1), (THREADS, 1, 1), (Pointer("out", 0), Pointer("in", 1)), buffers)
-        run, contents = Run(launch, (0,), limit_s=_LIMIT_S), [bytes(size), given]
+        trial = Trial(head + text, name, launch, (bytes(size), given))
+        yield trial, *(both(module, cubin, code[name], trial) if cubin else ("not assembled", made.summary))
+
+
+def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
+    """What a trial's entry stores from its PTX and from its machine code: same, different or not understood; why."""
+    from tritonhook.emulate.ptx.kernel import read_kernel
+    from tritonhook.emulate.run import Run, run_code, run_ptx
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
+    from tritonhook.errors import TritonHookError
+
+    run = Run(trial.launch, range(math.prod(trial.launch.grid)), limit_s=_LIMIT_S)
+    try:
+        wanted = run_ptx(read_kernel(module, trial.entry), run, trial.contents).contents
+        found = run_code(read_sass_kernel(cubin, code), run, trial.contents).contents
+    except TritonHookError as error:
+        return "not understood", str(error)
+    return "same" if found == wanted else "different", ""
+
+
+def minimised(trial: Any, tool: Any, seconds: float) -> Any:
+    """The smallest program with the difference of this one that is found in so many seconds."""
+    from tritonhook.errors import TritonHookError
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.verify.minimise import minimise
+
+    def differs(one: Any) -> bool:
         try:
+            module = Ptx(one.ptx)
+            made = assemble(tool, module, ["-O3"], _LIMIT_S)
             if not isinstance(made, Assembled):
-                yield head + text, "not assembled", given, made.summary
-                continue
-            wanted = run_ptx(read_kernel(module, name), run, contents).contents
-            found = run_code(read_sass_kernel(made.cubin, code[name]), run, contents).contents
-            yield head + text, "same" if found == wanted else "different", given, ""
-        except TritonHookError as error:
-            yield head + text, "not understood", given, str(error)
+                return False
+            code = reading_toolchain().disassemble(made.cubin, [one.entry])[one.entry]
+            return both(module, made.cubin, code, one)[0] == "different"
+        except TritonHookError:
+            return False
+
+    return minimise(trial, lambda trials: list(map(differs, trials)), seconds)
 
 
-def keep(folder: Path, text: str, given: bytes) -> None:
+def keep(folder: Path, trial: Any) -> None:
     """Write a program with its launch, as `tritonhook verify` takes it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kernel.ptx").write_text(text)
-    (folder / "in.bin").write_bytes(given)
-    sizes = {"out": THREADS * (WORDS + 2 * WIDE), "in": THREADS * WORDS}
-    parameters = [{"name": name, "dtype": "uint32", "shape": [count]} for name, count in sizes.items()]
-    parameters[1]["values"] = "in.bin"
-    name = text.partition("entry ")[2].partition("(")[0]
-    launch = {"format": 1, "kernel": name, "grid": [1, 1, 1], "block": [THREADS, 1, 1], "parameters": parameters}
+    (folder / "kernel.ptx").write_text(trial.ptx)
+    parameters = []
+    for one in trial.launch.parameters:
+        (folder / f"{one.name}.bin").write_bytes(trial.contents[one.buffer])
+        size = trial.launch.buffers[one.buffer].size
+        parameters.append({"name": one.name, "dtype": "uint8", "shape": [size], "values": f"{one.name}.bin"})
+    sizes = {"grid": trial.launch.grid, "block": trial.launch.block}
+    launch = {"format": 1, "kernel": trial.entry, **sizes, "parameters": parameters}
     (folder / "launch.json").write_text(json.dumps(launch))
 
 
@@ -222,6 +253,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--ptxas", help="version (default: the newest at hand)")
     parser.add_argument("--found", type=Path, default=Path("fuzz-ptxas"))
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="for minimising each (0: not; default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -234,13 +268,18 @@ def run(arguments: argparse.Namespace) -> int:
     counts: Counter[str] = Counter()
     for number in range(0, arguments.programs, AT_ONCE):
         seed = arguments.seed + number // AT_ONCE
-        for at, (text, verdict, given, why) in enumerate(judged(seed, tool, arguments.target)):
-            known = [hit.place.bug.name for hit in findings(text, tool.version) if hit.is_suspect]
+        for at, (trial, verdict, why) in enumerate(judged(seed, tool, arguments.target)):
+            known = [hit.place.bug.name for hit in findings(trial.ptx, tool.version) if hit.is_suspect]
             verdict = f"different: {', '.join(known)}" if known and verdict == "different" else verdict
             counts[verdict] += 1
-            if verdict != "same":
-                folder = arguments.found / f"{arguments.target}-{seed}-{at}"
-                keep(folder, text, given)
-                print(f"{verdict}: {folder} {why}", flush=True)
+            if verdict == "same":
+                continue
+            folder = arguments.found / f"{arguments.target}-{seed}-{at}"
+            keep(folder, trial)
+            if verdict == "different" and arguments.seconds:
+                smallest = minimised(trial, tool, arguments.seconds)
+                keep(folder / "minimised", smallest.trial)
+                why = smallest.summary
+            print(f"{verdict}: {folder} {why}", flush=True)
     print(f"ptxas {tool.version}, {arguments.target}:", dict(counts))
     return int(bool(counts["different"]))

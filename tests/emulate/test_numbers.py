@@ -178,3 +178,15 @@ def test_special_functions_are_exact_where_the_answer_is():
     assert mufu.mufu("rcp", np.array([0, 1 << 31, 1], np.uint32)).tolist() == [0x7F800000, 0xFF800000, 0x7F800000]
     with pytest.raises(NotUnderstood):
         mufu.mufu("erf", x)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_square_roots_are_rounded_to_the_side(mode):
+    draw = np.random.default_rng(3)
+    x = np.concatenate([draw.random(50) * 1e300, draw.random(50), [4.0, 2.0, 5e-324]])
+    found = numbers64.sqrt64(x.view(np.uint64), mode).view(np.float64)
+    for one, root in zip(x, found, strict=True):
+        exact, inward = Fraction(float(one)), -np.inf if mode == "rp" else np.inf
+        beyond = Fraction(float(np.nextafter(root, inward))) ** 2
+        square = Fraction(float(root)) ** 2
+        assert (square >= exact > beyond) if mode == "rp" else (square <= exact < beyond)

@@ -60,6 +60,14 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "MOV", "R8,0x38380000"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8.H1")], 0x3C003C00),
         ([("", "FADD", "R7,R10,R10")], 0x40000000),
         ([("", "FADD", "R7,-R10,|R10|")], 0),
+        (  # the upper numbers of two pairs: 1 - 3
+            [
+                ("", "MOV", "R13,0x40400000"),
+                ("", "MOV", "R15,0x3f800000"),
+                ("", "FADD2", "R6,R14.F32x2.HI_LO,-R12.F32x2.HI_LO"),
+            ],
+            0xC0000000,
+        ),
         ([("", "LOP3.LUT", "R7,R2,0x3,RZ,0x3c,!PT")], 5 ^ 3),
         ([("", "LOP3.LUT", "P0,RZ,R2,0x2,RZ,0xc0,!PT"), ("@P0", "MOV", "R2,0x9"), ("", "MOV", "R7,R2")], 5),
         ([("", "PLOP3.LUT", "P0,PT,PT,PT,PT,0x8,0x0"), ("", "SEL", "R7,R2,R3,P0")], 7),
@@ -308,6 +316,32 @@ def test_each_opcode_belongs_to_one_module():
 
 
 # --- known bugs of ptxas -------------------------------------------------------------------------
+
+
+def test_constants_of_the_module(tools):
+    from tritonhook.capture.launches.record import Buffer, Launch, Pointer
+    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import Assembled, assemble
+
+    ptx = Ptx(
+        """.version 8.0
+.target sm_90a
+.address_size 64
+.const .align 4 .b32 table[4] = {3, 5, 7, 9};
+.visible .entry k(.param .u64 out)
+{
+.reg .b64 %rd<2>; .reg .b32 %r<2>;
+ld.param.u64 %rd0, [out]; ld.const.b32 %r0, [table+8]; st.global.b32 [%rd0], %r0;
+ret;
+}
+"""
+    )
+    launch = Launch("k", (1, 1, 1), (1, 1, 1), (Pointer("out", 0),), (Buffer(4, "uint8"),))
+    made, again = assemble(tools.ptxas, ptx, ["-O3"]), Run(launch, (0,))
+    assert isinstance(made, Assembled)
+    stored = [run_ptx(ptx, again, [bytes(4)]), run_cubin(made.cubin, "k", again, [bytes(4)])]
+    assert [one.contents[0] for one in stored] == [pack("<I", 7)] * 2
 
 
 def bugs():

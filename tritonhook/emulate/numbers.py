@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
 
 Array = Any  # numpy.ndarray: NumPy is not there when types are checked
@@ -304,6 +305,12 @@ def by_halves(function: Callable[..., Array], *words: Array) -> Array:
     """Apply a function of codes to the lower and to the upper halves of words; the result is two halves again."""
     codes = function(*(np.stack(halves_of(word)) for word in words))
     return codes[0] | codes[1] << np.uint32(16)
+
+
+def twice(function: Callable[..., Array], *given: Array) -> Array:
+    """Apply a function of codes to both float32 of 64 bits."""
+    low, high = ([(one >> np.uint64(at)).astype(np.uint32) for one in given] for at in (0, 32))
+    return joined(function(*low), function(*high))
 
 
 def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:

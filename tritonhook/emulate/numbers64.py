@@ -24,7 +24,6 @@ from tritonhook.emulate.numbers import (
     odd_sum,
     to_integer,
 )
-from tritonhook.errors import NotUnderstood
 
 NAN64, _INFINITE64 = np.uint64(0xFFF8_0000_0000_0000), np.uint64(0x7FF0_0000_0000_0000)
 _SIGN64, _QUIET64 = np.uint64(1 << 63), np.uint64(1 << 51)
@@ -43,6 +42,7 @@ def _split(a: Array) -> tuple[Array, Array]:
     return high, a - high
 
 
+_TINY = Fraction(1, 1 << 1200)  # less than the distance of two numbers
 _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
@@ -141,9 +141,14 @@ def div64(a: Array, b: Array, mode: str = "rn") -> Array:
 
 def sqrt64(a: Array, mode: str = "rn") -> Array:
     """Square root."""
+    x = a.view(np.float64)
+    found = np.sqrt(x)
     if mode != "rn":
-        raise NotUnderstood(f"square root of f64 with .{mode}")
-    return _finish64(np.sqrt(a.view(np.float64)), a)
+        for i in np.flatnonzero(np.isfinite(x) & (x > 0)):
+            near, exact = float(found.flat[i]), Fraction(float(x.flat[i]))
+            side = Fraction(near) ** 2 - exact  # above the root where positive
+            found.flat[i] = _directed(near, Fraction(near) - (side > 0) * _TINY + (side < 0) * _TINY, mode)
+    return _finish64(found, a)
 
 
 def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:

@@ -79,9 +79,15 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
             f"{verified.kernel}: {verified.verdict.value}; only a kernel that is DIFFERENT can be minimised"
         )
     by_label = {variant.label: variant for recipe in recipes for variant in (recipe, *recipe.others)}
+    reference = verified.builds[0].label
+    if reference not in by_label:  # the PTX itself: a build that stores the same stands for it
+        alike = next((group for group in verified.groups if reference in group), ())
+        reference = next((label for label in alike if label in by_label), "")
+        if not reference:
+            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so that no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
-        for variant in (by_label[verified.builds[0].label], by_label[worst.build])
+        for variant in (by_label[reference], by_label[worst.build])
     )
     return first, second
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate import comparisons, mufu, numbers, numbers64, words
+from tritonhook.emulate import comparisons, mufu, numbers, numbers64
 from tritonhook.emulate.machine import Step
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
@@ -28,16 +28,10 @@ def of_halves(kind: str, function: Callable[..., Array], **how: Any) -> Callable
 def _each(kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
     """A function of the codes of numbers, for those of a register."""
     if kind == "f32x2":
-        return partial(_twice, function)
+        return partial(numbers.twice, function)
     if kind.endswith("x2"):
         return partial(numbers.by_halves, function)
     return function if kind in ("f32", "f64") else lambda *given: function(*given).astype(np.uint16)
-
-
-def _twice(function: Callable[..., Array], *given: Array) -> Array:
-    """Of both float32 of a 64-bit register."""
-    low, high = ([(one >> np.uint64(at)).astype(np.uint32) for one in given] for at in (0, 32))
-    return words.joined(function(*low), function(*high))
 
 
 _OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # of halves, f32, f64

@@ -39,6 +39,23 @@ def arithmetic(site: Site) -> Step:
     return site.compute(partial(function, mode=rounding(how), ftz="FTZ" in how, unit="SAT" in how), operands)
 
 
+@opcode("FADD2", "FMUL2", "FFMA2")
+def pairs(site: Site) -> Step:
+    """Of two float32 in 64 bits."""
+    function, operands = _ARITHMETIC[site.base[:-1]]
+    how, put = site.known("FTZ", *MODES), site.target_pair()
+    given = partial(function, mode=rounding(how), ftz="FTZ" in how)
+    terms = []
+    for _ in operands[1:]:
+        text = site.text()
+        sign, size, name = modified(text.removesuffix(".F32x2.HI_LO"))
+        if not text.endswith(".F32x2.HI_LO") or size:
+            raise site.refuse(f"operand {text}")
+        terms.append(with_sign(site.pair(name), sign, False, np.uint64(0x8000_0000_8000_0000), np.uint64(0)))
+    site.done()
+    return lambda g: put(g, numbers.twice(given, *(read(g) for read in terms)))
+
+
 @opcode("FMNMX", "UFMNMX", "FMNMX3", "HMNMX2", "UHMNMX2", "VHMNMX")
 def least(site: Site) -> Step:
     """The least where the predicate is true, else the greatest."""

@@ -101,6 +101,8 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
     kernel = sass.kernel
     words = words_of(cubin.text(kernel))
     sections = {bank: cubin.section(f".nv.constant{bank}.{{kernel}}", kernel) for bank in (2, 3)}
+    of_module = (section for section in cubin.sections if section.role == ".nv.constant3")
+    sections[3] = sections[3] or next(of_module, None)  # its .const variables
     shared = cubin.section(".nv.shared.{kernel}", kernel)
     reserved = RESERVED_SHARED if cubin.arch >= 90 else 0
     resources = cubin.resources[kernel]
