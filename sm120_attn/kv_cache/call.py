@@ -195,6 +195,25 @@ def check_values(tensors: CacheTensors, call: CacheCall) -> None:
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("check=True waits for the device, and a CUDA graph is being captured: check before it")
     check_room(tensors)
+    for name, scales in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales)):
+        if scales is not None:
+            _check_scale_values(name, scales, tensors)
+
+
+def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) -> None:
+    """Raise ValueError where a key that a sequence has has a NaN for a scale."""
+    nan, table = 0x7F if tensors.kv_dtype == "nvfp4" else 0xFF, tensors.block_table
+    wrong = (scales.view(torch.uint8) & nan) == nan
+    rows = torch.arange(tensors.capacity, device=scales.device)
+    used = rows < tensors.cache_seqlens[:, None]
+    size = tensors.k_cache.shape[1]
+    pages = torch.arange(tensors.batch, device=scales.device)[:, None] if table is None else table[:, rows // size]
+    found = wrong.any((-1, -2))[pages.where(used, 0), rows % size] & used
+    if found.any():
+        row, key = found.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} has a NaN for key {key} of sequence {row}: its values were not finite, or not written"
+        )
 
 
 def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:

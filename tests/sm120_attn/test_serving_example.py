@@ -35,8 +35,9 @@ def attend(q: Any, k_cache: Any, v_cache: Any, *, rotary_interleaved: bool, **ma
     return o
 
 
-def test_the_text_over_pages_is_that_of_the_dense_model(example: ModuleType) -> None:
-    assert example.compare(CPU, attend) < example.LIMIT
+@pytest.mark.parametrize("kv_cache_dtype", ["bf16", "nvfp4"])
+def test_the_text_over_pages_is_that_of_the_dense_model(example: ModuleType, kv_cache_dtype: str) -> None:
+    assert example.compare(CPU, attend, kv_cache_dtype) < example.LIMIT
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,10 @@ def test_without_pages_the_cache_says_so(example: ModuleType) -> None:
 
 
 @pytest.mark.gpu
-def test_the_text_over_pages_on_a_gpu(example: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kv_cache_dtype", ["bf16", "nvfp4"])
+def test_the_text_over_pages_on_a_gpu(
+    example: ModuleType, monkeypatch: pytest.MonkeyPatch, kv_cache_dtype: str
+) -> None:
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: pip install 'nvidia-cutlass-dsl[cu13]'")
     monkeypatch.setattr(example, "NEW_TOKENS", 64)
-    assert example.compare(torch.device("cuda")) < example.LIMIT
+    assert example.compare(torch.device("cuda"), kv_cache_dtype=kv_cache_dtype) < example.LIMIT

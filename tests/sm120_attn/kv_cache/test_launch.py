@@ -188,6 +188,19 @@ def test_a_block_scaled_cache_comes_with_its_scales(kernel: FakeKernel, kv_dtype
         assert kernel.calls[0][name][0] == tensor.data_ptr() and kernel.calls[0][name][-3:] == tensor.stride()[:3]
 
 
+@pytest.mark.parametrize(("kv_dtype", "nan"), [("nvfp4", 0x7F), ("nvfp4", 0xFF), ("mxfp8", 0xFF)])
+def test_a_nan_scale_is_named_where_values_are_checked(kernel: FakeKernel, kv_dtype: str, nan: int) -> None:
+    tensors, options = _scaled(kv_dtype)()
+    options["block_table"] = torch.tensor([[4, 5, 0, 0, 0], [7, 8, 9, 0, 0]], dtype=torch.int32)
+    options["cache_seqlens"] = torch.tensor([20, 33], dtype=torch.int32)
+    for place in ((5, 4, 0, 0), (9, 1, 1, 2), (3, 0, 0, 0)):  # behind the sequences, and on no page of theirs
+        options["v_scales"][place] = nan
+    attention_with_kv_cache(*tensors, **options, check=True)
+    options["v_scales"][9, 0, 1, 2] = nan
+    kernel.calls.clear()
+    refuses(kernel, "v_scales has a NaN for key 32 of sequence 1", tensors, options | {"check": True})
+
+
 def _with_scales(change):
     """An NVFP4 call whose scales of V are changed."""
 

@@ -32,6 +32,9 @@ SHAPES = {
     ),
     "decode, FP8 cache": replace(BASE, page_size=16, kv_dtype="e4m3"),
     "decode, FP8 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="e4m3", sinks=True),
+    "decode, NVFP4 cache": replace(BASE, page_size=16, kv_dtype="nvfp4"),
+    "decode, NVFP4 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="nvfp4", sinks=True),
+    "decode, MXFP8 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="mxfp8"),
     "prefill, pages of 16": replace(BASE, page_size=16, seqlen_q=4096),
     "prefill, pages of 64, packed": replace(BASE, page_size=64, seqlen_q=4096, varlen=True, sinks=True),
     "prefill, contiguous, D64": replace(BASE, seqlen_q=4096, head_dim=64),
@@ -56,6 +59,7 @@ SHAPES = {
 APPENDS = {
     "append": AppendConfig(paged=True),
     "append, rotary": AppendConfig(rotary="half", paged=True),
+    "append, NVFP4 cache": AppendConfig(kv_dtype="nvfp4", rotary="half", paged=True),
     "append, FP8 cache, all options": AppendConfig(
         kv_dtype="e4m3", rotary="interleaved", table_dtype="fp32", varlen=True, paged=True
     ),
