@@ -96,6 +96,22 @@ def test_what_one_session_loaded_is_recorded_by_the_next(out: Path, tmp_path: Pa
     assert [one.count for one in recorded(out)] == [1]
 
 
+def test_a_plain_launch_is_recorded_too(out: Path) -> None:
+    """The DSL's host code calls it by that name in no release so far; the library has it."""
+    with tritonhook.session(out, launches=True):
+        function, a, b = compiled()
+        function(from_dlpack(a[:FLOATS]), from_dlpack(b))
+        handle = max(launches._recording[0].kernels)
+        pointers = [ctypes.c_uint64(tensor.data_ptr()) for tensor in (a, b)]
+        places = (ctypes.c_uint64 * 2)(*map(ctypes.addressof, pointers))
+        launch = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, *[ctypes.c_int32] * 6, *[ctypes.c_uint64] * 3)
+        address = runtime.of_process().table.address(runtime.PLAIN_LAUNCH)
+        assert launch(address)(handle, 7, 2, 1, 32, 1, 1, ctypes.addressof(places), 64, 0) == 0
+    launched = sorted((one.launch for one in recorded(out)), key=lambda launch: launch.shared)
+    assert (launched[1].grid, launched[1].block, launched[1].shared) == ((7, 2, 1), (32, 1, 1), 64)
+    assert launched[1].parameters == launched[0].parameters
+
+
 def test_memory_of_no_tensor_is_refused_by_name(out: Path) -> None:
     room = (ctypes.c_float * (2 * FLOATS))()
     address = -(-ctypes.addressof(room) // 16) * 16

@@ -36,6 +36,7 @@ _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, s
 _WORD = 8
 _LEAST_ADDRESS = 1 << 32  # of what must be memory that is known: smaller numbers are sizes
 _MOST_KINDS = 1 << 16
+Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
 
 @dataclass
@@ -125,27 +126,35 @@ class Recording:
 
     def launched(self, config: int, handle: int, parameters: int) -> None:
         """Before cudaLaunchKernelEx."""
+        *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
+        self._met(handle, tuple(shape), shared, _attributes(attributes, count), parameters)
+
+    def launched_plainly(self, handle: int, *given: int) -> None:
+        """Before cudaLaunchKernel. given: grid and block in the lower 32 bits, parameters, shared memory, stream."""
+        *shape, parameters, shared, _ = given
+        self._met(handle, tuple(size & 0xFFFF_FFFF for size in shape), shared, (), parameters)
+
+    def _met(self, handle: int, shape: tuple[int, ...], shared: int, attributes: Attributes, parameters: int) -> None:
         kernel = self.kernels.get(handle)
         if kernel is None or not kernel.sizes:
             what = "a kernel that the DSL did not load" if kernel is None else f"the parameters of {kernel.name}"
             state.note(f"a launch of the CuTe DSL was not recorded: {what}: not known")
             return
-        *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
-        given = _attributes(attributes, count)
-        kind = (handle, *shape, shared, given, kernel.parameters(parameters))
+        given = kernel.parameters(parameters)
+        kind = (handle, *shape, shared, attributes, given)
         kept = self.kinds.get(kind)
         if kept is None:
             if len(self.kinds) >= _MOST_KINDS:
                 self.kinds.clear()
             sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
-            one = Called(kernel, tuple(shape), shared, dict(given), kernel.apart(kind[-1]))
+            one = Called(kernel, shape, shared, dict(attributes), kernel.apart(given))
             self.kinds[kind] = recorder.met(sessions, kernel.hash, lambda: one.described(self.tensors))
             return
         for session, record, key in kept:
             session.count_launch(record, key)
 
 
-def _attributes(at: int, count: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _attributes(at: int, count: int) -> Attributes:
     """The number and the value of each launch attribute; what is behind a value is not written."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
     return tuple(
@@ -178,12 +187,14 @@ def changed() -> None:
         atexit.register(_leave)
     for made in _recording:
         made.kinds.clear()
-        runtime.of_process().hook(runtime.LAUNCH, _contained(made.launched) if wanted else None)
+        place = runtime.of_process()
+        place.hook(runtime.LAUNCH, _contained(made.launched) if wanted else None)
+        place.hook(runtime.PLAIN_LAUNCH, _contained(made.launched_plainly) if wanted else None)
 
 
 def _leave() -> None:
     """Call no Python any more: the process ends."""
-    for name in (runtime.LOAD, runtime.KERNEL, runtime.LAUNCH):
+    for name in (runtime.LOAD, runtime.KERNEL, runtime.LAUNCH, runtime.PLAIN_LAUNCH):
         runtime.of_process().hook(name, None)
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from tritonhook.errors import CaptureError
 
-LAUNCH, LOAD, KERNEL = "_cudaLaunchKernelEx", "_cudaLibraryLoadData", "_cudaLibraryGetKernel"
+LAUNCH, PLAIN_LAUNCH = "_cudaLaunchKernelEx", "_cudaLaunchKernel"
+LOAD, KERNEL = "_cudaLibraryLoadData", "_cudaLibraryGetKernel"
 # How many arguments each has; and whether the hook is called first, or once the function has succeeded.
-_GATED = {LAUNCH: (3, True), LOAD: (8, False), KERNEL: (3, False)}
+_GATED = {LAUNCH: (3, True), PLAIN_LAUNCH: (10, True), LOAD: (8, False), KERNEL: (3, False)}
 _HASH, _STRINGS, _SYMBOLS, _LENGTH = _TAGS = 4, 5, 6, 10  # DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ
 _ADDRESSES = 1 << 64
 _READ, _WRITE, _EXECUTE = 1, 2, 4  # PROT_*

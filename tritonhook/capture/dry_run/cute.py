@@ -61,7 +61,7 @@ def _stand_ins(library: runtime.Runtime) -> list[Callable[[], None]]:
         runtime.LOAD: (8, handle),
         runtime.KERNEL: (3, handle),
         runtime.LAUNCH: (3, None),
-        "_cudaLaunchKernel": (10, None),
+        runtime.PLAIN_LAUNCH: (10, None),
         "_cudaGetDevice": (1, puts(lambda: 0)),
         "_cudaGetDeviceCount": (1, puts(lambda: 1)),
         "_cudaSetDevice": (1, None),

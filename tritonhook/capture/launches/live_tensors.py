@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.locks import ForkLock
+
 _YOUNG, _OLD = (0, 1), 2  # generations of Python's garbage collector
 _Span = tuple[int, int, Any]  # begin and end of an allocation, a tensor in it
 
@@ -20,11 +22,16 @@ class LiveTensors:
     just made. Only for a tensor that is old and not remembered are all objects of the process gone through."""
 
     def __init__(self) -> None:
+        self._lock = ForkLock()
         self._begins: list[int] = []
         self._old: list[tuple[int, int, weakref.ref[Any]]] = []
 
     def at(self, addresses: Set[int]) -> dict[int, Any]:
         """The tensor in whose allocation each address lies; one that begins there where there are several."""
+        with self._lock:
+            return self._at(addresses)
+
+    def _at(self, addresses: Set[int]) -> dict[int, Any]:
         found = {address: tensor for address in addresses if (tensor := self._remembered(address)) is not None}
         remembered, missing = set(found), set(addresses) - set(found)
         for generation in _YOUNG:
