@@ -156,15 +156,23 @@ def test_launches_through_tvm_ffi_are_recorded_with_their_descriptors(tmp_path, 
     assert launch.grid == (8, 1, 1), "2 tiles of rows in 4 matrices"
 
 
-EXPORTED = """
+BY_ADDRESS = """
+import ctypes
 compiled.export_to_c("{folder}", "scaled", "scaled")
 loaded = cute.runtime.load_module("{folder}/scaled.o")
 loaded.scaled(a, b, 1000, 2.5)
+executor = compiled.to(None)
+arguments, kept = executor.generate_execution_args(a, b, 1000, 2.5)
+error = ctypes.c_int32(-1)
+executor.capi_func((ctypes.c_void_p * 5)(*arguments, ctypes.addressof(error)))
+assert error.value == 0
 """
 
 
-def test_an_exported_object_is_launched_on_stand_ins_too(tmp_path, monkeypatch) -> None:
+def test_host_code_that_the_program_enters_by_itself_is_seen(tmp_path, monkeypatch) -> None:
+    """An exported object, and the entry by its address, as sm120_attn calls it."""
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
-    run_dry(tmp_path, LAUNCHES + EXPORTED.format(folder=tmp_path))
-    _, (launch,) = recorded_of_all(tmp_path)
+    run_dry(tmp_path, LAUNCHES + BY_ADDRESS.format(folder=tmp_path))
+    found, (launch,) = recorded_of_all(tmp_path)
+    assert [one.count for record in found.records for one in found.launches(record)] == [2]
     assert (launch.grid, launch.cluster, len(launch.buffers)) == ((8, 1, 1), (2, 1, 1), 2)
