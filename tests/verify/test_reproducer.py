@@ -14,11 +14,12 @@ import pytest
 from ptx_modules import HEADER
 from repository import SUPPORT
 
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar, Scratch
+from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Pointer, Scalar, Scratch, Tiling
+from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.verify.minimise import Trial
-from tritonhook.verify.reproducer import Reproducer, Side, Tried, write_reproducer
+from tritonhook.verify.reproducer import Reproducer, Side, Tried, program, write_reproducer
 
 TEXT = (
     HEADER
@@ -162,3 +163,11 @@ def test_without_a_launch_there_is_no_reproducer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--args"):
         write_reproducer(tmp_path, replace(FOUND, trial=Trial(TEXT, "k")))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_descriptor_of_host_code_goes_into_the_program_as_its_bytes() -> None:
+    tiling = Tiling(9, (64, 8), (128,), (64, 8), (1, 1), by_host=True)
+    launch = replace(LAUNCH, parameters=(Descriptor("x", 1, 16, tiling),))
+    text = program(replace(FOUND, trial=replace(FOUND.trial, launch=launch)))
+    assert f'"bytes": "{encoded(tiling, 0).ljust(128, bytes(1)).hex()}"' in text
+    assert '"tiling": {' not in text
