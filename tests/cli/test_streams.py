@@ -15,7 +15,8 @@ from documents import KINDS, golden, summary_of
 
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
-from tritonhook.cli._streams import streams, write_out
+from tritonhook.cli._streams import _csv, streams, write_out
+from tritonhook.report.summary import Summary, Table, Tone
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
 # isolates, line and paragraph separators, a lone surrogate.
@@ -168,3 +169,12 @@ def test_what_is_printable_stays() -> None:
 @pytest.mark.parametrize("character", sorted(set(HOSTILE) - set("k]0;owned[2J31m")), ids=lambda c: f"U+{ord(c):04X}")
 def test_each_control_character_is_escaped_by_itself(character: str) -> None:
     assert controls(visible(f"a{character}b")) == set() and visible(f"a{character}b") != "ab"
+
+
+def test_csv_has_numbers_as_programs_read_them(capsys: pytest.CaptureFixture) -> None:
+    table = Table(
+        "T", ("kernel", "spills", "bytes", "note"), (("a,123", "4,248/3,952", "12,345,678", "1,234 is"),), 1, words=(3,)
+    )
+    assert _csv(Summary("T", "s", "v", Tone.NEUTRAL, tables=(table,))) == (
+        'kernel,spills,bytes,note\n"a,123",4248/3952,12345678,"1,234 is"\n'
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tritonhook
 from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.policy.file import write_policy
 from tritonhook.cli import main
@@ -133,3 +134,23 @@ def test_a_damaged_file_is_named_and_nothing_is_written(
     assert main(["lock", str(folder), "-o", str(lock)] if verb == "lock" else ["diff", str(folder), str(folder)]) == 2
     assert f"{damaged.parent}: damaged: " in capsys.readouterr().err
     assert not lock.exists()
+
+
+def test_an_edit_of_several_configurations_leaves_each_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+    monkeypatch.chdir(tmp_path)
+    for warps in (4, 8):
+        monkeypatch.setattr("tritonhook.capture.store.writer._process_ns", time.time_ns())  # another process
+        monkeypatch.setenv(RUN_ID, f"{'a' * 16}-{time.time_ns()}")
+        with tritonhook.session("captures"):
+            for block in (128, 256):
+                kernels.compile_kernel(block=block, num_warps=warps)
+    assert main(["diff", "--previous", "captures"]) == 1
+    said = capsys.readouterr().out
+    assert "2 kernels changed by num_warps=4 -> num_warps=8" in said and "new" not in said and "gone" not in said
+    assert main(["diff", "--previous", "captures", "--filter", "BLOCK=256"]) == 1  # what tells it from those left out
+    assert "add_kernel[BLOCK=256]" in capsys.readouterr().out
+    assert main(["diff", "--previous", "captures/add_kernel[BLOCK=256]"]) == 1
+    assert "add_kernel[num_warps=4] → add_kernel[num_warps=8]" in capsys.readouterr().out

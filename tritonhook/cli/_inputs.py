@@ -81,7 +81,13 @@ def _selected(text: str, name: str, folder: Path) -> str:
     if len(fitting) == 1:
         return str(opened.path / "kernels" / fitting[0])
     if not fitting and not selector.settings:
-        return text
+        if name != text or "." in name:  # a path
+            return text
+        names = listed(dict.fromkeys(function_name(c.kernel) for c in captures.values()))
+        raise UsageError(
+            f"{text}: no such file or folder, and no such kernel in {folder}; there are: {names}; `tritonhook run "
+            f"--out {text} script.py` makes a capture folder"
+        )
     called = titles({r: (function_name(c.kernel), c.arch, settings_of(c.options)) for r, c in captures.items()})
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
     known = listed([f"{opened.ids[record]}  {called[record]}" for record in alike], "\n  ")

@@ -12,6 +12,7 @@ import csv
 import errno
 import io
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _DEBUG = "TRITONHOOK_DEBUG"
+_GROUPS = re.compile(r"(?<=\d),(?=\d{3})")  # between the thousands of a number
 
 
 def show_summary(summary: Summary, wide: bool = False) -> None:
@@ -381,11 +383,12 @@ def give(
 
 
 def _csv(summary: Summary) -> str:
-    """The first table. Raises UsageError where there is none."""
+    """The first table, with numbers as programs read them. Raises UsageError where there is none."""
     if not summary.tables:
         raise UsageError("--csv: this result has no table; --json has all of it")
     table, out = summary.tables[0], io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.columns, *table.rows])
+    rows = ([_GROUPS.sub("", cell) if table.is_figure(n) else cell for n, cell in enumerate(row)] for row in table.rows)
+    csv.writer(out, lineterminator="\n").writerows([table.columns, *rows])
     return out.getvalue()
 
 

@@ -88,7 +88,8 @@ class ShownChanges(Group):
         try:
             pattern = None if self.filter is None else re.compile(self.filter, re.IGNORECASE)
         except re.error as error:
-            raise UsageError(f"--filter {self.filter}: not a regular expression: {error}") from None
+            said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
+            raise UsageError(f"--filter {self.filter}: {said}") from None
         return result.chosen(self.top, pattern, self.only)
 
 

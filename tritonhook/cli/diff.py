@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ from tritonhook.cli.rename import RenameOptions, check_mapping
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import NameComparison, compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import PtxError, UsageError
+from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.levels import level_of
@@ -67,7 +67,7 @@ from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain, toolchain_o
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
 from tritonhook.snapshot.changes import Change, Rule, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
-from tritonhook.snapshot.facts import KernelFacts, identity_of
+from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
@@ -154,11 +154,19 @@ def _with_previous(options: Options) -> Options:
         raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
     older = folder.of_run(folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)[0])
     known = {record: identity_of(older.capture(record)) for record in older.running}
-    records = [record for record, own in known.items() if own == identity]
-    records = records or [record for record, own in known.items() if own.lasting == identity.lasting]
+    records = [record for record, own in known.items() if own == identity] or _nearest(identity, known)
     if len(records) != 1:
-        raise UsageError(f"{identity.text}: the run before met {len(records) or 'none'} of it; give two kernels")
+        ids = listed([f"{folder.ids[record]}  {' '.join(known[record].specialisation)}" for record in records], "\n  ")
+        said = f"several kernels of the run before are as near to it; compare it with one of them:\n  {ids}"
+        raise UsageError(f"{options.a}: {said if records else 'the run before met none of it; give two kernels'}")
     return replace(options, a=str(folder.path / "kernels" / records[0]), b=str(path))
+
+
+def _nearest(identity: Identity, known: Mapping[str, Identity]) -> list[str]:
+    """The records of the kernel before an edit of its configuration: those with most of it in common."""
+    own = set(identity.specialisation)
+    apart = {r: len(own ^ set(it.specialisation)) for r, it in known.items() if it.lasting == identity.lasting}
+    return [record for record, times in apart.items() if times == min(apart.values())]
 
 
 def _are_folders(*sides: str) -> bool:

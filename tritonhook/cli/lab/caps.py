@@ -82,7 +82,8 @@ def _matching(probes: Sequence[InstructionProbe], only: str) -> list[Instruction
     try:
         anywhere = re.compile(only, re.IGNORECASE)
     except re.error as error:
-        raise UsageError(f"--only {only!r}: not a regular expression: {error}") from None
+        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
+        raise UsageError(f"--only {only!r}: {said}") from None
     begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
     return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]
 

@@ -292,7 +292,8 @@ def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel
     try:
         expression = re.compile(wanted, re.IGNORECASE)
     except re.error as error:
-        raise UsageError(f"--filter {wanted}: not a regular expression: {error}") from None
+        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
+        raise UsageError(f"--filter {wanted}: {said}") from None
     table = next(iter(captures.summary().tables), None)
     if table is None or not captures.kernels:
         return ()

@@ -300,7 +300,8 @@ class KernelChanges(Result, tag="kernel changes"):
 
     old, new: what was compared: two capture folders, or a lock and what is there now. counts: kernels by status, and
     `worse`: those of which a figure grew. kernels: the worst change first. notes: what else was done.
-    hidden: how many kernels `--top`, `--filter` and `--only` left out.
+    hidden: how many kernels `--top`, `--filter` and `--only` left out. titles: how those that are left are called, by
+    the key of their page: what tells them from all others.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -311,6 +312,7 @@ class KernelChanges(Result, tag="kernel changes"):
     kernels: tuple[KernelChange, ...]
     notes: tuple[str, ...]
     hidden: Count | UnsetType = UNSET
+    titles: dict[str, str] | UnsetType = UNSET
 
     @classmethod
     def of(
@@ -334,13 +336,13 @@ class KernelChanges(Result, tag="kernel changes"):
         )
 
     def summary(self) -> Summary:
-        name = namer(self.kernels)
+        name = self._namer(with_arch=True)
         return Summary(
             "Kernels before and after",
             f"{self.old} → {self.new}",
             *self._verdict(),
             (*self.who(), *self._fails(name)),
-            tuple(self._tables(namer(self.kernels, with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
+            tuple(self._tables(self._namer(with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
             (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
         )
 
@@ -354,7 +356,15 @@ class KernelChanges(Result, tag="kernel changes"):
             if (only is None or kernel.judgement == only)
             and (pattern is None or pattern.search(f"{name(kernel)}  {kernel.judgement}  {kernel.by}"))
         ][:top]
-        return replace(self, kernels=tuple(fitting), hidden=len(self.kernels) - len(fitting))
+        short = namer(self.kernels, with_arch=False)
+        titles = {page_key(kernel): short(kernel) for kernel in fitting}
+        return replace(self, kernels=tuple(fitting), hidden=len(self.kernels) - len(fitting), titles=titles)
+
+    def _namer(self, with_arch: bool) -> Callable[[Named], str]:
+        if not self.titles:
+            return namer(self.kernels, with_arch)
+        known = self.titles
+        return lambda kernel: f"{known[page_key(kernel)]}{f' {kernel.arch}' if with_arch else ''}"
 
     def _verdict(self) -> tuple[str, Tone]:
         total = count(len(self.kernels) + (self.hidden or 0), "kernel")
