@@ -50,6 +50,7 @@ Append kernels (AppendConfig) take these:
     k, v           as above with a cache
     cache_seqlens  int32 [B], keys before the new ones; new_seqlens: int32 [B], written: those with the new ones
     block_table, cu_seqlens_q, k_descale, v_descale, k_scales, v_scales      as above
+    k_mean         fp32 [B, Hkv, D], after v_scales; None without config.smooth
     rotary_cos, rotary_sin     [positions, rotary columns / 2]; None without config.rotary
     tokens         int32, rows of q and k_new, of the sequences that have fewer as many as the most; sets the grid
     seqlen_q, seqlen_new       int32, queries and new keys of a sequence; ignored with config.varlen

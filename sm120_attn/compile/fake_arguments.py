@@ -57,8 +57,8 @@ def fake_append_arguments(config: AppendConfig) -> tuple[Any, ...]:
     descales = (_descale() if config.kv_dtype else None for _ in range(2))
     return (
         q, k_new, v_new, k, v, q_out, _numbers(Int32), _numbers(Int32), _table() if config.paged else None,
-        _numbers(Int32) if config.varlen else None, *angles, *descales, *_scales(config), *[Int32(1) for _ in range(5)],
-        make_fake_stream(),
+        _numbers(Int32) if config.varlen else None, *angles, *descales, *_scales(config), _mean(config),
+        *[Int32(1) for _ in range(5)], make_fake_stream(),
     )  # fmt: skip
 
 
@@ -96,6 +96,14 @@ def _scales(config: Any):
         [make() for _ in range(3)] for make in (cute.sym_int32, lambda: cute.sym_int64(divisibility=piece))
     )
     return tuple(make_fake_tensor(Uint8, (*lengths, columns), (*strides, 1), assumed_align=piece) for _ in range(2))
+
+
+def _mean(config: AppendConfig):
+    """fp32 [batch, heads, head_dim], rows at multiples of 16 bytes."""
+    if not config.smooth:
+        return None
+    strides = (*(cute.sym_int64(divisibility=4) for _ in range(2)), 1)
+    return make_fake_tensor(Float32, (cute.sym_int32(), cute.sym_int32(), config.head_dim), strides, assumed_align=16)
 
 
 def _numbers(kind, align: int = 4):

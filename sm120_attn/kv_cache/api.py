@@ -31,6 +31,7 @@ def attention_with_kv_cache(
     rotary_cos: torch.Tensor | None = None,
     rotary_sin: torch.Tensor | None = None,
     rotary_interleaved: bool = True,
+    k_mean: torch.Tensor | None = None,
     causal: bool = True,
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
@@ -67,6 +68,9 @@ def attention_with_kv_cache(
                        the same row, but without causal and window by row cache_seqlens. Positions behind the table take
                        its last row
     rotary_interleaved columns 2i and 2i + 1 are turned together; False: column i and column i + half of them
+    k_mean             float32 [batch, heads_kv, head_dim], subtracted from new keys before a cache of 8 or 4 bits gets
+                       them: softmax does not see it, and rounding has less to lose. The same for all keys of a
+                       sequence. Not with softcap, sinks or return_lse
     causal, window     query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query sees the
                        last key. window (left, right): and i + offset - left <= j <= i + offset + right
     scale, softcap     as in `attention`
@@ -104,7 +108,7 @@ def attention_with_kv_cache(
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
     asked = (visible, scale, softcap, return_lse, max_seqlen_q, num_splits)
     if k_new is not None and v_new is not None:
-        new = (k_new, v_new, rotary_cos, rotary_sin)
+        new = (k_new, v_new, rotary_cos, rotary_sin, k_mean)
         if check:
             check_new_values(CacheTensors(*tensors), NewTensors(*new), CacheCall(Bounds(*visible), *asked[1:]))
         run = append.launch if is_plain(q, k_cache, v_cache, k_new, v_new) else traced_append
@@ -115,6 +119,7 @@ def attention_with_kv_cache(
             ("v_new", v_new),
             ("rotary_cos", rotary_cos),
             ("rotary_sin", rotary_sin),
+            ("k_mean", k_mean),
         ):
             if tensor is not None:
                 raise ValueError(f"{name} is given without {'v_new' if name == 'k_new' else 'k_new'}: give both")

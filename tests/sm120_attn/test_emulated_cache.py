@@ -289,14 +289,18 @@ def new_values(draw: Any, head_dim: int) -> Any:
     return made
 
 
-@pytest.mark.parametrize(("kv_dtype", "arch"), [("nvfp4", "sm_90a"), ("nvfp4", "sm_120a"), ("mxfp8", "sm_120a")])
-def test_append_writes_the_bits_of_the_reference(kv_dtype: str, arch: str) -> None:
+@pytest.mark.parametrize(
+    ("kv_dtype", "arch", "smooth"),
+    [("nvfp4", "sm_90a", False), ("nvfp4", "sm_120a", True), ("mxfp8", "sm_120a", False)],
+)
+def test_append_writes_the_bits_of_the_reference(kv_dtype: str, arch: str, smooth: bool) -> None:
     torch = pytest.importorskip("torch")
-    config = AppendConfig(arch=arch, kv_dtype=kv_dtype, head_dim=128, paged=True)
+    config = AppendConfig(arch=arch, kv_dtype=kv_dtype, head_dim=128, paged=True, smooth=smooth)
     draw = np.random.default_rng(1)
     new = [torch.tensor(new_values(draw, 128)).to(torch.bfloat16) for _ in range(2)]
     descales = [draw.uniform(0.3, 3, (len(LENGTHS), HEADS)).astype(np.float32) for _ in range(2)]
     table = draw.permutation(9).reshape(3, 3).astype(np.int32)
+    mean = draw.standard_normal((len(LENGTHS), HEADS, 128)).astype(np.float32)
     columns, blocks = 128 // (2 if kv_dtype == "nvfp4" else 1), 128 // SCALE_COLUMNS[kv_dtype]
     empty = [np.full((9, PAGE, HEADS, size), 0xA5, np.uint8) for size in (columns, columns, blocks, blocks)]
 
@@ -310,6 +314,8 @@ def test_append_writes_the_bits_of_the_reference(kv_dtype: str, arch: str) -> No
         for descale in descales:
             into.descale(descale)
         caches += [into.tensor(array) for array in empty[2:]]
+        if smooth:
+            into.tensor(mean)
         lines, tokens = 2 * HEADS, len(LENGTHS) * NEW
         parts = -(-lines * config.chunks // 128)
         into.numbers(tokens, lines, parts, 0, NEW, 1, PAGE.bit_length() - 1)
@@ -326,6 +332,7 @@ def test_append_writes_the_bits_of_the_reference(kv_dtype: str, arch: str) -> No
 
     expected = [array.copy() for array in empty]
     for i, values in enumerate(new):
+        values = values.float() - torch.tensor(mean)[:, None] if smooth and i == 0 else values
         data, scales = quantised(values, kv_dtype, torch.tensor(descales[i])[:, None])
         for b, length in enumerate(LENGTHS):
             for n in range(NEW):

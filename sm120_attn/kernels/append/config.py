@@ -27,6 +27,7 @@ class AppendConfig:
     table_dtype    of cosines and sines: "" for dtype, or "fp32"
     varlen         Q and the new keys are packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
+    smooth         a vector of each key head is subtracted from its keys before they are rounded
     """
 
     arch: str = "sm_120a"
@@ -37,6 +38,7 @@ class AppendConfig:
     table_dtype: str = ""
     varlen: bool = False
     paged: bool = False
+    smooth: bool = False
 
     @property
     def output_bytes(self) -> int:
@@ -73,6 +75,7 @@ class AppendConfig:
             f"table_{self.table_dtype}" * bool(self.table_dtype),
             "varlen" * self.varlen,
             "paged" * self.paged,
+            "smooth" * self.smooth,
         ]
         return "_".join(filter(None, parts))
 
@@ -83,6 +86,8 @@ def why_not(config: AppendConfig) -> str | None:
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
         return wrong
+    if c.smooth and not c.kv_dtype:
+        return "smooth without kv_dtype: for caches of 8 or 4 bits only"
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):

@@ -43,6 +43,7 @@ class NewRows(NamedTuple):
     v_descale: Any
     k_scales: Any
     v_scales: Any
+    k_mean: Any
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Append:
     @cute.jit
     def __call__(
         self, q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q,
-        rotary_cos, rotary_sin, k_descale, v_descale, k_scales, v_scales,
+        rotary_cos, rotary_sin, k_descale, v_descale, k_scales, v_scales, k_mean,
         tokens: Int32, seqlen_q: Int32, seqlen_new: Int32, q_step: Int32, page_shift: Int32, stream,
     ):  # fmt: skip
         c = self.config
@@ -94,7 +95,7 @@ class Append:
         type(self).kernel.set_name_prefix(c.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         given = NewRows(
             q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q, rotary_cos,
-            rotary_sin, k_descale, v_descale, k_scales, v_scales,
+            rotary_sin, k_descale, v_descale, k_scales, v_scales, k_mean,
         )  # fmt: skip
         self.kernel(given, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift).launch(
             grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream,
@@ -225,6 +226,8 @@ class Append:
             head = ptx.select(fits, place.head, Int32(0))
             descale = ptx.select(place.is_value, given.v_descale[token.batch, head], given.k_descale[token.batch, head])
             scale = ptx.divide(Float32(1.0), descale)
+        if c.smooth:
+            values = self.smoothed(values, given.k_mean, token, place, place.is_key & fits)
         if c.block_chunks:
             byte, words = quantised(c, values, descale, scale)
             in_v, in_k = (cache_row(c, scales, page, row, place.head) for scales in (given.v_scales, given.k_scales))
@@ -234,6 +237,14 @@ class Append:
         elif c.kv_dtype:
             words = [ptx.pack_bytes(c.kv_dtype, [x * scale for x in values[i : i + 4]]) for i in (0, 4)]
         ptx.store_if(at, fits, words)
+
+    def smoothed(self, values, k_mean, token, place, there):
+        """Keys less the mean of their head; other values as they are."""
+        batch, head = (ptx.select(there, number, Int32(0)) for number in (token.batch, place.head))
+        at = Int64(batch) * Int64(k_mean.stride[0]) + Int64(head) * Int64(k_mean.stride[1]) + Int64(place.column)
+        address = k_mean.iterator.toint() + at * Int64(4)
+        mean = [word for half in range(2) for word in ptx.load_if(address + Int64(16 * half), there, 4)]
+        return [x - ptx.from_bits(word) for x, word in zip(values, mean, strict=True)]
 
 
 def quantised(config, values, descale, inverse):

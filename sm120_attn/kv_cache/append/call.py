@@ -21,6 +21,7 @@ class NewTensors(NamedTuple):
     v_new: torch.Tensor
     rotary_cos: torch.Tensor | None = None
     rotary_sin: torch.Tensor | None = None
+    k_mean: torch.Tensor | None = None
 
 
 def check_new(tensors: CacheTensors, new: NewTensors) -> None:
@@ -50,6 +51,34 @@ def check_new(tensors: CacheTensors, new: NewTensors) -> None:
                 f"rotary_cos is {sizes(new.rotary_cos)} of {new.rotary_cos.dtype} and rotary_sin is "
                 f"{sizes(new.rotary_sin)} of {new.rotary_sin.dtype}: must be the same"
             )
+
+
+def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
+    """Raise TypeError or ValueError where keys cannot be smoothed, or where more than softmax would see it."""
+    mean = new.k_mean
+    if mean is None:
+        return
+    if not tensors.kv_dtype:
+        raise TypeError(
+            f"k_mean is given with a cache of {tensors.k_cache.dtype}: it is for caches of 8 or 4 bits only"
+        )
+    if call.softcap or tensors.sinks is not None or call.lse:
+        raise ValueError("k_mean with softcap, sinks or return_lse: these see what is subtracted from all keys")
+    if mean.dtype != torch.float32:
+        raise TypeError(f"k_mean is {mean.dtype}: must be torch.float32")
+    checks.check_device("k_mean", mean, tensors.q)
+    form = [tensors.batch, tensors.k_cache.shape[-2], tensors.q.shape[-1]]
+    strides = mean.stride()
+    if (
+        list(mean.shape) != form
+        or strides[-1] != 1
+        or any(s % 4 for s in strides[:-1])
+        or mean.data_ptr() % ALIGN_BYTES
+    ):
+        raise ValueError(
+            f"k_mean is {sizes(mean)} with strides {strides}: must be [batch, heads_kv, head_dim], {form}, with rows "
+            f"that are contiguous and start at multiples of {ALIGN_BYTES} bytes; `expand` a mean for all sequences"
+        )
 
 
 def _check_table(name: str, table: torch.Tensor, q: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from ...launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, kernel_stri
 from ...mask_bounds import Bounds
 from .. import launch as attention
 from ..call import CacheCall, CacheTensors, check
-from .call import NewTensors, check_new
+from .call import NewTensors, check_mean, check_new
 
 # What the kernel calls the tensors of a call. It has no sinks, and q only with rotary embedding.
 NAMES = ("q", "k", "v", *CacheTensors._fields[3:], *NewTensors._fields)
@@ -93,7 +93,8 @@ def facts_of(
     facts = attention.facts_of(tensors, asked)
     for t in new:
         facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
-    return (*facts, interleaved, misaligned(tensors, new))
+    mean = new[4]
+    return (*facts, interleaved, misaligned(tensors, new), mean is not None and mean.data_ptr() % ALIGN_BYTES)
 
 
 def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
@@ -112,6 +113,7 @@ def prepare(
     """
     check(tensors, call)
     check_new(tensors, new)
+    check_mean(tensors, new, call)
     attention.planned(attention.shape_of(tensors, call), call.num_splits)
     made = PreparedAppend(tensors, new, (tuple(call[0]), *call[1:]), interleaved)
     config = config_of(tensors, new, interleaved)
@@ -140,6 +142,7 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
         table_dtype="fp32" if table is not None and table.dtype == torch.float32 else "",
         varlen=tensors.cu_seqlens_q is not None,
         paged=tensors.block_table is not None,
+        smooth=new.k_mean is not None,
     )
 
 
@@ -151,6 +154,8 @@ def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: 
     for name, table in (("rotary_cos", new.rotary_cos), ("rotary_sin", new.rotary_sin)):
         if table is not None:
             arguments[name] = (table.shape, table.stride())
+    if new.k_mean is not None:
+        arguments["k_mean"] = (new.k_mean.shape, new.k_mean.stride())
     unpacked = tensors.cu_seqlens_q is None
     return arguments | {
         "q_out": arguments["o"],

@@ -135,10 +135,11 @@ def append_slots(config):
     one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
     descales = [one if config.kv_dtype else None] * 2
     descales += [fake_tensor(4, 8) if config.kv_dtype in SCALE_COLUMNS else None] * 2
+    descales.append(fake_tensor(3, config.head_dim) if config.smooth else None)
     table = fake_tensor(2, None) if config.paged else None
     names = (
         "q k_new v_new k v q_out cache_seqlens new_seqlens block_table cu_seqlens_q rotary_cos rotary_sin "
-        "k_descale v_descale k_scales v_scales tokens seqlen_q seqlen_new q_step page_shift stream"
+        "k_descale v_descale k_scales v_scales k_mean tokens seqlen_q seqlen_new q_step page_shift stream"
     )
     numbers = [NUMBERS, NUMBERS, table, NUMBERS if config.varlen else None]
     return abi.slots_of(

@@ -208,6 +208,35 @@ def test_nothing_is_compiled_while_a_graph_is_captured(kernel: FakeKernel, monke
     assert kernel.calls == []
 
 
+def _smoothed(**more: Any) -> Any:
+    """A call that appends to an FP8 cache, with a mean key."""
+    (q, *caches), options = call()
+    mean = torch.zeros(len(q), caches[0].shape[2], q.shape[-1])
+    return (q, *(t.to(torch.float8_e4m3fn) for t in caches)), options | {"k_mean": mean} | more
+
+
+def test_a_mean_key_goes_to_the_kernel_that_appends(kernel: FakeKernel) -> None:
+    tensors, options = _smoothed()
+    attention_with_kv_cache(*tensors, **options)
+    assert kernel.configs[0].smooth and kernel.calls[0]["k_mean"][0] == options["k_mean"].data_ptr()
+    assert kernel.calls[0]["k_mean"][-2:] == options["k_mean"].stride()[:2]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"softcap": 5.0}, "k_mean with softcap, sinks or return_lse"),
+        ({"sinks": torch.zeros(8)}, "k_mean with softcap, sinks or return_lse"),
+        ({"return_lse": True}, "k_mean with softcap, sinks or return_lse"),
+        ({"k_mean": torch.zeros(2, 128)}, r"k_mean is \[2, 128\] .*must be \[batch, heads_kv, head_dim\]"),
+        ({"k_mean": torch.zeros(2, 2, 128, dtype=torch.bfloat16)}, "k_mean is torch.bfloat16: must be torch.float32"),
+    ],
+)
+def test_a_mean_key_that_would_be_seen_is_refused(kernel: FakeKernel, more: dict, said: str) -> None:
+    tensors, options = _smoothed(**more)
+    refuses(kernel, said, tensors, options)
+
+
 def test_the_operator_says_that_it_changes_the_cache(kernel: FakeKernel) -> None:
     import sm120_attn.kv_cache.torch_op  # noqa: F401
 
@@ -248,7 +277,7 @@ def on_cpu() -> Iterator[list]:
 def test_the_operator_keeps_torchs_rules(on_cpu: list) -> None:
     (q, k, v), options = call(queries=2, new=2)
     arguments = (q, k, v, options["cache_seqlens"], options["block_table"], *(None,) * 6,
-                 options["k_new"], options["v_new"], None, None, True, -1, -1, 0.125, 0.0, False, 2, None,
+                 options["k_new"], options["v_new"], None, None, None, True, -1, -1, 0.125, 0.0, False, 2, None,
                  True)  # fmt: skip
     operator = torch.ops.sm120_attn.append_and_attend.default
     torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
