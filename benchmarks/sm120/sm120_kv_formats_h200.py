@@ -48,6 +48,7 @@ SMALL = {"POOL_VALUES": 1 << 26, "ROWS": [(1, 8192, 8, 64), (4, 8192, 4, 16)]}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no new row begins after as many")
+    parser.add_argument("--heads-first", action="store_true", help="pages of HND: the rows of a head are neighbours")
     parser.add_argument("--ctas", type=int, help="CTAs that share an SM with NVFP4, in place of the planned number")
 
 
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "device": bench.device(),
         "environment": environment("torch", "nvidia-cutlass-dsl"),
         "rounds": ROUNDS,
+        "heads_first": arguments.heads_first,
         "ctas_per_sm": dict(planner.CTAS_PER_SM),
     }
     compile_all()
@@ -76,7 +78,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     print(f"compiled in {document['compile_seconds']:.0f} s", flush=True)
     document["checks"] = checked()
     write_json(arguments.out, document)
-    pool = Pool(torch)
+    pool = Pool(torch, arguments.heads_first)
     document |= copy_rate(torch, pool)
     document["rows"] = rows = []
     for shape in ROWS:
@@ -145,8 +147,8 @@ def checked() -> dict[str, Any]:
 class Pool:
     """Random K and V, of which all rows take their caches; of each format as many bytes as its values need."""
 
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
+    def __init__(self, torch: Any, heads_first: bool = False) -> None:
+        self.torch, self.heads_first = torch, heads_first
         self.parts: dict[str, list[tuple[Any, Any]]] = {}
         for kind in KINDS:
             self.parts[kind] = [self._random(kind) for _ in range(2)]
@@ -178,14 +180,15 @@ class Pool:
         made = {}
         rows = pages * size * HEADS_KV
         start = number % max(POOL_VALUES // (rows * DIM), 1) * rows
-        for name, (values, scales) in zip("kv", self.parts[kind], strict=True):
-            columns = len(values) * DIM // POOL_VALUES
-            made[f"{name}_cache"] = values[start * columns : (start + rows) * columns].view(pages, size, HEADS_KV, -1)
-            if scales is not None:
-                blocks = len(scales) * DIM // POOL_VALUES
-                made[f"{name}_scales"] = scales[start * blocks : (start + rows) * blocks].view(
-                    pages, size, HEADS_KV, -1
-                )
+        for name, parts in zip("kv", self.parts[kind], strict=True):
+            for part, flat in zip(("cache", "scales"), parts, strict=True):
+                if flat is not None:
+                    columns = len(flat) * DIM // POOL_VALUES
+                    mine = flat[start * columns : (start + rows) * columns]
+                    if self.heads_first:
+                        made[f"{name}_{part}"] = mine.view(pages, HEADS_KV, size, -1).transpose(1, 2)
+                    else:
+                        made[f"{name}_{part}"] = mine.view(pages, size, HEADS_KV, -1)
         return made
 
 
