@@ -5,22 +5,35 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
+.PHONY: demo test test-first test-others fuzz fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
 
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
 
+# Tests start thousands of Python processes: what these load is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
 # DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested. A test that ran in none
-# is an error, unless a marker says why.
+# is an error, unless a marker says why. pip takes one core, and tests wait for processes: both are done side by side. The
+# output of each environment comes when its tests have ended.
 test: export TESTS_RAN = $(CURDIR)/.tests-ran
-test: lint newest-ptxas
+test:
+	-$(MAKE) -j3 --keep-going $(ENVIRONMENTS:%=%/.installed)
+	$(MAKE) -j2 --output-sync=recurse lint newest-ptxas
 	rm -rf $(TESTS_RAN)
+	$(MAKE) -j2 --output-sync=recurse test-first test-others
+	$(VENV)/bin/python tests/support/ran_somewhere.py $(TESTS_RAN) $(notdir $(ENVIRONMENTS))
+
+ENVIRONMENTS = $(VENV) .venv-torch .venv-cute-4.8.1
+
+test-first: $(VENV)/.installed
 	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
+
+test-others:
 	$(MAKE) test-torch
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
 		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
-	$(VENV)/bin/python tests/support/ran_somewhere.py $(TESTS_RAN) $(notdir $(VENV)) .venv-torch .venv-cute-4.8.1
 
 # The newest ptxas, in the cache that tests take: 47 MB.
 newest-ptxas: $(VENV)/.installed

@@ -76,6 +76,16 @@ def trigger_in(capture: Capture) -> Trigger:
 # --- nvcc ----------------------------------------------------------------------------------------
 
 
+IN_WHEEL = pytest.mark.parametrize(  # the nvcc on PATH at night: the first test has both
+    "nvcc",
+    [
+        pytest.param("wheel", marks=pytest.mark.machine),
+        pytest.param("on PATH", marks=[pytest.mark.machine, pytest.mark.nightly]),
+    ],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=[pytest.param(place, marks=pytest.mark.machine) for place in ("on PATH", "wheel")])
 def nvcc(request: pytest.FixtureRequest, environment: dict[str, str]) -> dict[str, str]:
     """An environment in which `nvcc` compiles."""
@@ -115,6 +125,7 @@ def test_nvcc_builds_the_same_program_and_its_kernels_are_captured(nvcc: dict[st
     assert call([str(tmp_path / "saxpy")], tmp_path, nvcc).stdout
 
 
+@IN_WHEEL
 def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path) -> None:
     source = str(ROOT / "examples" / "saxpy.cu")
     call([*RUN, "--only", "^saxpy$", "--", "nvcc", "-arch=sm_90a", "-cubin", source, "-o", "x"], tmp_path, nvcc)
@@ -124,6 +135,7 @@ def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path
     assert document["diff"]["verdict"] == "same code"  # without a loop, the name changes nothing
 
 
+@IN_WHEEL
 def test_a_lock_of_kernels_of_nvcc_holds_in_another_folder(nvcc: dict[str, str], tmp_path: Path) -> None:
     """nvcc puts a hash of the folder into names that only one file sees. One kernel has an array on the stack."""
     source = """

@@ -97,7 +97,11 @@ def test_an_unknown_architecture_is_refused(tmp_path) -> None:
     assert code == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.parametrize("lock", [(), ("--kernel-lock", "kernels.lock", "--kernel-update")], ids=["alone", "lock"])
+@pytest.mark.parametrize(
+    "lock",
+    [pytest.param((), marks=pytest.mark.nightly), ("--kernel-lock", "kernels.lock", "--kernel-update")],
+    ids=["alone", "lock"],
+)
 def test_kernels_may_be_verified_too(tmp_path, triton_cache, lock) -> None:
     chosen = ("-k", "passes", "--kernel-arch", "sm_90a", "--kernel-verify", *lock)
     said, code = run(tmp_path, *chosen)

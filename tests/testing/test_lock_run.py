@@ -95,7 +95,12 @@ def test_tests_that_workers_leave_out_by_a_hook_make_a_part(locked: Project) -> 
 
 @pytest.mark.parametrize(
     "words",
-    [("tests", "-k", "sum"), ("tests/test_kernels.py::test_sum",), ("tests/test_kernels.py",), ("--deselect=x", ".")],
+    [
+        ("tests", "-k", "sum"),
+        pytest.param(("tests/test_kernels.py::test_sum",), marks=pytest.mark.nightly),
+        pytest.param(("tests/test_kernels.py",), marks=pytest.mark.nightly),
+        ("--deselect=x", "."),
+    ],
 )
 def test_a_part_of_the_tests_says_nothing_about_the_other_kernels(locked: Project, words: tuple[str, ...]) -> None:
     before = names(locked)

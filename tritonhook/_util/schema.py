@@ -6,6 +6,7 @@ JSON is read strictly: no NaN or Infinity, no lone surrogates, no number beyond 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -154,10 +155,18 @@ def like(value: object, shape: type[T], **given: Any) -> T:
     field is left out. For values of this program."""
     if not given:
         return msgspec.convert(value, shape, from_attributes=True)
-    fields = {it.name: it.encode_name for it in msgspec.structs.fields(cast("type[msgspec.Struct]", shape))}
-    named = {name: getattr(value, name) for name in fields if hasattr(value, name)} | given
-    told = {fields[name]: each for name, each in named.items() if name in fields and each is not msgspec.UNSET}
+    told = {}
+    for name, encoded in _encoded(cast("type[msgspec.Struct]", shape)).items():
+        each = given[name] if name in given else getattr(value, name, msgspec.UNSET)
+        if each is not msgspec.UNSET:
+            told[encoded] = each
     return msgspec.convert(told, shape, from_attributes=True)
+
+
+@functools.cache
+def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
+    """The names of a schema's fields, and those in its documents. msgspec reads annotations each time."""
+    return {it.name: it.encode_name for it in msgspec.structs.fields(shape)}
 
 
 def _sentence(text: str) -> str:

@@ -54,7 +54,7 @@ def worst_error(seed: int, size: Problem, edit=unchanged, spread: float = 3) -> 
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize("packed", [False, True], ids=["scalar", "packed"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
-@pytest.mark.parametrize("stages", [2, 3, 8])
+@pytest.mark.parametrize("stages", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 8))])
 def test_any_interleaving_gives_the_right_numbers(causal, packed, turns, stages):
     size = Problem(stages=stages, causal=causal, packed_row_sum=packed, exp_turns=turns)
     for seed in range(4):
@@ -66,7 +66,9 @@ LENGTHS = [1, 3, 4, 5, 7, 8, 9, 19]
 
 
 @pytest.mark.parametrize("causal", CAUSAL)
-@pytest.mark.parametrize("seqlen_q", LENGTHS)
+@pytest.mark.parametrize(
+    "seqlen_q", [pytest.param(q, marks=[pytest.mark.nightly] * (n % 3 > 0)) for n, q in enumerate(LENGTHS)]
+)
 def test_any_lengths_give_the_right_numbers(causal, seqlen_q):
     """Tails of rows and keys. With more rows than keys, some rows see nothing."""
     for seqlen_k in LENGTHS:

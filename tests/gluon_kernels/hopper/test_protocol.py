@@ -34,7 +34,7 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=unchanged) -> N
 @pytest.mark.parametrize("widen_v", [False, True], ids=["as-it-is", "widened"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, stages, widen_v):
     for seed in range(4):
         shared_out, causal = bool(seed & 1), bool(seed & 2)
