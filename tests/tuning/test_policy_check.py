@@ -106,6 +106,24 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
     assert states == {entry.ptx: State.APPLIED, "0" * 64: State.NOT_SEEN}
 
 
+def test_an_entry_is_called_as_its_kernel_among_the_others(captured, tmp_path: Path) -> None:
+    from triton_kernels import compile_gemm
+
+    import tritonhook
+    from tritonhook.lab.sweep import sweep
+    from tritonhook.report.results.policy import PolicyResult
+
+    captures, path = captured
+    with tritonhook.session(tmp_path / "other") as session:
+        compile_gemm(num_warps=2)
+    (entry,) = read_entries(path)
+    write_policy(path, [entry, replace(entry, ptx="0" * 64)])
+    checked = against_captures(path, [*captures, *session.captures], sweep)
+    assert {one.entry.ptx: one.title for one in checked} == {entry.ptx: "gemm_kernel[num_warps=8]", "0" * 64: ""}
+    rows = PolicyResult.of(str(path), "captures", checked).summary().tables[0].rows
+    assert {row[0] for row in rows} == {"gemm_kernel[num_warps=8]", "gemm_kernel (PTX 00000000)"}
+
+
 def test_a_kernel_that_got_its_lever(captured, tmp_path: Path) -> None:
     from triton_kernels import compile_gemm
 

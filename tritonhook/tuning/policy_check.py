@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import Settings, settings_of, titles
 from tritonhook.capture.policy.file import read_entries, read_pins, why_not_here
 from tritonhook.capture.policy.model import Entry, stem
 from tritonhook.capture.policy.pins import Pin
@@ -43,11 +45,13 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An entry and what becomes of it. reason: why it is not applied; "" if it is."""
+    """An entry and what becomes of it. reason: why it is not applied; "" if it is. title: what the captured kernel that
+    it is for is called among the others, with its configuration; "" where none is known."""
 
     entry: Entry
     state: State
     reason: str = ""
+    title: str = ""
 
 
 def entries_here(path: Path) -> list[Checked]:
@@ -97,7 +101,13 @@ def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[
     entries_checked = entries_here(path)
     entries = [each.entry for each in entries_checked]
     entries_checked = [_beside(each, seen, entries) if each.state is State.USABLE else each for each in entries_checked]
-    return _assembled(entries_checked, seen, path.absolute().parent, run)
+    judged = _assembled(entries_checked, seen, path.absolute().parent, run)
+    called = titles({n: kernel.called for n, kernel in enumerate(seen)})
+    return [replace(each, title=next(_titles_of(each.entry, seen, called), "")) for each in judged]
+
+
+def _titles_of(entry: Entry, seen: Sequence[_Seen], called: Mapping[int, str]) -> Iterator[str]:
+    return (called[n] for n, kernel in enumerate(seen) if kernel.is_named(entry) and kernel.is_for(entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,12 @@ class _Seen:
         ptx = None if text is None or lever is not None else normal_sha256(text, capture.kernel)
         has_code = lever is not None and Stage.CUBIN in capture.artifacts
         return cls(capture, ptx, summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None)
+
+    @property
+    def called(self) -> tuple[str, str, Settings]:
+        """Its name, target and settings, for a title."""
+        own = self.capture
+        return function_name(own.rewritten_from or own.kernel), own.arch, settings_of(own.options)
 
     def is_named(self, entry: Entry) -> bool:
         capture = self.capture

@@ -29,7 +29,7 @@ class PolicyEntry(Fields):
     lever: as --levers takes it. gain_percent: by how much less time the kernel takes under it; interval_percent: its
     95% interval. gpu, date: where and when that was measured. ptxas: the compiler's own, whose code the lever beat.
     ptx: the hash of the normalised PTX. code: the hash of the machine code. reason: why the lever is not applied; "" if
-    it is.
+    it is. title: its name with the configuration that tells it from other captured kernels of its name.
     """
 
     kernel: str
@@ -45,17 +45,17 @@ class PolicyEntry(Fields):
     code: str
     state: State
     reason: str
+    title: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, checked: Checked) -> PolicyEntry:
-        entry = checked.entry
-        return like(entry, cls, lever=entry.lever.text, state=checked.state, reason=checked.reason)
+        entry, title = checked.entry, checked.title or UNSET
+        return like(entry, cls, lever=entry.lever.text, state=checked.state, reason=checked.reason, title=title)
 
-    @property
-    def row(self) -> tuple[str, ...]:
+    def row(self, called: str) -> tuple[str, ...]:
         low, high = self.interval_percent
         gain = f"{self.gain_percent:.1f}% ({low:.1f}% to {high:.1f}%)"
-        return self.kernel, self.arch, self.lever, self.state.value, gain, f"{self.gpu}, {self.date}"
+        return called, self.arch, self.lever, self.state.value, gain, f"{self.gpu}, {self.date}"
 
 
 class PinnedConfiguration(Fields):
@@ -118,7 +118,10 @@ class PolicyResult(Result, tag="policy"):
 
     def summary(self) -> Summary:
         columns = ("kernel", "arch", "lever", "state", "gain (95% interval)", "measured on")
-        rows, tones = tuple(entry.row for entry in self.kernels), tuple(_TONES[entry.state] for entry in self.kernels)
+        rows, tones = (
+            tuple(entry.row(self._called(entry)) for entry in self.kernels),
+            tuple(_TONES[entry.state] for entry in self.kernels),
+        )
         table = Table("Kernels", columns, rows, left=3, tones=tones, words=(3, 5), one_line=True)
         subject = self.path if self.captures is None else f"{self.path} beside {self.captures}"
         return Summary(
@@ -129,6 +132,11 @@ class PolicyResult(Result, tag="policy"):
             (*((table,) if self.kernels else ()), *self._pinned()),
         )
 
+    def _called(self, entry: PolicyEntry) -> str:
+        """Its title; without one its name, and of several of a name the PTX."""
+        alike = [it for it in self.kernels if (it.kernel, it.arch) == (entry.kernel, entry.arch)]
+        return entry.title or (entry.kernel if len(alike) == 1 else f"{entry.kernel} (PTX {entry.ptx[:8]})")
+
     def _pinned(self) -> Iterator[Table]:
         if pins := self.pins or ():
             columns = ("function", "arch", "key", "configuration", "state", "measured on")
@@ -138,7 +146,7 @@ class PolicyResult(Result, tag="policy"):
 
     def _facts(self) -> Iterator[str]:
         for state in _TONES:
-            named = ((f"{k.kernel} {k.arch}", k.reason) for k in self.kernels if k.reason and k.state is state)
+            named = ((f"{self._called(k)} {k.arch}", k.reason) for k in self.kernels if k.reason and k.state is state)
             for reason, names in grouped(named).items():
                 yield f"{state.value}: {names}: {reason}"
         for pin in self.pins or ():
