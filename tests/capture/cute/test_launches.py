@@ -140,7 +140,7 @@ def test_an_error_of_the_runtime_reaches_the_program(out: Path) -> None:
     undo = runtime.of_process().stand_in(runtime.LAUNCH, 3, lambda *_: 719)
     with tritonhook.session(out, launches=True):
         function, a, b = compiled()
-        with pytest.raises(Exception, match="719|LaunchFailure"):
+        with pytest.raises(Exception, match="719|LaunchFailure|NVIDIA display driver"):
             function(from_dlpack(a[:FLOATS]), from_dlpack(b))
     undo()
 
