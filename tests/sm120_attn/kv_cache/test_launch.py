@@ -335,7 +335,10 @@ def test_the_operator_keeps_torchs_rules(on_cpu: None) -> None:
     lengths, table = options["cache_seqlens"], options["block_table"]
     starts = torch.tensor([0, 1, 4], dtype=torch.int32)
     asked = (*(None,) * 5, True, -1, -1, 0.125, 0.0, True)
+    (_, k4, v4), scaled = _scaled("nvfp4")()
+    scales = (scaled["k_scales"], scaled["v_scales"])
     for arguments in (
+        (q, k4, v4, lengths, table, None, *asked[:3], *scales, *asked[5:], 2, None),
         (q, k, v, lengths, table, None, *asked, 2, None),
         (q.flatten(0, 1), k, v, lengths, table, starts, *asked, 3, 4),
     ):
