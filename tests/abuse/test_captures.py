@@ -104,7 +104,7 @@ def test_a_damaged_record_is_shown_or_named(place: Path, data: bytes) -> None:
     (record / "capture.json").write_bytes(data)
     try_all(place, record)
     code, shown = outcome("show", str(record))
-    assert code == 0 or str(record / "capture.json") in shown
+    assert code == 0 or str(record) in shown  # the file, or one that it names
 
 
 @settings(FEWER)

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from repository import GOLDEN
 
@@ -51,6 +51,7 @@ def test_each_kind_is_seen_in_a_real_kernel(kind: str) -> None:
 @FEW
 @given(st.lists(st.sampled_from(FITTING), min_size=2, max_size=4, unique=True))
 def test_changes_do_not_hide_each_other(kinds: list[str]) -> None:
+    assume(not set(kinds) >= {"blocks of a cluster", "blocks of a cluster at most"})  # ptxas takes one of them
     text = BASE
     for kind in kinds:
         text = changed(text, KINDS[kind]) or text

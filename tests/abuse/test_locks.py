@@ -192,11 +192,12 @@ def test_what_no_ptxas_takes(verb: str, kernel: KernelFacts, text: str, tmp_path
     assert code > 0 or "maxrreg" in str(kernel.options), shown
 
 
+MANY = BIG // 4  # arguments
 SIGNATURES = {
-    "functions": "tt.func public @add(" * BIG,
-    "open types": "tt.func public @add(" + "%a: x<" * BIG + ") attributes",
-    "open attributes": "tt.func public @add(" + "%a: x {" * BIG + ") attributes",
-    "descriptors": "tt.func public @add(%a: x<" + "!tt.tensordesc<tensor<" * BIG + "> ) attributes",
+    "functions": "tt.func public @add(" * MANY,
+    "open types": "tt.func public @add(" + "%a: x<" * MANY + ") attributes",
+    "open attributes": "tt.func public @add(" + "%a: x {" * MANY + ") attributes",
+    "descriptors": "tt.func public @add(%a: x<" + "!tt.tensordesc<tensor<" * MANY + "> ) attributes",
 }
 
 
