@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     memory = kept.get("summary", {}).get("memory_gib")
     if "kernels" in parts:
         samples["kernels"] = list(corpus(arguments.captures, arguments.ctas, rows, end))
-        memory = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2)
+        memory = max(memory or 0, round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2))
     if "known" in parts:
         samples["known"] = list(known(quick=arguments.quick))
     if "altered" in parts and arguments.seeded:
@@ -297,9 +297,10 @@ def verified(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator
     at_hand: dict[tuple[str, str], tuple[Path, Path]] = {}
     for folder, one in captured(folders):
         for launched in one.launches:
-            place = folder / "kernels" / one.record, launched.path
-            at_hand.setdefault((one.capture.kernel, read_launch(launched.path).summary), place)
-            at_hand.setdefault((one.capture.kernel, ""), place)
+            if launched.path.is_file():
+                place = folder / "kernels" / one.record, launched.path
+                at_hand.setdefault((one.capture.kernel, read_launch(launched.path).summary), place)
+                at_hand.setdefault((one.capture.kernel, ""), place)
     rows = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
     for number, row in enumerate(row for row in rows if row["verdict"] == "SAME"):
         name, same = row["kernel"], (row["kernel"], row["launch"]) in at_hand
@@ -330,18 +331,21 @@ def verify_one(record: Path, launch: Path, name: str, group: str, same_launch: b
 
 def sanitized(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator[Row]:
     """What is found in each kernel as it is, and without a barrier."""
+    for folder, one in captured(folders):
+        make = partial(sanitize_one, folder / "kernels" / one.record, one.capture.kernel, one.launches[0].path, ctas)
+        if (row := kept.row("sanitized", key_of(folder, one), make, time.monotonic() < end)) is not None:
+            yield row
+
+
+def sanitize_one(record: Path, entry: str, launched: Path, ctas: int) -> Row:
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.latitude import latitude_of
 
-    for folder, one in captured(folders):
-        (path,) = (folder / "kernels" / one.record).glob("*.ptx")
-        ptx = Ptx(path.read_text())
-        case = case_of(one.capture.kernel, read_launch(one.launches[0].path), None, ptx, latitude_of(ptx))
-        make = partial(looked_at, case, ptx.text, ctas)
-        if (row := kept.row("sanitized", key_of(folder, one), make, time.monotonic() < end)) is not None:
-            yield row
+    (path,) = record.glob("*.ptx")
+    ptx = Ptx(path.read_text())
+    return looked_at(case_of(entry, read_launch(launched), None, ptx, latitude_of(ptx)), ptx.text, ctas)
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -349,7 +353,9 @@ def sanitized(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterato
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
     kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS)
-    judged = [one for one in found if one["name"] != "rounded-pair" and one["builds"] and not one["why"]]
+    h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
+    programs = {one["name"]: one for one in reversed(found) if one["name"] != "rounded-pair"}  # the first of a name
+    judged = [one for one in programs.values() if one["builds"] and not one["why"]]
     wrong = [one for one in written if one["is_wrong"]]
     cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
     seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
@@ -377,14 +383,15 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "forms_wrong_found": sum(one["ptx"] == "right" and one["code"] == "wrong" for one in wrong),
         "verified": sum(bool(one["builds"]) for one in again),
         "verified_same_launch": sum(one["same_launch"] and bool(one["builds"]) for one in again),
-        "verified_of": len(again),
+        "verified_of": sum(row["verdict"] == "SAME" for row in h200),
+        "verified_absent": sum(one["verdict"] == "ABSENT" for one in again),
         "verified_verdicts": dict(Counter(one["verdict"] for one in again)),
         "false_different": sum(one["verdict"] in BAD for one in again),
         "sanitized": len(looked),
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
-        "published": sum(one["name"] != "rounded-pair" for one in found),
+        "published": len(programs),
         "published_judged": len(judged),
         "published_wrong_in_newest": sorted(one["name"] for one in judged if newest_of(one) == "wrong"),
         "without_a_barrier_why": dict(Counter(one["why"] for one in looked if one["why"])),

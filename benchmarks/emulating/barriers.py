@@ -4,6 +4,7 @@ without it, why: an independent look at the healthy run, which knows no clocks.
     not reached   no CTA of the launch comes to that barrier (a `trap` in its place does nothing)
     redundant     no byte of shared memory is accessed by two threads on both its sides, up to the next barriers,
                   with one of them writing; what is asynchronous counts on both sides of the barrier behind it
+    one warp      as redundant, but for lanes of one warp among several, which `emulate` does not tell apart
     missed        else
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 from benchmarks.emulating.kept import Row
 
 _BARRIER = re.compile(r"bar\.sync\s+0;")
-_MOST_CTAS = 128
+_MOST_CTAS, _WARP = 128, 32
 
 
 def looked_at(case: Any, text: str, ctas: int) -> Row:
@@ -37,7 +38,7 @@ def looked_at(case: Any, text: str, ctas: int) -> Row:
     if not _is_reached(case, f"{text[:begin]}trap;{text[end:]}", every):
         return row | {"why": "not reached"}
     line = text.count("\n", 0, begin) + 1
-    return row | {"why": "missed" if _orders(case, text, line, every) else "redundant"}
+    return row | {"why": _ordered(case, text, line, every)}
 
 
 def _look(case: Any, text: str, ctas: int) -> Any:
@@ -56,8 +57,8 @@ def _is_reached(case: Any, text: str, ctas: int) -> bool:
     return "trap" in str(_look(case, text, ctas).error)
 
 
-def _orders(case: Any, text: str, line: int, ctas: int) -> bool:
-    """Whether a barrier at this line has a byte on both its sides that two threads access, one of them writing."""
+def _ordered(case: Any, text: str, line: int, ctas: int) -> str:
+    """Who accesses, on both sides of the barrier at this line, one byte, one of them writing: see above."""
     from tritonhook.emulate.sanitizer import run
     from tritonhook.emulate.sanitizer.order import Order
 
@@ -106,7 +107,10 @@ def _orders(case: Any, text: str, line: int, ctas: int) -> bool:
         _look(case, text, ctas)
     finally:
         run.Order = original  # type: ignore[attr-defined]
-    return logs[0].conflicts()
+    if not logs[0].conflicts(1):
+        return "redundant"
+    grain = 1 if prod(case.launch.block) <= _WARP else _WARP
+    return "missed" if logs[0].conflicts(grain) else "one warp"
 
 
 class _Log:
@@ -136,10 +140,11 @@ class _Log:
         """A copy that lands later: its bytes count from here on."""
         self.add(threads, index, size, True, lasts=True)
 
-    def conflicts(self) -> bool:
-        return any(self._conflict(*place) for place in self.ends)
+    def conflicts(self, grain: int) -> bool:
+        """Between groups of so many threads."""
+        return any(self._conflict(*place, grain) for place in self.ends)
 
-    def _conflict(self, cta: int, epoch: int) -> bool:
+    def _conflict(self, cta: int, epoch: int, grain: int) -> bool:
         sides = [self.accesses.get((cta, one), []) for one in (epoch, epoch + 1)]
         size = 1 + max((int(bytes_.max()) for side in sides for bytes_, _, _ in side), default=0)
         for writer, other in (sides, sides[::-1]):
@@ -147,8 +152,8 @@ class _Log:
             owner = np.full(size, -3, np.int64)
             for bytes_, threads, writes in writer:
                 if writes:
-                    seen = owner[bytes_]
-                    owner[bytes_] = np.where((seen == -3) | (seen == threads), threads, -2)
-            if any(((owner[bytes_] != -3) & (owner[bytes_] != threads)).any() for bytes_, threads, _ in other):
+                    seen, mine = owner[bytes_], threads // grain
+                    owner[bytes_] = np.where((seen == -3) | (seen == mine), mine, -2)
+            if any(((owner[bytes_] != -3) & (owner[bytes_] != threads // grain)).any() for bytes_, threads, _ in other):
                 return True
         return False

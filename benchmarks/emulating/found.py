@@ -2,7 +2,8 @@
 
 pairs      Our own PTX: `mul.rn.f32x2` and `add.rn.f32x2`, which must not become one instruction.
 published  The programs of a folder of FuzzX (github.com/SemiAnalysisAI/FuzzX, ptx/known-miscompiles; not kept here):
-           each must store what its PTX says, for several numbers and contents, under the newest three ptxas.
+           each must store what its PTX says, for several numbers and contents, under the newest three ptxas; one that
+           the newest is wrong with, under every ptxas and for further targets.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.emulating.kept import Row
 LEVEL, _LIMIT_S = "-O3", 10.0
 _NUMBERS = (0, 1, 2, 3, 8, 33, 50, 0xFFFF_FFF0)
 _BYTES, _THREADS = 1 << 14, 32
+_TARGETS = {"sm_80": "8.0", "sm_90a": "8.0", "sm_100a": "8.6", "sm_120a": "8.7"}  # with a version of PTX
 _PAIRS = """.version {version}
 .target {target}
 .address_size 64
@@ -52,7 +54,12 @@ def published(folder: Path) -> Iterator[Row]:
     for path in sorted(folder.glob("*/reduced.ptx")):
         text = path.read_text().replace(".para ", ".param ")
         target = text.partition(".target")[2].split()[0].rstrip(",")
-        yield _row(path.parent.name.partition("-")[0], target, text, _tools()[-3:], inputs)
+        name = path.parent.name.partition("-")[0]
+        yield (row := _row(name, target, text, _tools()[-3:], inputs))
+        if row["builds"] and newest_of(row) == "wrong":
+            for other, version in _TARGETS.items():
+                head = f".version {version}\n.target {other}\n.address_size 64\n"
+                yield _row(name, other, head + text.partition(".address_size 64\n")[2], _tools(), inputs)
 
 
 def newest_of(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 from results import markdown, result
 
@@ -16,8 +17,10 @@ def figures() -> str:
             f"kernels of libraries ({found['with_mma']} with mma or wgmma)",
             f"{found['kernels']:,}",
         ),
+        ("of these, by target", ", ".join(f"{name} {count}" for name, count in found["targets"].items())),
         ("understood in both forms", f"{understood:,}"),
         ("machine code stores what the PTX stores, bit by bit", f"{found['verdicts'].get('same', 0):,}"),
+        ("machine code stores other last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
         ("seconds for two CTAs, from PTX or from machine code: median", f"{found['seconds_median']:.1f}"),
         ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
         ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
@@ -33,10 +36,30 @@ def figures() -> str:
             "wrongly assembled forms of these miscompilations found",
             f"{found['forms_wrong_found']:,} of {found['forms_wrong']:,}",
         ),
-        ("kernels that were SAME on an H200, all builds verified, -O0 among them", f"{found['verified']:,}"),
+        (
+            "launches of kernels that were SAME on an H200, all builds verified, -O0 among them",
+            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} have no dry run)",
+        ),
         ("of those, called wrong", f"{found['false_different']:,}"),
+        ("kernels looked at for faults of their own", f"{found['sanitized']:,}"),
+        ("of those, with a finding", f"{found['sanitized_with_findings']:,}"),
+        ("the same without one of their barriers: found", _barriers(found)),
     ]
     return markdown(("emulated", ""), rows)
+
+
+def _barriers(found: dict[str, Any]) -> str:
+    why = found["without_a_barrier_why"]
+    rest = "".join(f"; {name} {count}" for name, count in sorted(why.items()))
+    return f"{found['without_a_barrier_found']:,} of {found['without_a_barrier']:,}{rest}"
+
+
+def published() -> str:
+    """What is known of published programs."""
+    found = result("emulate")["summary"]
+    wrong = ", ".join(found["published_wrong_in_newest"])
+    counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms."
+    return f"{counts} The newest ptxas is wrong with: {wrong}.\n\n"
 
 
 def opcodes(form: str) -> str:
