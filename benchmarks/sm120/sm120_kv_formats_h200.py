@@ -230,7 +230,7 @@ def row_of(torch: Any, pool: Pool, batch: int, keys: int, group: int, page: int)
         forms[kind] = [lambda call=call: attention_with_kv_cache(**call) for call in calls]
         splits[kind] = planned(*shape, kind, *device_facts(0)).num_splits
     samples = in_turns(torch, forms)
-    row = {
+    row: dict[str, Any] = {
         "batch": batch, "keys": keys, "group": group, "page": page, "splits": splits, "errors": errors,
         "kv_values": 2 * batch * keys * HEADS_KV * DIM, "us": {k: statistics.median(s) for k, s in samples.items()},
         "eager_us": {kind: eager_us(torch, launches, 3) for kind, launches in forms.items()}, "samples_us": samples,

@@ -317,8 +317,8 @@ def block() -> dict[str, Callable[[], Any]]:
 
 
 def steps() -> dict[str, Callable[[], Any]]:
-    """The whole training steps of end_to_end.py."""
-    from benchmarks.tuning.end_to_end import STEPS
+    """Training steps as wholes."""
+    from benchmarks.tuning.whole_steps import STEPS
 
     return {name: lambda make=make: make()() for name, make in STEPS.items()}  # type: ignore[misc]
 
