@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
-from tritonhook.verify.builds import Built  # noqa: E402
+from tritonhook.errors import UsageError  # noqa: E402
+from tritonhook.verify.builds import Built, Recipe  # noqa: E402
 from tritonhook.verify.cpu import CpuExecutor, with_ptx  # noqa: E402
 from tritonhook.verify.judgement import judge  # noqa: E402
 from tritonhook.verify.latitude import Latitude  # noqa: E402
 from tritonhook.verify.model import NORMAL, ZEROS, Build, FailureKind, Order, Verdict  # noqa: E402
+from tritonhook.verify.reproduce import _sides  # noqa: E402
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b) {\n"
 LOAD = """.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
@@ -113,3 +116,21 @@ def test_the_ptx_comes_before_the_builds(tmp_path):
     built = with_ptx(Built((), (), ()), Ptx(HEAD + LOAD + STORE), "k", tmp_path)
     (build,) = built.builds
     assert build.label == "PTX" and build.path.read_text().startswith(".version")
+
+
+def test_minimising_takes_a_build_that_stores_what_the_ptx_says():
+    """On the CPU the reference is PTX, which no ptxas makes: a build of its group stands for it."""
+
+    recipes = [Recipe(SimpleNamespace(version="13.5.37"), (level, "-v")) for level in ("-O3", "-O0")]
+    worst = SimpleNamespace(build="13.5.37 -O3")
+    found = SimpleNamespace(
+        kernel="k",
+        verdict=Verdict.DIFFERENT,
+        judgement=SimpleNamespace(worst=worst),
+        builds=[SimpleNamespace(label="PTX")],
+        groups=(("PTX", "13.5.37 -O0"), ("13.5.37 -O3",)),
+    )
+    assert [side.options for side in _sides(found, recipes)] == [("-O0",), ("-O3",)]
+    found.groups = (("13.5.37 -O0", "13.5.37 -O3"), ("PTX",))
+    with pytest.raises(UsageError, match="no build stores what the PTX says"):
+        _sides(found, recipes)
