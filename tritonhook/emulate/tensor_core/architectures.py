@@ -47,11 +47,6 @@ def wgmma_sums(kind: str, k: int, result: str) -> Sums:
     return Sums(13, k, result, 13) if kind in FP8 else Sums(25, k, result)
 
 
-def tcgen05_sums(k: int, result: str) -> Sums:
-    """Of tcgen05.mma without scales."""
-    return Sums(25, k, result)
-
-
 def scaled_sums(kind: str) -> Sums:
     """Of products with block scales. kind: mxf8f6f4, mxf4, mxf4nvf4."""
     return Sums(25, 32) if kind == "mxf8f6f4" else Sums(35, 64)
