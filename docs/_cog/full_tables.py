@@ -104,6 +104,16 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("Decode over FP8 caches", "*Measured* on an H200, pages of 16.", sm120_tables.sm120_fp8_cache),
         ("Decode that appends a key", "*Measured* on an H200.", sm120_tables.sm120_append),
         ("Prefill over pages", "*Measured* on an H200.", sm120_tables.sm120_cache_prefill),
+        (
+            "Errors of the formats",
+            "rms of the output / worst row over its largest value (`sm120_kv_formats_error.json`).",
+            sm120_tables.sm120_kv_formats,
+        ),
+        (
+            "Decode over four formats",
+            "*Measured* on an H200, us of a call, captured / eager (`sm120_kv_formats_h200.json`).",
+            sm120_tables.sm120_kv_speed,
+        ),
     ),
     ("A chain of GEMMs", "../how-to/write-a-gemm-chain.md"): (
         ("Time of each shape", "*Measured* on an H200 (`gemm_chain.json`).", gluon_tables.gemm_chain),

@@ -86,12 +86,15 @@ def sm120_fp8_cache(**where: int | tuple[int, ...]) -> str:
     return markdown(header, rows)
 
 
-def sm120_kv_formats() -> str:
-    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row."""
+def sm120_kv_formats(*kinds: str) -> str:
+    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row. kinds:
+    else all."""
     document = result("sm120_kv_formats_error")
     names = [name for name in document["rows"][0] if name not in ("kind", "bf16")]
     rows = []
     for row in document["rows"]:
+        if kinds and row["kind"] not in kinds:
+            continue
         errors = [row[name]["format"] for name in names]
         rows.append((row["kind"], *(f"{e['rms']:.1e} / {e['worst']:.1e}" for e in errors)))
     return markdown(
@@ -106,12 +109,16 @@ def sm120_kv_speed(**where: int | tuple[int, ...]) -> str:
         (
             str(one["batch"]),
             f"{one['keys']:,}",
+            str(one["group"]),
+            str(one["page"]),
             *(f"{_us(one['us'][kind])} / {_us(one['eager_us'][kind])}" for kind in kinds),
-            f"{one['us']['bf16'] / one['us']['nvfp4']:.2f}, {one['us']['e4m3'] / one['us']['nvfp4']:.2f}",
+            *(f"{one['us'][kind] / one['us']['nvfp4']:.2f}" for kind in ("bf16", "e4m3")),
         )
         for one in _where(result("sm120_kv_formats_h200")["rows"], where)
     ]
-    return markdown(("batch", "keys", "BF16", "FP8", "MXFP8", "NVFP4", "NVFP4 against BF16, FP8"), rows)
+    return markdown(
+        ("batch", "keys", "GQA", "page", "BF16", "FP8", "MXFP8", "NVFP4", "BF16 / NVFP4", "FP8 / NVFP4"), rows
+    )
 
 
 def _us(value: float) -> str:
