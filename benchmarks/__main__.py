@@ -58,8 +58,10 @@ def parsed(name: str, words: Sequence[str], folder: Path = RESULTS) -> argparse.
 
 def why_not(module: ModuleType, words: Sequence[str]) -> str | None:
     """What a benchmark needs for these words and does not find here."""
-    is_offline = set(words) & set(getattr(module, "OFFLINE", ()))
-    return None if is_offline else missing(getattr(module, "NEEDS", ()))
+    offline = getattr(module, "OFFLINE", ())  # words that need nothing, or what they need
+    for word in set(words).intersection(offline):
+        return missing(offline[word]) if isinstance(offline, dict) else None
+    return missing(getattr(module, "NEEDS", ()))
 
 
 def main(words: Sequence[str]) -> int:

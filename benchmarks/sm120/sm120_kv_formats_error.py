@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.common import environment
 
 NEEDS = ("gpu", "torch", "cutlass")
-OFFLINE = ("--format-only",)
+OFFLINE = {"--format-only": ("torch",)}
 QUICK = ("--format-only",)
 BATCH, QUERIES, HEADS, HEADS_KV, KEYS, DIM = 2, 4, 8, 2, 4096, 128
 SMALL = {"KEYS": 256}

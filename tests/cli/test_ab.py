@@ -232,6 +232,16 @@ def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeyp
     assert plans == []
 
 
+def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(captures.parent)
+    monkeypatch.setenv("TRITONHOOK_OUT", captures.name)
+    record(captures, "add_kernel")
+    assert main(["ab", "m:f", "--args", "1"]) == 2
+    assert "--args: not allowed here" in capsys.readouterr().err
+    assert main(["ab", "mf"]) == 2
+    assert f"no such kernel in {captures.name}; there are: add_kernel" in capsys.readouterr().err
+
+
 def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -81,7 +81,7 @@ def _selected(text: str, name: str, folder: Path) -> str:
     if len(fitting) == 1:
         return str(opened.path / "kernels" / fitting[0])
     if not fitting and not selector.settings:
-        if name != text or "." in name:  # a path
+        if name != text or "." in name or ":" in name:  # a path, or MODULE:FUNCTION
             return text
         names = listed(dict.fromkeys(function_name(c.kernel) for c in captures.values()))
         raise UsageError(
