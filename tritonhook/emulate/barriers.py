@@ -237,6 +237,8 @@ class SharedBarriers:
         if g.timed_out or found[g.active].all():
             return found
         every = np.ones(self.machine.threads, bool)
+        # As they are now: threads that go on before the others may write the registers that these are views of.
+        addresses, states = addresses.copy(), states.copy()
 
         def ready() -> Array:
             now = every.copy()

@@ -6,12 +6,15 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import run_body  # noqa: E402
+from emulated import launch_of, module_of, run_body  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
 from tritonhook.emulate.memory import Memory  # noqa: E402
+from tritonhook.emulate.run import Run, run_cubin  # noqa: E402
 from tritonhook.emulate.tma import TensorMap, load_tile, map_at, register, store_tile  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
+from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
+from tritonhook.ptxas.discovery import find_ptxas  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], {parity}; @!%p2 bra {name};"
@@ -27,6 +30,27 @@ def test_a_phase_is_complete_when_all_have_arrived():
     END: {STORE}"""
     (found,) = run_body(body, np.zeros(64, np.uint32), threads=64, declarations=ROOM)
     assert found.tolist() == [*range(32, 64), *[5] * 32]
+
+
+def test_warps_that_wait_together_go_on_one_by_one():
+    """Warps 0 and 1 wait for an mbarrier each; warp 0 goes on first and writes the register that held its address."""
+    body = f"""setp.eq.u32 %p1, %r20, 0; mov.u32 %r1, room; shr.u32 %r2, %r20, 5; mad.lo.u32 %r3, %r2, 8, %r1;
+    @%p1 mbarrier.init.shared.b64 [%r1], 1; @%p1 mbarrier.init.shared.b64 [%r1+8], 1; bar.sync 0; mov.u32 %r4, 0;
+    setp.eq.u32 %p3, %r2, 2; @%p3 bra LAST;
+    AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; @!%p2 bra AGAIN;
+    add.u32 %r3, %r20, 1; mov.u32 %r5, 0;
+    ON: add.u32 %r5, %r5, 1; add.u32 %r4, %r4, %r3; setp.lt.u32 %p5, %r5, 4; @%p5 bra ON; bra.uni END;
+    LAST: and.b32 %r6, %r20, 31; setp.eq.u32 %p4, %r6, 0; @%p4 mbarrier.arrive.shared.b64 %rd3, [%r1];
+    mov.u32 %r5, 0; MORE: add.u32 %r5, %r5, 1; setp.lt.u32 %p5, %r5, 99; @%p5 bra MORE;
+    @%p4 mbarrier.arrive.shared.b64 %rd3, [%r1+8];
+    END: {STORE}"""
+    wanted, empty = [*(4 * (thread + 1) for thread in range(64)), *[0] * 32], np.zeros(96, np.uint32)
+    assert run_body(body, empty, threads=96, declarations=ROOM)[0].tolist() == wanted
+    for level in ("-O0", "-O3"):
+        made = assemble(find_ptxas(), module_of(body, 1, declarations=ROOM), (level,))
+        assert isinstance(made, Assembled)
+        ran = run_cubin(made.cubin, "k", Run(launch_of(empty, threads=96), range(1)), [empty.tobytes()])
+        assert np.frombuffer(ran.contents[0], np.uint32).tolist() == wanted, level
 
 
 def test_phases_follow_one_another():
