@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate.words import REDUCTIONS
 from tritonhook.errors import NotUnderstood
 
 Array = Any
 _WHOLE: dict[str, Callable[..., Array]] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+    **REDUCTIONS,
     "exch": lambda old, new: new,
     "cas": lambda old, wanted, new: np.where(old == wanted, new, old),
     "inc": lambda old, most: np.where(old >= most, 0, old + 1).astype(old.dtype),

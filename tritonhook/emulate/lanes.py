@@ -9,6 +9,7 @@ import numpy as np
 from tritonhook.emulate.machine import WARP, Group, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
+from tritonhook.emulate.words import REDUCTIONS
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
@@ -51,23 +52,12 @@ def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> A
     return np.repeat(found, WARP)
 
 
-_REDUCTIONS = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-REDUCTIONS = tuple(_REDUCTIONS)
-
-
 def reduced(values: Array, name: str, asked: Array) -> Array:
     """add, min, max, and, or, xor of the lanes of each warp that are asked."""
     info = np.iinfo(values.dtype)
     neutral = {"min": info.max, "max": info.min, "and": info.max if info.min == 0 else -1}.get(name, 0)
     rows = np.where(asked, values, values.dtype.type(neutral)).reshape(-1, WARP)
-    return np.repeat(_REDUCTIONS[name].reduce(rows, axis=1, dtype=values.dtype), WARP)
+    return np.repeat(REDUCTIONS[name].reduce(rows, axis=1, dtype=values.dtype), WARP)
 
 
 def elected(g: Group, asked: Array) -> tuple[Array, Array]:

@@ -9,6 +9,15 @@ import numpy as np
 
 Array = Any
 WORD = np.uint64(0xFFFF_FFFF)
+# What combines two numbers of a kind, in any order: of lanes, and of memory.
+REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 _TWICE = {
     np.dtype(a): b
     for a, b in ((np.uint16, np.uint32), (np.int16, np.int32), (np.uint32, np.uint64), (np.int32, np.int64))

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, REDUCTIONS, Matrices, elected, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import ALL, Matrices, elected, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.emulate.words import REDUCTIONS
 
 
 def converging(site: Site, operand: int) -> Callable[[Group], None]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, REDUCTIONS, Matrices, elected, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import ALL, Matrices, elected, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import Group, Step, lanes_of
 from tritonhook.emulate.sass.site import Site, opcode
+from tritonhook.emulate.words import REDUCTIONS
 
 
 @opcode("SHFL")
