@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ended import python_ended
 from repository import ROOT, SUPPORT
 
 torch = pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13, e.g. its CPU build")
@@ -49,19 +48,13 @@ def run(tmp_path: Path, triton_cache: Path) -> Run:
         if code is not None:
             program = tmp_path / "program.py"
             program.write_text(f"import sys\nsys.path[:0] = [{str(SUPPORT)!r}]\n{code}")
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON", "TORCH"))}
-        env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(tmp_path / "site")])
         prefix = ["-m", "tritonhook", "run", *options] if options else []
-        done = subprocess.run(
-            [sys.executable, *prefix, str(program), str(tmp_path / "torch"), *words],
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        done = python_ended(
+            *(*prefix, str(program), str(tmp_path / "torch"), *words),
+            folder=tmp_path,
+            without=("TRITON", "TORCH"),
+            PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path / "site")]),
         )
-        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1]) | {"stderr": done.stderr}
 
     return go

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ended import python_ended
 from repository import ROOT, SUPPORT
 
 pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13, e.g. its CPU build")
@@ -58,9 +57,7 @@ LIBRARIES = [pytest.param(name, marks=pytest.mark.nightly) for name in ("library
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Run the program, under `tritonhook run` with these options if there are any. steps: by name."""
     base = tmp_path_factory.mktemp("gemm")
-    foreign = ("TRITON", "TORCH", "PTXAS")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    env |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(SUPPORT)]), "TRITON_CACHE_DIR": str(base / "cache")}
+    path = os.pathsep.join([str(ROOT), str(SUPPORT)])
 
     def run(steps: dict[str, dict[str, Any]], *options: str) -> dict[str, Step]:
         for name, step in steps.items():
@@ -69,16 +66,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
                 step["policy"] = str(base / f"{name}.toml")
         words = ["-m", "tritonhook", "run", *options] if options else []
         told = json.dumps([step | {"out": str(base / name)} for name, step in steps.items()])
-        done = subprocess.run(
-            [sys.executable, *words, str(SUPPORT / "gemm_program.py"), told],
-            cwd=base,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        done = python_ended(
+            *(*words, str(SUPPORT / "gemm_program.py"), told),
+            folder=base,
+            without=("TRITON", "TORCH", "PTXAS"),
+            PYTHONPATH=path,
+            TRITON_CACHE_DIR=str(base / "cache"),
         )
-        assert done.returncode == 0, done.stderr
         heard = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[{")))
         opened = (CaptureFolder.open(base / name) for name in steps)
         return {name: Step(folder, **each) for name, folder, each in zip(steps, opened, heard, strict=True)}
