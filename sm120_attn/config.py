@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
-# Of packed formats, the bytes of what a tensor has as its element: two values of "nvfp4".
+# Bytes of an element of a tensor. An element of "nvfp4" has two values.
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8": 1, "nvfp4": 1}
 # KV caches whose values have a scale for every so many columns: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
 SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}

@@ -164,7 +164,7 @@ def cvt_e2m1(word, pairs: int = 4):
 
 
 def pair_halves(word):
-    """Of eight values of 4 bits, make bytes of values i and i + 4: of 0 and 2, and of 1 and 3, in the lower halves."""
+    """Put values i and i + 4 of eight 4-bit values into one byte. Two registers: i of 0 and 2, i of 1 and 3."""
     code = (
         "{ .reg .b32 low, high; shr.b32 high, {$r0}, 12; lop3.b32 {$w0}, {$r0}, high, 0x0F0F, 0xE4; "
         "shr.b32 low, {$r0}, 4; shr.b32 high, {$r0}, 16; lop3.b32 {$w1}, low, high, 0x0F0F, 0xE4; }"

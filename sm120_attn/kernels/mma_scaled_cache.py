@@ -9,8 +9,8 @@ instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with 
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
         columns 8t to 8t + 7 of O.
 
-Of V, values i and i + 4 of a word of eight become one register: the two keys of an n8 column of O. Of K too where there
-is no `cvt`: S does not see the order of head_dim's columns, but Q must have the same one. Rows of fewer than 128 bytes
+Values i and i + 4 of a word of V become one register: the two keys of an n8 column of O. Without `cvt` the same is done
+with K: S does not see the order of head_dim's columns, but Q must have the same one. Rows of fewer than 128 bytes
 share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
 
 MXFP8 (e4m3, an e8m0 scale for 32 columns): a power of two that FP16 may not hold. S of 32 columns is multiplied in

@@ -58,9 +58,8 @@ class Task:
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
     """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
     results = _assembled(tasks, run, draw=0)
-    moved: dict[
-        tuple[_Input, str], dict[str, list[int]]
-    ] = {}  # by what is drawn: the tasks by a code that they may get
+    # By what is drawn: the tasks, by a code that they may get.
+    moved: dict[tuple[_Input, str], dict[str, list[int]]] = {}
     for n, task in enumerate(tasks):
         if _may_be_a_draw(task, results[n]):
             drawn = task.input, task.locked.entry

@@ -198,9 +198,8 @@ def of_process() -> Runtime:
     if not _runtime:
         from cutlass.runtime import find_runtime_libraries
 
-        for path in find_runtime_libraries(enable_tvm_ffi=False):
-            _runtime.append(Runtime(path))
-            break
-        else:
+        path = next(iter(find_runtime_libraries(enable_tvm_ffi=False)), None)
+        if path is None:
             raise CaptureError("the CuTe DSL has no runtime library")
+        _runtime.append(Runtime(path))
     return _runtime[0]

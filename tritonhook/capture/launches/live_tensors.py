@@ -54,7 +54,7 @@ class LiveTensors:
         self._begins[place], self._old[place] = [begin], [(begin, end, weakref.ref(tensor))]
 
     def _remembered(self, address: int) -> Any:
-        """Of the last allocation that begins before an address."""
+        """A tensor of the last allocation that begins before an address, and has it; None if there is none."""
         number = bisect_right(self._begins, address) - 1
         begin = self._begins[number] if number >= 0 else None
         best = None

@@ -41,7 +41,7 @@ def arithmetic(site: Site) -> Step:
 
 @opcode("FADD2", "FMUL2", "FFMA2")
 def pairs(site: Site) -> Step:
-    """Of two float32 in 64 bits."""
+    """Compute with both float32 of 64 bits."""
     function, operands = _ARITHMETIC[site.base[:-1]]
     how, put = site.known("FTZ", *MODES), site.target_pair()
     given = partial(function, mode=rounding(how), ftz="FTZ" in how)
@@ -85,7 +85,7 @@ def least(site: Site) -> Step:
 
 @opcode("FSETP", "UFSETP", "DSETP", "HSETP2", "UHSETP2")
 def compare(site: Site) -> Step:
-    """Of halves, the first predicate is of the lower ones, the second of the upper ones."""
+    """Write two predicates; those of halves are for the lower and for the upper ones."""
     letter = site.base.removeprefix("U")[0]
     more = {"F": ("FTZ",), "D": (), "H": ("BF16_V2", "FTZ", "H_AND")}[letter]
     how = site.known(*names_of(comparisons.FLOATS), *more)

@@ -54,7 +54,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
 
 
 def _kinds(site: Site) -> tuple[str, str, str]:
-    """Of D and C, of A, of B."""
+    """The types of D and C, of A, and of B."""
     table = _INTEGERS if site.base.startswith("I") else _FORMATS
     kinds = [table[one] for one in site.modifiers if one in table] or ["f16"]
     result = "s32" if table is _INTEGERS else "f32" if "F32" in site.modifiers else "f16"

@@ -138,7 +138,7 @@ _ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "AT
 
 @opcode(*_ATOMIC)
 def atomic(site: Site) -> Step:
-    """Of several registers, each is added by itself."""
+    """Add each register by itself where there are several."""
     how = site.known(*map(str.upper, OPERATIONS), *_KINDS, "FTZ", "RN", *_NO_MATTER)
     space, gives = _SPACES[_ATOMIC[site.base]], not site.base.startswith("RED")
     named = [one.lower() for one in how if one.lower() in OPERATIONS]
