@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ FILES = [*sorted(WORKFLOWS.glob("*.yml")), ROOT / "action.yml"]
 UPLOADS = {("release", "publish"), ("release", "release"), ("upgrades", "propose")}
 JOBS = [(path.stem, job) for path in FILES[:-1] for job in jobs(path) if (path.stem, job) not in UPLOADS]
 BUILD = ("release", "build")
+SERVER, REPOSITORY, TAG = "https://git.example.org", "someone/a-fork", f"v{tritonhook.__version__}"
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository: this is a copy")
 
@@ -45,7 +47,7 @@ def run_job(clone: Path, home: Path, workflow: str, job: str) -> Runner:
         clone,
         home,
         {"matrix": first_of_matrix(found), "github": {"ref": "refs/heads/main"}, "vars": {}},
-        {"GITHUB_REF_NAME": f"v{tritonhook.__version__}"},
+        {"GITHUB_REF_NAME": TAG, "GITHUB_SERVER_URL": SERVER, "GITHUB_REPOSITORY": REPOSITORY},
     )
     runner.run(found["steps"])
     assert not runner.failed and runner.ran, runner.output[-5000:]
@@ -59,6 +61,7 @@ def test_a_release_is_built_from_a_fresh_clone(clone: Path, tmp_path: Path) -> N
     (wheel,) = (tmp_path / "runner" / "artifacts" / "dist").glob("*.whl")
     assert wheel.name == f"tritonhook-{tritonhook.__version__}-py3-none-any.whl"
     check_contents(wheel)
+    check_names_its_repository(wheel)
     notes = (tmp_path / "runner" / "artifacts" / "notes" / "notes.md").read_text()
     assert notes.startswith("### Added") and "## [" not in notes
 
@@ -76,6 +79,30 @@ def check_contents(wheel: Path) -> None:
     assert {"msgspec", "nvidia-cuda-nvdisasm", "rich"} <= needed and "triton" not in needed
     tops = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"tritonhook"}
+
+
+def check_names_its_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(archive.read(path))
+    repository = f"{SERVER}/{REPOSITORY}"
+    assert metadata.get_all("Project-URL") == [
+        f"Source, {repository}",
+        f"Issues, {repository}/issues",
+        f"Changelog, {repository}/blob/{TAG}/CHANGELOG.md",
+    ]
+    links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())
+    assert links and all(link.startswith((f"{repository}/", "#")) for link in links), links
+
+
+def test_links_of_the_package_page_lead_into_the_repository() -> None:
+    import runpy
+
+    found = runpy.run_path(str(ROOT / ".ci" / "name_repository.py"))["absolute"]
+    text = "![a](b.png) [c](d.md#e) [f](#g) [h](https://example.org)"
+    assert found(text, "https://x.org/o/n", "v1") == (
+        "![a](https://x.org/o/n/raw/v1/b.png) [c](https://x.org/o/n/blob/v1/d.md#e) [f](#g) [h](https://example.org)"
+    )
 
 
 @pytest.mark.machine

@@ -141,16 +141,29 @@ def test_an_edit_of_several_configurations_leaves_each_the_nearest(
 ) -> None:
     kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
     monkeypatch.chdir(tmp_path)
-    for warps in (4, 8):
+
+    def run(warps: int, *blocks: int) -> None:
         monkeypatch.setattr("tritonhook.capture.store.writer._process_ns", time.time_ns())  # another process
         monkeypatch.setenv(RUN_ID, f"{'a' * 16}-{time.time_ns()}")
         with tritonhook.session("captures"):
-            for block in (128, 256):
+            for block in blocks:
                 kernels.compile_kernel(block=block, num_warps=warps)
-    assert main(["diff", "--previous", "captures"]) == 1
-    said = capsys.readouterr().out
-    assert "2 kernels changed by num_warps=4 -> num_warps=8" in said and "new" not in said and "gone" not in said
+
+    run(4, 128, 256)
+    assert main(["lock", "captures"]) == 0
+    run(8, 128, 256)
+    for words in (["diff", "--previous", "captures"], ["check", "captures"]):  # one pairing for both
+        capsys.readouterr()
+        assert main(words) == 1
+        said = capsys.readouterr().out
+        assert "2 kernels changed by num_warps=4 -> num_warps=8" in said and "new" not in said and "gone" not in said
+    assert main(["check", "captures", "--fail-on", "new"]) == 1
+    capsys.readouterr()
     assert main(["diff", "--previous", "captures", "--filter", "BLOCK=256"]) == 1  # what tells it from those left out
     assert "add_kernel[BLOCK=256]" in capsys.readouterr().out
     assert main(["diff", "--previous", "captures/add_kernel[BLOCK=256]"]) == 1
     assert "add_kernel[num_warps=4] → add_kernel[num_warps=8]" in capsys.readouterr().out
+    run(8, 128, 512)  # 256 became 512, as 128 is still there
+    capsys.readouterr()
+    assert main(["diff", "--previous", "captures/add_kernel[BLOCK=512]"]) == 1
+    assert "add_kernel[BLOCK=256] → add_kernel[BLOCK=512]" in capsys.readouterr().out

@@ -339,22 +339,41 @@ def test_many_kernels_of_one_name_are_matched_by_ptx_then_code_then_figures(monk
     assert len(counted) <= 3_000
 
 
+@pytest.mark.parametrize("rule", ["new", "gone"])
+def test_an_edited_configuration_is_a_new_one_and_the_old_one_is_gone(rule: str) -> None:
+    old, new = (
+        replace(facts(), identity=Identity("k", "sm_90a", "Triton", (spec,))) for spec in ("num_warps=4", "num_warps=8")
+    )
+    assert failures(compare([old], [new]), rules(rule)) and not failures(compare([old], [old]), rules(rule))
+    (change,) = compare([old], [new])
+    assert change.is_different and not change.code_changed
+    assert not failures([change], rules("code,spills"))
+
+
+def test_an_edit_of_the_configuration_by_another_ptxas_names_both() -> None:
+    old, new = (
+        replace(facts(code=spec), ptxas=ptxas, identity=Identity("k", "sm_90a", "Triton", (spec,)))
+        for spec, ptxas in (("num_warps=4", "12.9.86"), ("num_warps=8", "13.5.37"))
+    )
+    (change,) = compare([old], [new])
+    assert change.blame == "num_warps=4 -> num_warps=8 and ptxas 12.9.86 -> 13.5.37"
+
+
 def test_an_edit_of_the_configuration_is_one_change() -> None:
     old, new, other = (
         replace(facts(code=spec), identity=Identity("k", "sm_90a", "Triton", (spec, "BLOCK=64")))
         for spec in ("num_warps=4", "num_warps=8", "num_warps=2")
     )
-    assert {change.status for change in compare([old], [new])} == {ChangeStatus.NEW, ChangeStatus.GONE}
-    (change,) = compare([old], [new], edited=True)
+    (change,) = compare([old], [new])
     assert (change.status, change.blame) == (ChangeStatus.CHANGED, "num_warps=4 -> num_warps=8")
-    assert {change.status for change in compare([old], [new, other], edited=True)} == {
+    assert {change.status for change in compare([old], [new, other])} == {
         ChangeStatus.NEW,
         ChangeStatus.GONE,
     }
     wide = [
         replace(it, identity=replace(it.identity, specialisation=it.identity.specialisation[:1])) for it in (old, new)
     ]
-    both = compare([old, wide[0]], [new, wide[1]], edited=True)  # each with the one that is nearest
+    both = compare([old, wide[0]], [new, wide[1]])  # each with the one that is nearest
     assert [change.blame for change in both] == ["num_warps=4 -> num_warps=8"] * 2
-    (same, changed) = sorted(compare([old, other], [new, other], edited=True), key=lambda change: change.blame)
+    (same, changed) = sorted(compare([old, other], [new, other]), key=lambda change: change.blame)
     assert (same.status, changed.blame) == (ChangeStatus.SAME, "num_warps=4 -> num_warps=8")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -152,9 +152,10 @@ def _with_previous(options: Options) -> Options:
     identity, runs = identity_of(folder.capture(path.name)), [s.run for s in folder.seen(path.name) if s.run]
     if not runs:
         raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
-    older = folder.of_run(folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)[0])
-    known = {record: identity_of(older.capture(record)) for record in older.running}
-    records = [record for record, own in known.items() if own == identity] or _nearest(identity, known)
+    numbers = folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)
+    parts = [folder.of_run(number) for number in numbers]
+    known, now = ({r: identity_of(part.capture(r)) for r in part.running} for part in parts)
+    records = [r for r, own in known.items() if own == identity] or _nearest(identity, known, set(now.values()))
     if len(records) != 1:
         ids = listed([f"{folder.ids[record]}  {' '.join(known[record].specialisation)}" for record in records], "\n  ")
         said = f"several kernels of the run before are as near to it; compare it with one of them:\n  {ids}"
@@ -162,10 +163,11 @@ def _with_previous(options: Options) -> Options:
     return replace(options, a=str(folder.path / "kernels" / records[0]), b=str(path))
 
 
-def _nearest(identity: Identity, known: Mapping[str, Identity]) -> list[str]:
-    """The records of the kernel before an edit of its configuration: those with most of it in common."""
-    own = set(identity.specialisation)
-    apart = {r: len(own ^ set(it.specialisation)) for r, it in known.items() if it.lasting == identity.lasting}
+def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identity]) -> list[str]:
+    """The records of the kernel before an edit of its configuration: those with most of it in common. known: of the
+    run before; those that are still there now are other kernels."""
+    own, left = set(identity.specialisation), {r: it for r, it in known.items() if it not in now}
+    apart = {r: len(own ^ set(it.specialisation)) for r, it in left.items() if it.lasting == identity.lasting}
     return [record for record, times in apart.items() if times == min(apart.values())]
 
 
@@ -268,8 +270,7 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
-    edited = "@" in a and a.rpartition("@")[0] == b.rpartition("@")[0]  # two runs of one command
-    changes, further = told_apart(compare_facts(old, new, edited), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
+    changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
     return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown, pages=pages)
 

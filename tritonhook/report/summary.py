@@ -26,7 +26,7 @@ class Table:
     tones: one for each row, or none at all.
     one_line: a terminal gives each row one line. It shortens texts, and leaves out the last columns that do not fit.
     extra: columns that a terminal leaves out unless it is asked for all of them.
-    sorted_by: the column by which the rows are sorted, which is not left out; None: not known, or none.
+    kept: columns that are left out last, as the one by which the rows are sorted.
     keys: one for each row, the key of its kernel's page; or none at all.
     """
 
@@ -38,7 +38,7 @@ class Table:
     words: tuple[int, ...] = ()
     one_line: bool = False
     extra: tuple[int, ...] = ()
-    sorted_by: int | None = None
+    kept: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
 
     def is_figure(self, column: int) -> bool:

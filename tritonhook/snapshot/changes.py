@@ -98,7 +98,7 @@ class Change:
             return ChangeStatus.FAILED
         if not self.old.codes or not self.new.codes:
             return ChangeStatus.UNKNOWN
-        changed = self.code_changed or self.deltas or self.bounds_changed or self.loaded_changed
+        changed = self.code_changed or self.deltas or self.bounds_changed or self.loaded_changed or self.edited
         return ChangeStatus.CHANGED if changed else ChangeStatus.SAME
 
     @property
@@ -126,8 +126,16 @@ class Change:
         return tuple(part for part in parts if self.old.loaded.get(part) != self.new.loaded.get(part))
 
     @property
+    def edited(self) -> frozenset[str]:
+        """What only one side has of its configuration."""
+        if self.old is None or self.new is None:
+            return frozenset()
+        return frozenset(self.old.identity.specialisation) ^ frozenset(self.new.identity.specialisation)
+
+    @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has other code, figures, launch bounds, parameters or data, or no code any more."""
+        """Whether it is new, gone, has another configuration, code, figures, launch bounds, parameters or data, or no
+        code any more."""
         return self.status is not ChangeStatus.SAME
 
     @property
@@ -178,9 +186,10 @@ class Change:
             return ""
         if self.new.failure:
             return self.new.failure
-        if edited := set(self.old.identity.specialisation) ^ set(self.new.identity.specialisation):
+        if edited := self.edited:
             sides = (facts.identity.specialisation for facts in (self.old, self.new))
-            return " -> ".join(", ".join(it for it in side if it in edited) or "none" for side in sides)
+            step = " -> ".join(", ".join(it for it in side if it in edited) or "none" for side in sides)
+            return " and ".join([step, *_tools_changed(self.old, self.new)])
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
             return "what the launch asks for: dynamic shared memory"
         if self.identity.front_end == BUILT:
@@ -282,14 +291,12 @@ def blocks_of(facts: KernelFacts) -> int | None:
     return None if resident is None else resident.blocks
 
 
-def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts], edited: bool = False) -> list[Change]:
-    """Match kernels by identity; the worst change first. edited: new is what an edit made of old, so that one kernel of
-    a name that is gone and one that is new are one kernel with another specialisation."""
+def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:
+    """Match kernels by identity; the worst change first. One kernel of a name that is gone and one that is new are one
+    kernel, whose configuration was edited."""
     before, after = ({facts.identity: facts for facts in side} for side in (old, renumbered(old, new)))
     changes = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
-    if edited:
-        changes = _edited(changes)
-    return sorted(changes, key=lambda change: change.rank)
+    return sorted(_edited(changes), key=lambda change: change.rank)
 
 
 def _edited(changes: Sequence[Change]) -> list[Change]:
@@ -421,8 +428,8 @@ class Rule:
     def fits(self, change: Change) -> bool:
         """Whether the change breaks the rule. A kernel without code, or with a figure that is not known any more, does:
         it is not known that it did not grow."""
-        if self.what in ("new", "gone"):
-            return change.status.value == self.what
+        if self.what in ("new", "gone"):  # of an edited configuration the old one is gone, and another is new
+            return change.status.value == self.what or bool(change.edited)
         if self.what == COMPILE_TIME:
             times = change.compile_us
             return times is not None and times[1] > max(times[0], _LEAST_US) * (1 + self.share)

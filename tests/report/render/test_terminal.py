@@ -108,8 +108,8 @@ def test_the_column_of_the_order_is_not_left_out(narrow: PlainScreen) -> None:
         return lines[lines.index("Kernels") + 1].split()
 
     usual = headings(one_line(40))
-    assert headings(replace(one_line(40), sorted_by=41)) == [*usual[:-1], "n39"]
-    assert headings(replace(one_line(40, extra=(3,)), sorted_by=41))[-1] == "n39", "columns before it are hidden"
+    assert headings(replace(one_line(40), kept=(41,))) == [*usual[:-1], "n39"]
+    assert headings(replace(one_line(40, extra=(3,)), kept=(41,)))[-1] == "n39", "columns before it are hidden"
 
 
 def test_wide_shows_all_columns_whole(narrow: PlainScreen) -> None:

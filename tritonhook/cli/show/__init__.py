@@ -281,7 +281,7 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
     return replace(
         summary,
         tables=tuple(
-            replace(table, sorted_by=table.columns.index(order)) if order in table.columns else table
+            replace(table, kept=(table.columns.index(order),)) if order in table.columns else table
             for table in summary.tables
         ),
     )

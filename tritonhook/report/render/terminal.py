@@ -2,7 +2,7 @@
 
 Figures are never cut or folded, and no word is broken that fits into a line. A table that is too wide has its texts
 folded between words; if that does not suffice, each row is written as a list of its cells. A table of one line a row
-has its texts shortened instead, and then its last columns left out.
+has its texts shortened instead, and then its last columns left out, but those that it keeps.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class OneLineTable(TextTable):
     def __init__(self, table: Table, wide: bool) -> None:
         kept = [i for i in range(len(table.columns)) if wide or i not in table.extra]
         self._wide = wide
-        self._never_hidden = {0, 1} if table.sorted_by is None else {0, 1, kept.index(table.sorted_by)}
+        self._never_hidden = {0, 1, *map(kept.index, table.kept)}
         words = tuple(n for n, i in enumerate(kept) if not table.is_figure(i))
         rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
         super().__init__(replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows, left=0, words=words))

@@ -410,7 +410,7 @@ class KernelChanges(Result, tag="kernel changes"):
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
                 keys = tuple(page_key(kernel) for kernel in shown if kernel.builds)
                 title = "PTX and ptxas told apart"
-                yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys)
+                yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys, kept=(6,))
         for status, heading in _GROUPS.items():
             if kernels := [kernel for kernel in self.kernels if kernel.status is status]:
                 keys = tuple(map(page_key, kernels))
@@ -429,7 +429,7 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
         "compile-time": [_step(*map(duration, k.compile_us)) if k.compile_us else "" for k in kernels],
         "launch bounds": [k.bounds for k in kernels],
         "also other": [", ".join(k.loaded_changed or ()) for k in kernels],
-        "changed by": [k.by or "the same code" for k in kernels],
+        "changed by": _each_by(kernels),
     }
     columns = {heading: cells for heading, cells in columns.items() if any(cells)}
     tones = tuple(map(_JUDGED.__getitem__, judged))
@@ -438,7 +438,14 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
     )
     rows = tuple(zip(*columns.values(), strict=True))
     title, keys = "Changed kernels, the worst first", tuple(map(page_key, kernels))
-    return Table(title, tuple(columns), rows, tones=tones, words=words, one_line=True, keys=keys)
+    kept = tuple(n for n, heading in enumerate(columns) if heading == "changed by")
+    return Table(title, tuple(columns), rows, tones=tones, words=words, one_line=True, keys=keys, kept=kept)
+
+
+def _each_by(kernels: Sequence[KernelChange]) -> list[str]:
+    """Who changed each kernel; nothing where it is one for all, as a fact says it already."""
+    one = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by
+    return ["" if one else kernel.by or "the same code" for kernel in kernels]
 
 
 _SHORT = {"registers": "regs", "instructions": "instrs"}
