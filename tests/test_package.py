@@ -91,6 +91,8 @@ def test_the_wheel_has_tritonhook_alone_and_is_below_a_megabyte(tmp_path: Path) 
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    assert "Project-URL" not in metadata  # only a release knows its repository: tests/ci/test_workflows.py
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"tritonhook"}
     assert {"tritonhook/report/templates/page.css", "tritonhook/py.typed"} <= set(names)
     assert wheel.stat().st_size < 1 << 20
