@@ -1,6 +1,6 @@
 """Let what is built name the repository that releases it: `python .ci/name_repository.py v0.1.0`.
 
-Adds `[project.urls]` to pyproject.toml, and makes the links of README.md absolute, as a package index has no files beside
+Adds `[project.urls]` to pyproject.toml, and makes the links of README.md absolute: a package index has no files beside
 it. The address is that of GITHUB_SERVER_URL and GITHUB_REPOSITORY; the source has none, so that a fork names itself.
 """
 
