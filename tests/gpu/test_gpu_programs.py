@@ -70,7 +70,13 @@ def test_a_program_of_cuda_tile_computes_the_same(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TILE_PROGRAM)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths, "CUDA_TILE_CACHE_DIR": "off"}
+    toolkit = str(Path(str(shutil.which("tileiras"))).resolve().parents[1])  # an older one's libnvvm fails
+    environment = os.environ | {
+        "PYTHONPATH": paths,
+        "CUDA_TILE_CACHE_DIR": "off",
+        "CUDA_HOME": toolkit,
+        "CUDA_PATH": toolkit,
+    }
     forms = {"plain": [], "captured": [], "prefix": ["--prefix", "cutlass_"], "strip": ["--strip"]}
     for name, options in forms.items():
         run = [] if name == "plain" else ["-m", "tritonhook", "run", "--out", name, *options]
