@@ -29,6 +29,13 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             name_tables.name_effect,
         ),
         (
+            "What was published, beside what is found",
+            "*Assembled* for sm_100a, ptxas 12.8.93 (`published_table.json`): ratios of a kernel with `cutlass` in its "
+            'name over the same kernel without. "Equal length" compares with a control name of the same length. '
+            "capmerc is the section `.nv.capmerc`.",
+            name_tables.published,
+        ),
+        (
             "Code of the bundled fp8 attention",
             "*Assembled* for sm_100a, ptxas 12.8.93 (`name_effect_assembled.json`); 12.9.86 is alike. The control's "
             "code is the plain one's; each side has 128 registers.",
@@ -96,10 +103,19 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "*Measured*: milliseconds in CUDA graphs and of calls from Python (`sm120_graph_h200.json`).",
             sm120_tables.sm120_graph,
         ),
+        (
+            "Steady loops",
+            "*Assembled* for sm_120a, ptxas 13.4.59 (`tests/golden/sm120/`); the same for sm_121a and sm_120f: the loop "
+            "over tiles without masks and rescaling. cudnn-frontend's SM120 prefill with head_dim 128 and tiles of 128 "
+            "x 128 has 796 instructions with 256 HMMA; the best public FP8 kernels have 758 (head_dim 128) and 583 (64), "
+            "with 40 SHFL, 24 PRMT, 101 and 56 MOV.",
+            sm120_tables.sm120_loops,
+        ),
         ("Code over a KV cache", "*Assembled* for sm_120a.", sm120_tables.sm120_cache_code),
         ("Quantisation", "*Measured* on an H100, microseconds (`sm120_quantize_h100.json`).", sm120_tables.quantize),
     ),
     ("KV cache for RTX 50", "../how-to/use-sm120-kv-cache.md"): (
+        ("Goals of serving", "*Measured* on an H200 (`sm120_serving_h200.json`).", sm120_tables.sm120_serving_goals),
         ("Decode", "*Measured* on an H200 in CUDA graphs (`sm120_serving_h200.json`).", sm120_tables.sm120_decode),
         ("Decode over FP8 caches", "*Measured* on an H200, pages of 16.", sm120_tables.sm120_fp8_cache),
         ("Decode that appends a key", "*Measured* on an H200.", sm120_tables.sm120_append),
@@ -125,6 +141,11 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ),
     ),
     ("Known miscompilations", "../explanation/miscompilations.md"): (
+        (
+            "What each bug does, and the remedy",
+            "`tritonhook verify --known` says it of the bugs that a kernel meets.",
+            verify_tables.miscompilation_remedies,
+        ),
         ("Examples", "PTX that the wrong versions of ptxas miscompile.", verify_tables.miscompiled_programs),
         (
             "Minimised kernels",

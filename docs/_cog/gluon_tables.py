@@ -136,13 +136,11 @@ def gluon_name_counts() -> str:
     )
 
 
-def gluon_ab(*targets: str) -> str:
-    """Each attention under `cutlass_`: its code, and the time where it ran. targets: those that are shown, else all."""
+def gluon_ab() -> str:
+    """Each attention under `cutlass_`: its code, and the time where it ran."""
     measured = {(row["kernel"], row["ptxas"]): row for row in result("gluon_ab")["samples"]}
     rows = []
     for row in result("gluon_assembled")["samples"]:
-        if targets and row["kernel"] not in targets:
-            continue
         timed = measured.get((row["kernel"], row["ptxas"]), {})
         low, change, high = change_in_time(timed) if timed.get("ratio") else ("", "", "")
         if row["arch"] != "sm_90a":
@@ -171,16 +169,11 @@ def gluon_blackwell(*kernels: str, arch: str = "sm_100a") -> str:
     return markdown(header, rows)
 
 
-def gemm_chain(*batches: int) -> str:
-    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times.
-
-    batches: those that are shown; without any all are.
-    """
+def gemm_chain() -> str:
+    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times."""
     names = ("fused", "unfused", "bmm", "compiled")
     rows = []
     for row in result("gemm_chain")["rows"]:
-        if batches and row["batch"] not in batches:
-            continue
         us, eager = ({name: statistics.median(row[how][name]) for name in names} for how in ("graph_us", "eager_us"))
         rows.append(
             (
@@ -208,7 +201,7 @@ def gemm_chain_errors() -> str:
 
 
 def gemm_chain_means() -> str:
-    """Geometric means over the rows of the table above."""
+    """Geometric means over all shapes."""
     summary = result("gemm_chain")["summary"]
     names = {
         "fused_vs_bmm_geomean": "fused against torch.bmm, in graphs",

@@ -67,14 +67,17 @@ def who(story: str) -> str:
     )
 
 
-def worst(story: str, most: int = 15) -> str:
+_MOST = 15  # rows of a table
+
+
+def worst(story: str) -> str:
     """The kernels that got worse, the worst first."""
     document = result("lock")
     columns = document["columns"]["story"]
     places = [columns.index(name) for name in _SHOWN]
     rows: list[tuple[str, ...]] = []
     for row in document["samples"]["story"][story]:
-        if row[-1] and len(rows) < most:
+        if row[-1] and len(rows) < _MOST:
             kernel = f"`{row[0]}` {row[2]}".strip()
             rows.append((kernel, row[1], *[_change(row[place]) for place in places], _change(row[-2]), row[4]))
     return markdown(("kernel", "target", *_TITLES, "blocks/SM", "changed by"), rows)

@@ -64,10 +64,10 @@ def _where(rows: list[Document], fields: Mapping[str, int | tuple[int, ...]]) ->
     return [row for row in rows if all(row[name] in values for name, values in wanted.items())]
 
 
-def sm120_fp8_cache(**where: int | tuple[int, ...]) -> str:
+def sm120_fp8_cache() -> str:
     """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
     rows = []
-    for one in _where(result("sm120_serving_h200")["fp8"], where):
+    for one in result("sm120_serving_h200")["fp8"]:
         if one["page"] != 16:
             continue
         us, planned = one["us"], one["planned"]
@@ -159,12 +159,34 @@ def sm120_serving_goals() -> str:
         rule, bound = goals[name].rsplit(" ", 1)
         met = summary[name] >= float(bound) if rule == "at least" else summary[name] <= float(bound)
         rows.append((text, f"{summary[name]:.3g}", goals[name], "met" if met else "**not met**"))
-    slower, most = summary["decode_slower_than_best_peer_rows"], 1 - summary["decode_vs_best_peer_min"]
+    return markdown(("figure", "measured", "goal", ""), rows)
+
+
+def sm120_serving_sum() -> str:
+    """The figures by which attention over a KV cache is chosen or not."""
+    s = result("sm120_serving_h200")["summary"]
     return (
-        markdown(("figure", "measured", "goal", ""), rows)
-        + f"Decode is slower than its best peer in {slower} of {summary['decode_vs_best_peer_rows']} rows, "
-        f"by up to {most:.0%}.\n\n"
+        f"\nDecode is slower than its best peer in {s['decode_slower_than_best_peer_rows']} of "
+        f"{s['decode_vs_best_peer_rows']} rows, by up to {1 - s['decode_vs_best_peer_min']:.0%}. FP8 caches give "
+        f"{s['fp8_kv_tokens_ratio_geomean']:.2f} times\nthe tokens per second of BF16 "
+        f"({s['fp8_kv_tokens_ratio_min']:.2f} in the worst row). A call takes {s['decode_host_us']:.0f} us of the "
+        "host.\n\n"
     )
+
+
+def sm120_loops() -> str:
+    """Pinned counts of the steady loop of each kernel without a cache, for sm_120a."""
+    golden = RESULTS.parents[1] / "tests" / "golden" / "sm120"
+    loops = [
+        loop for name in ("loops", "fp8_loops") for loop in json.loads((golden / f"{name}.json").read_text())["loops"]
+    ]
+    names = ("instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
+    rows = [
+        (f"`{loop['kernel'].removeprefix('sm120_attn_')}`", *(str(loop[name]) for name in names))
+        for loop in loops
+        if loop["loop"] == 1
+    ]
+    return markdown(("kernel", "instructions", "MMA", *names[2:]), rows)
 
 
 def sm120_cache_code(*kernels: str) -> str:
@@ -185,10 +207,10 @@ def sm120_cache_code(*kernels: str) -> str:
     return markdown(header, rows)
 
 
-def sm120_append(**where: int | tuple[int, ...]) -> str:
+def sm120_append() -> str:
     """A decode step that appends a key on an H200, beside decode alone and after a write by torch."""
     rows = []
-    for one in _where(result("sm120_serving_h200")["append"], where):
+    for one in result("sm120_serving_h200")["append"]:
         names = ("decode", "append", "append, rotary", "torch writes")
         times = [f"{one['us'][name]:.1f}" for name in names]
         eager = [f"{one['eager_us'][name]:.1f}" for name in ("append", "torch writes")]
@@ -292,10 +314,10 @@ def _peer_ms(one: Document, name: str, document: Document) -> float:
     return fastest
 
 
-def quantize(**where: int | tuple[int, ...]) -> str:
+def quantize() -> str:
     """Microseconds of sm120_attn.quantize and its peers on an H100."""
     rows = []
-    for one in _where(result("sm120_quantize_h100")["shapes"], where):
+    for one in result("sm120_quantize_h100")["shapes"]:
         shape = [str(one[name]) for name in ("tensors", "batch", "rows", "head_dim", "dtype")]
         times = [one["floor_us"], *(one["median_us"][name] for name in ("ours", "torch.compile", "torch"))]
         rows.append((*shape, *(f"{time:.1f}" for time in times)))

@@ -64,7 +64,7 @@ def _share(rows: Sequence[Row], version: str) -> float:
     return float(sum(row["by"][version][2] for row in rows) / sum(row["by"][row["own"]][2] for row in rows))
 
 
-def worse(most: int | None = None) -> str:
+def worse() -> str:
     """A line for each kernel that the newest ptxas makes worse, the most new spills first."""
     newest = result("upgrades")["ptxas"][-1]
     found = [row for row in _kernels() if row["by"].get(newest, [""])[0] == "worse"]
@@ -75,13 +75,13 @@ def worse(most: int | None = None) -> str:
 
     rows = [
         (
-            f"`{row['kernel']}` {row['constants'] if most is None else ''}".strip(),
+            f"`{row['kernel']}` {row['constants']}".strip(),
             row["arch"],
             *(_change(row["figures"][name], _value(row, newest, name)) for name in _SHOWN),
             _since(row, newest),
             _remedy(row),
         )
-        for row in sorted(found, key=grown)[:most]
+        for row in sorted(found, key=grown)
     ]
     return markdown(
         ("kernel", "target", "registers", "spill stores", "stack", "blocks/SM", "since", "what helps"), rows
