@@ -105,7 +105,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ),
         (
             "Steady loops",
-            "*Assembled* for sm_120a, ptxas 13.4.59 (`tests/golden/sm120/`), the same for sm_121a and sm_120f: the loop "
+            "*Assembled* for sm_120a, ptxas 13.4.59 (`tests/golden/sm120/`), as for sm_121a and sm_120f: the loop "
             "over tiles without masks and rescaling. cudnn-frontend's SM120 prefill with head_dim 128 and tiles of 128 "
             "x 128 has 796 instructions with 256 HMMA; the best public FP8 kernels have 758 (head_dim 128) and 583 "
             "(64), with 40 SHFL, 24 PRMT, 101 and 56 MOV.",
