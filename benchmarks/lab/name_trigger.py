@@ -58,7 +58,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         levels = lab.levels()
         triggers = lab.triggers()
     return {
-        "kind": "name trigger",
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
         "kernels_of_all_names": list(ALL_NAMES_ON),
@@ -198,7 +197,7 @@ def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
     """Every cell, per kernel and architecture, for each ptxas: a sign for each name in the order of `by_name`, a blank
     where it was not asked; for each name a letter, a for the first of the digests that follow; and these, each once: a
     digest of the code under the name, or "name/control" where they differ; "" without code."""
-    from tritonhook.report.results.cells import SweptCell
+    from tritonhook.report.results.probe import SweptCell
 
     order = {name: number for number, name in enumerate(by_name(cells))}
     rows: dict[str, dict[str, list[str]]] = {}
@@ -220,7 +219,7 @@ def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
     """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
     other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
     from tritonhook._util.versions import version_key
-    from tritonhook.report.results.cells import SweptCell
+    from tritonhook.report.results.probe import SweptCell
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]

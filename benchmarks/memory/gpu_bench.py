@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -12,15 +13,73 @@ from benchmarks.common import REPOSITORY
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
-from tritonhook.memory.calibration import assemble_frame, frame_arguments
 from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import MIB, predict, stack_needs
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
 from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import Tool
 
 PTXAS = "12.8.93"  # Triton 3.6.0 brings it
 CHILD_LIMIT_S = 60
+
+
+_PTX_VERSION = {120: "8.7", 121: "8.8"}  # the oldest that knows the target; older targets take 8.0
+
+_FRAME = """.version {version}
+.target {target}
+.address_size 64
+.visible .entry frame(.param .u64 frame_param_0, .param .u32 frame_param_1)
+{{
+ .local .align 16 .b8 depot[{frame}];
+ .reg .pred %p<2>; .reg .b32 %r<8>; .reg .b64 %rd<8>;
+ ld.param.u64 %rd1, [frame_param_0];
+ ld.param.u32 %r1, [frame_param_1];
+ mov.u32 %r2, %tid.x;
+ add.u32 %r3, %r1, %r2;
+ rem.u32 %r3, %r3, {words};
+ mul.wide.u32 %rd3, %r3, 4;
+ mov.u64 %rd2, depot;
+ add.s64 %rd4, %rd2, %rd3;
+ st.local.u32 [%rd4], %r2;
+ mul.lo.u32 %r4, %r1, 7;
+ rem.u32 %r4, %r4, {words};
+ mul.wide.u32 %rd5, %r4, 4;
+ add.s64 %rd6, %rd2, %rd5;
+ ld.local.u32 %r5, [%rd6];
+ setp.eq.u32 %p1, %r1, 4294967295;
+ @%p1 st.global.u32 [%rd1], %r5;
+ ret;
+}}
+.visible .entry noop()
+{{
+ ret;
+}}
+"""
+
+
+def frame_kernel(arch: int, frame: int) -> Ptx:
+    """A module with the kernels `frame`, whose stack has exactly `frame` bytes (a multiple of 16), and `noop`.
+
+    `frame` stores nothing unless its second argument is 2**32 - 1.
+    """
+    target = f"sm_{arch}{'a' if arch >= 90 else ''}"
+    return Ptx(_FRAME.format(version=_PTX_VERSION.get(arch, "8.0"), target=target, frame=frame, words=frame // 4))
+
+
+def assemble_frame(ptxas: Tool, arch: int, frame: int) -> Assembled:
+    """Assemble `frame_kernel`. Raises AssembleError if ptxas fails, DeviceError if the kernel has another frame."""
+    made = assemble(ptxas, frame_kernel(arch, frame), ())
+    if not isinstance(made, Assembled):
+        raise AssembleError(made)
+    stack = made.cubin.resources["frame"].min_stack
+    if stack != frame:
+        raise DeviceError(f"ptxas {ptxas.version} gave the {frame:,}-byte frame {stack} bytes")
+    return made
+
+
+def frame_arguments() -> tuple[Any, ...]:
+    return ctypes.c_uint64(0), ctypes.c_uint32(5)
 
 
 class Bench:

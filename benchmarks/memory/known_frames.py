@@ -6,9 +6,8 @@ import ctypes
 import os
 from typing import Any
 
-from benchmarks.memory.gpu_bench import Bench, child, grown
+from benchmarks.memory.gpu_bench import Bench, assemble_frame, child, grown
 from tritonhook.device.cuda_driver import MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE, STACK_SIZE, CudaError
-from tritonhook.memory.calibration import assemble_frame
 from tritonhook.memory.prediction import MIB, net_growth
 
 PRINTER = """.version 8.0

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import REPOSITORY, RESULTS
-from benchmarks.report.first_paint import attention
 
 RESULT = None
 
@@ -39,12 +38,24 @@ def layer_norm() -> dict[str, Any]:
     return next(s["comparison"] for s in samples if s["kernel"] == "layer_norm" and s["comparison"]["blocks"])
 
 
-def trigger() -> dict[str, Any]:
-    return json.loads((RESULTS / "name_trigger.json").read_text())
-
-
 def timeline() -> dict[str, Any]:
     return json.loads((RESULTS / "memory_timeline.json").read_text())
+
+
+def attention() -> dict[str, Any]:
+    from tritonhook._util.entry_points import call_function
+    from tritonhook.compare.names import compare_names
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+    from tritonhook.ptxas.toolchain import find_toolchain
+    from tritonhook.rename import PREFIX, Rename
+    from tritonhook.report.results.names import Names
+
+    toolchain = find_toolchain("12.8.93")
+    kernel = call_function("gluon_kernels:compile_offline", options={"ptx_version": 87})
+    comparison = compare_names(Ptx(kernel.asm["ptx"]), Rename(prefix=PREFIX), toolchain, DEFAULT_ARGUMENTS)
+    comparison = comparison.with_launches(kernel.metadata.shared)
+    return Names.of(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True).document()
 
 
 def own_code() -> dict[str, Any]:
@@ -72,10 +83,6 @@ def edit() -> dict[str, Any]:
     return document
 
 
-_BY_REGISTERS = (
-    "const s = document.querySelector('#measure'); s.value = 'registers'; s.dispatchEvent(new Event('change'));"
-    "document.querySelector('.heatframe').scrollTop = 530;"
-)
 PICTURES = (
     Picture("report-edit", edit, height=1010),
     Picture("report-diff", own_code, height=1240),
@@ -90,7 +97,6 @@ PICTURES = (
         at="#code",
     ),
     Picture("report-ab", layer_norm, height=1180),
-    Picture("report-sweep", trigger, "dark", height=860, script=_BY_REGISTERS),
     Picture("report-memory", timeline, height=1150),
 )
 

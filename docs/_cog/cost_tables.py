@@ -94,15 +94,6 @@ def _cpu_s(document: Document, of: str, size: int) -> list[float]:
     return [s["cpu_s"] for s in document["samples"] if (s["of"], s["kernels"]) == (of, size)]
 
 
-def first_paint() -> str:
-    """How soon a report shows in headless Chromium."""
-    rows = []
-    for name, page in result("reports")["summary"].items():
-        times = [f"{page[key]:,.0f} ms" for key in ("first_paint_ms", "slowest_first_paint_ms", "ready_ms")]
-        rows.append((name, *times, f"{page['file_bytes'] / 1e6:.2f} MB", f"{page['made_s']:.2f} s"))
-    return markdown(("page", "first paint", "slowest of the rounds", "script done", "file", "made in"), rows)
-
-
 def sweep() -> str:
     """How busy a sweep keeps the processors."""
     summary = result("sweep")["summary"]

@@ -35,12 +35,6 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "capmerc is the section `.nv.capmerc`.",
             name_tables.published,
         ),
-        (
-            "Code of the bundled fp8 attention",
-            "*Assembled* for sm_100a, ptxas 12.8.93 (`name_effect_assembled.json`); 12.9.86 is alike. The control's "
-            "code is the plain one's; each side has 128 registers.",
-            name_tables.name_effect_assembled,
-        ),
         ("The pragma by architecture", "*Assembled* (`mma_throughput.json`).", name_tables.mma_throughput),
         ("Cells of the sweep", "*Assembled* (`name_trigger.json`).", name_tables.trigger_counts),
         (
@@ -198,13 +192,6 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "Machine code that is understood",
             "Of sm_80 to sm_121a, with or without the `U` of the uniform datapath.",
             lambda: emulate_tables.opcodes("sass"),
-        ),
-    ),
-    ("Reports", "../how-to/share-a-result.md"): (
-        (
-            "How soon a page shows",
-            "Headless Chromium, from disk, on two shared cores (`reports.json`).",
-            cost_tables.first_paint,
         ),
     ),
     ("Upgrades", "../explanation/upgrades.md"): (

@@ -254,16 +254,3 @@ def only_in_one(texts: Iterable[str]) -> tuple[str, str]:
         return ("other order or registers" if found else ""), ""
     removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
     return f"{removed} of {of_a}", f"{added} of {of_b}"
-
-
-def name_effect_assembled(version: str = "12.8.93") -> str:
-    """What the name does to the code of the bundled fp8 attention for sm_100a, which was never executed."""
-    rows = []
-    for row in result("name_effect_assembled")["samples"]:
-        if row["ptxas"] == version and row["dtype"] == "fp8e5":
-            title = f"fp8, head_dim {row['head_dim']}{', causal' if row['causal'] else ''}"
-            changes = dict(re.findall(r"(?:^|; )(stack|spill stores|spill loads) (\d+ -> \d+)", row["code"]))
-            cells = [changes.get(name, "").replace("->", "to") for name in ("stack", "spill stores", "spill loads")]
-            rows.append((title, *only_in_one([row["code"]]), *cells))
-    header = ("attention", "only without", "only with", "stack bytes", "bytes of spill stores", "of spill loads")
-    return markdown(header, rows)

@@ -15,7 +15,7 @@ from benchmarks.common import RESULTS
 
 LIMIT_S = 300  # on a busy machine; alone the slowest takes 25
 LONG = {  # more than three seconds
-    *("first_paint", "gluon_assembled", "gluon_blackwell", "large_modules", "name_effect_assembled", "name_trigger"),
+    *("gluon_assembled", "gluon_blackwell", "large_modules", "name_trigger"),
     *("overhead", "overhead_policy", "published_table", "seeded", "upgrades"),
 }
 

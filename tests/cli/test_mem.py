@@ -1,4 +1,4 @@
-"""`tritonhook mem`: predict, fix, watch, compare, calibrate; exit codes, and messages where there is no GPU."""
+"""`tritonhook mem`: predict, fix, watch, compare; exit codes, and messages where there is no GPU."""
 
 from __future__ import annotations
 
@@ -19,18 +19,11 @@ from tests.ptx.test_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
-from tritonhook.errors import DeviceError
-from tritonhook.memory.calibration import MeasuredPool, Point, calibration_file, measure_here, store, stored
 from tritonhook.memory.gpu_specs import find_gpu
-from tritonhook.memory.prediction import MIB, Bracket, Calibration, StackNeed, predict
+from tritonhook.memory.prediction import MIB, Bracket, StackNeed, predict
 from tritonhook.ptx.cta_loads import ClusterToCta
 
 CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")
-
-
-@pytest.fixture(autouse=True)
-def no_calibration(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITONHOOK_CALIBRATION", str(tmp_path / "calibration.json"))
 
 
 def ptxas(version: str) -> str:
@@ -164,10 +157,8 @@ def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:
         (["fix", "nowhere.ptx"], "nowhere.ptx: cannot read: No such file"),
         (["watch"], "no script given"),
         (["watch", "nowhere.py"], "nowhere.py: no such script"),
-        (["watch", "--period-ms", "0", __file__], "1 is the shortest"),
         (["watch", "--trace", "/nowhere/trace.json", __file__], "does not exist"),
         (["compare", "--variants", "one", __file__], "at least two different names"),
-        (["calibrate", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(ask, words, sentence) -> None:
@@ -281,55 +272,6 @@ def test_compare_runs_each_variant_in_a_process_of_its_own(as_if_with_gpu, capfd
     assert "tritonhook mem compare: nothing was measured for plain or tma" in said.err
     assert main(["mem", "compare", "--variants", "a,b", "--", "false"]) == 1
     assert "nothing to compare" in capfd.readouterr().err
-
-
-# --- calibrate -----------------------------------------------------------------------------------
-
-
-def test_calibration_on_the_model_of_a_gpu(tools) -> None:
-    from fake_gpu import FakeGpu, fake_driver
-
-    measured = measure_here(fake_driver(FakeGpu(sms=48, threads=1536, arch=90)), tools.ptxas)
-    calibration = measured.calibration
-    assert calibration.bytes_per_stack_byte == measured.threads == 48 * 1536
-    assert (calibration.worst_residual_bytes, calibration.points) == (0, 4)
-    assert [p.frame for p in measured.points] == [2048, 4096, 8192, 16384]
-
-
-def test_a_fit_has_its_residual() -> None:
-    points = (Point(2048, 1024, 2048, 1024 * 100), Point(4096, 2048, 4096, 2048 * 100 + 50_000))
-    fit = MeasuredPool("g", "13.0", 100, points).calibration
-    assert fit.bytes_per_stack_byte == pytest.approx(100 + 50_000 * 2048 / (1024**2 + 2048**2))
-    assert fit.worst_residual_bytes == 20_000  # of the first point; the second lies 10,000 off
-    with pytest.raises(DeviceError, match="no launch changed the stack limit"):
-        _ = MeasuredPool("g", "13.0", 100, (Point(2048, 4096, 4096, 0),)).calibration
-
-
-def test_a_calibration_is_kept_and_used_by_predict(ask) -> None:
-    store(Calibration("NVIDIA GeForce RTX 5090", "13.0", 264_000.0, MIB, 4))
-    store(Calibration("Another GPU", "13.0", 1.0, MIB, 4))
-    assert set(stored()) == {"NVIDIA GeForce RTX 5090", "Another GPU"}
-    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5090", "--json")
-    document = json.loads(out)
-    assert "calibrated on NVIDIA GeForce RTX 5090" in document["basis"]
-    assert document["growth_bytes"]["low"] == round((14_512 - 1024) * 264_000.0) - 2 * MIB
-    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5090", "--json", "--no-calibration")
-    assert "calibrated" not in json.loads(out)["basis"]
-    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5080", "--json")
-    assert "calibrated" not in json.loads(out)["basis"]
-
-
-def test_a_damaged_calibration_is_reported(ask) -> None:
-    calibration_file().write_text("{}")
-    code, _, err = ask("predict", CLUSTER, "--gpu", "RTX 5090")
-    assert code == 2 and "remove it and calibrate again" in err
-
-
-@needs_no_gpu
-def test_calibrate_without_a_gpu(tmp_path) -> None:
-    done = run(tmp_path, "calibrate")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "calibrate: no NVIDIA driver here" in done.stderr
 
 
 # --- the published table of the documentation ----------------------------------------------------

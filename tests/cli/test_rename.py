@@ -105,8 +105,6 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
     assert Ptx(capsys.readouterr().out).entries == ("first", "second")
     assert main(["rename", "--strip", str(two_entries)]) == 0  # the flag does not swallow what follows it
     assert Ptx(capsys.readouterr().out).entries == ("first", "second")
-    assert main(["rename", str(two_entries), "--strip-word", "second"]) == 0
-    assert Ptx(capsys.readouterr().out).entries == ("first", "cutlass")
 
 
 @pytest.mark.parametrize(
@@ -121,8 +119,7 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
         (["--to", "first=x", "--prefix", "y"], "do not combine"),
         (["--prefix", "cutlass_", "--strip"], "cannot strip 'cutlass' and add"),
         (["--prefix", ""], "--prefix '': give at least one letter"),
-        (["--strip-word", ""], "--strip-word '': give at least one letter"),
-        (["--to", "first=x", "--strip-word", "y"], "do not combine"),
+        (["--to", "first=x", "--strip"], "do not combine"),
         (["--prefix", "x", "--entry", "third"], "no entry 'third'; the module has: first, second"),
     ],
 )

@@ -13,7 +13,6 @@ from tritonhook.memory.prediction import (
     MIB,
     UNBOUNDED,
     Bracket,
-    Calibration,
     StackNeed,
     net_growth,
     parse_bytes,
@@ -156,18 +155,7 @@ def test_a_kernel_whose_stack_is_not_known_is_not_the_deepest() -> None:
     assert predict([unknown], find_gpu("H100")).deepest is None
 
 
-def test_a_calibration_takes_the_place_of_the_bracket() -> None:
-    need = stack_need("k", Resources(stack=8, min_stack=8, externs=(TILE_2D,)))
-    seen = Calibration("NVIDIA GeForce RTX 5090", "13.0", 270_336.0, 3 * MIB, 4)
-    prediction = predict([need], find_gpu("RTX 5090"), seen)
-    assert prediction.growth is not None
-    middle = (14_512 - 1024) * 270_336
-    assert prediction.growth.low == middle - 3 * MIB
-    assert prediction.growth.high == pytest.approx(middle + 8 * 270_336 + 3 * MIB)
-    assert "calibrated on NVIDIA GeForce RTX 5090" in prediction.basis
-
-
-def test_an_uncalibrated_prediction_says_that_it_is_one() -> None:
+def test_a_prediction_says_that_nothing_was_measured() -> None:
     prediction = predict([stack_need("k", Resources(stack=0, externs=(BULK,)))], find_gpu("RTX 5090"))
     assert "not measured on this GPU by this project" in prediction.basis
     assert "--rewrite tma-cta" in (prediction.remedy or "")

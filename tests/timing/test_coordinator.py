@@ -263,29 +263,6 @@ def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Pat
     assert "each side chose its own configuration" in capsys.readouterr().out
 
 
-def test_nvbench_gets_the_samples_of_both_sides(tmp_path: Path, capsys) -> None:
-    """The fields that nvbench_compare.py reads, as it reads them."""
-    path = tmp_path / "saved.json"
-    timed = compare("slower3", tmp_path)
-    path.write_text(saved(timed))
-    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 1
-    means = {}
-    for name in ("n.json", "n.reference.json"):
-        root = json.loads((tmp_path / name).read_text())
-        assert root["meta"]["version"]["json"]["string"] == "1.0.0"
-        (benchmark,) = root["benchmarks"]
-        (state,) = benchmark["states"]
-        assert (benchmark["devices"], state["device"], root["devices"][0]["id"]) == ([0], 0, 0)
-        data = {summary["tag"]: summary["data"][0] for summary in state["summaries"]}
-        assert data["nv/cold/time/gpu/stdev/relative"]["type"] == "float64"
-        assert float(data["nv/cold/time/gpu/stdev/relative"]["value"]) < 0.01
-        means[name] = float(data["nv/cold/time/gpu/mean"]["value"])
-    assert means["n.json"] / means["n.reference.json"] == pytest.approx(1.03, abs=0.002)
-    assert means["n.reference.json"] == pytest.approx(50e-6, rel=0.01)
-    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 2
-    assert "--force" in capsys.readouterr().err
-
-
 def test_exit_codes(tmp_path: Path) -> None:
     timed = compare("slower3", tmp_path)
     assert exit_code(timed, None) == 1

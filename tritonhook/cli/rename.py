@@ -32,8 +32,7 @@ class RenameOptions(Group):
     """How kernels are renamed: for rename, run, diff and ab."""
 
     prefix: str | None = option(help='put this in front of kernel names, e.g. "cutlass_"')
-    strip: bool = flag(one_of="words", help=f'remove "{TRIGGER}" from names')
-    strip_word: str | None = option(one_of="words", metavar="WORD", help="remove this word from names")
+    strip: bool = flag(help=f'remove "{TRIGGER}" from names')
     to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
 
     def wanted(self) -> Rename | None:
@@ -41,14 +40,13 @@ class RenameOptions(Group):
         pairs = [item.partition("=") for item in self.to]
         if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
             raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
-        if "" in (self.prefix, self.strip_word):
-            raise UsageError(f"{'--prefix' if self.prefix == '' else '--strip-word'} '': give at least one letter")
-        strip = self.strip_word or self.strip
-        if pairs and (self.prefix or strip):
+        if self.prefix == "":
+            raise UsageError("--prefix '': give at least one letter")
+        if pairs and (self.prefix or self.strip):
             raise UsageError("--to names kernels exactly; do not combine it with --prefix or --strip")
         if pairs:
             return make_rename({old: new for old, _, new in pairs})
-        return make_rename(self.prefix, strip)
+        return make_rename(self.prefix, self.strip)
 
 
 def rewrite_option(what: str) -> Any:

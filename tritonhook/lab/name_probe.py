@@ -471,19 +471,6 @@ def _detect(
         pool.shutdown(cancel_futures=True)  # after an interrupt, do not wait for all of them
 
 
-def code_diffs(
-    cells: Iterable[NameCell], chosen: Sequence[Setup], run: Run, nvdisasm: Tool
-) -> Iterator[tuple[NameCell, CubinDiff]]:
-    """Assemble cells once more and compare the machine code, control against name. The cells must be ones that
-    assembled on both sides. A cell whose code is another one this time (ptxas is not always deterministic) is left
-    out."""
-    by_key = {setup.key: setup for setup in chosen}
-    asked = ((cell, by_key[cell.setup], [(cell.control, 0), (cell.name, 0)]) for cell in cells)
-    for cell, outcomes in _gather(asked, run, keep_cubin=True):
-        if _result(cell.named, cell.name) == _result(outcomes[cell.name, 0], cell.name):
-            yield cell, _diff(cell, outcomes, nvdisasm)
-
-
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
     """The control's code against the name's, from outcomes that hold the cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))

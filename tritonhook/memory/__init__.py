@@ -1,1 +1,1 @@
-"""GPU memory that no allocator shows: watch it, predict it, calibrate the prediction."""
+"""GPU memory that no allocator shows: watch it, predict it."""

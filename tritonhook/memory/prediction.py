@@ -68,20 +68,6 @@ class StackNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """A measurement on a GPU: the pool grows by `bytes_per_stack_byte` for each byte of stack per thread.
-
-    worst_residual_bytes: how far the worst point lies off the fit. driver: its version.
-    """
-
-    gpu: str
-    driver: str
-    bytes_per_stack_byte: float
-    worst_residual_bytes: int
-    points: int
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """The growth of the pool on one GPU when these kernels are launched in a fresh context.
 
@@ -173,32 +159,26 @@ def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
     return max(0, stack - before) * gpu.resident_threads
 
 
-def predict(needs: Sequence[StackNeed], gpu: GpuSpecs, calibration: Calibration | None = None) -> Prediction:
+def predict(needs: Sequence[StackNeed], gpu: GpuSpecs) -> Prediction:
     """Predict how much the pool of a fresh context grows: by what the deepest kernel needs, not by the sum.
 
-    Without a calibration the bracket goes from the growth of an existing pool to that of a first pool with 512 bytes of
+    The bracket goes from the growth of an existing pool to that of a first pool with 512 bytes of
     overhead per thread, widened by 3%: all published measurements lie within (tests/memory/test_prediction.py).
     """
     basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
-    if calibration is not None:
-        basis = f"calibrated on {calibration.gpu}, driver {calibration.driver} ({calibration.points} points)"
-    elif gpu.arch == 90:
+    if gpu.arch == 90:
         basis = "the formula, exact on an H100 SXM with known frames (docs/explanation/gpu-memory.md)"
     prediction = Prediction(gpu, tuple(needs), None, basis)
     stacks = [need.stack for need in needs if need.stack is not None]
     if prediction.unknown or not stacks:
         return prediction
     deepest = Bracket(max(stack.low for stack in stacks), max(stack.high for stack in stacks))
-    return Prediction(gpu, tuple(needs), _growth(deepest, gpu, calibration), basis)
+    return Prediction(gpu, tuple(needs), _growth(deepest, gpu), basis)
 
 
-def _growth(stack: Bracket, gpu: GpuSpecs, calibration: Calibration | None) -> Bracket:
+def _growth(stack: Bracket, gpu: GpuSpecs) -> Bracket:
     if stack.high <= DEFAULT_STACK:
         return Bracket(0, 0)
-    if calibration is not None:
-        factor, margin = calibration.bytes_per_stack_byte, max(calibration.worst_residual_bytes, _PAGE)
-        low, high = (round(max(0, value - DEFAULT_STACK) * factor) for value in (stack.low, stack.high))
-        return Bracket(max(0, low - margin), high + margin)
     low, high = net_growth(stack.low, gpu), net_growth(stack.high, gpu)
     if gpu.arch == 90:
         return Bracket(low, _align(high, _PAGE))

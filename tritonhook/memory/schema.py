@@ -1,9 +1,8 @@
-"""What the files of memory hold: what a process of `mem watch` leaves, and calibrations."""
+"""What the file of a process of `mem watch` holds."""
 
 from __future__ import annotations
 
 from tritonhook._util.schema import Fields
-from tritonhook.memory.prediction import Calibration
 from tritonhook.memory.timeline import MemoryTimeline
 
 
@@ -12,9 +11,3 @@ class Watched(Fields):
 
     notes: tuple[str, ...]
     timelines: tuple[MemoryTimeline, ...]
-
-
-class Calibrations(Fields):
-    """The file of calibrations."""
-
-    calibrations: tuple[Calibration, ...]

@@ -32,14 +32,12 @@ class Plan:
     target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
     another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
     ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
-    out: the folder for each side's captures. only: a regular expression; kernels that it does not match keep their
-    names.
+    out: the folder for each side's captures.
     rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
     path: entries for sys.path, where the targets are found.
     even_same: time the sides even if they have the same code, as a calibration does.
     candidate_options: further options for the candidate's ptxas. rewrites: rewrites, by name, for the candidate.
     tune_each: tune autotuned kernels on each side; else all sides take the reference's configuration.
-    baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
     names: of reference and candidate in the report; None: they follow from the fields above.
     images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
     """
@@ -51,8 +49,6 @@ class Plan:
     baselines: tuple[str, ...] = ()
     ptxas: str | None = None
     candidate_ptxas: str | None = None
-    only: str | None = None
-    cold: bool = True
     rtol: float | None = None
     check: bool = True
     seed: int = 0
@@ -61,7 +57,6 @@ class Plan:
     candidate_options: str | None = None
     rewrites: tuple[str, ...] = ()
     tune_each: bool = False
-    baseline_rtol: float = BASELINE_RTOL
     names: tuple[str, str] | None = None
     images: tuple[SideImage, ...] = ()
     launch: Path | None = None

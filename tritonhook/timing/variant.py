@@ -45,7 +45,6 @@ class Variant:
         self.launch = launch
         settings = make_settings(
             plan.out / name,
-            only=plan.only,
             rewrites=rewrites,
             ptxas=(plan.candidate_ptxas if is_candidate else None) or plan.ptxas,
             options=plan.candidate_options if is_candidate else None,

@@ -21,7 +21,7 @@ from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.places import PLACES, Places
-from tritonhook.timing.plan import Plan
+from tritonhook.timing.plan import BASELINE_RTOL, Plan
 from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_launch
@@ -67,7 +67,7 @@ class TimingWorker:
             baselines = [self._baseline(name, prepared.baselines) for name in plan.baselines]
             self._outputs = []
             timed = [TimedSide(name, launch, within) for name, launch, within in (*sides, *baselines)]
-            self.timer = Timer(timed, plan.cold, plan.seed)
+            self.timer = Timer(timed, seed=plan.seed)
             self.timer.prepare()
         how = {side.name: HowLaunched(side.copies, side.graph is not None, side.why_eager) for side in timed}
         return replace(prepared, flushes=self.timer.flushes, sides=how)
@@ -160,7 +160,7 @@ class TimingWorker:
         text: str | None = "outputs not compared"
         if self._outputs and outputs and self.plan.check:
             fitting = shaped_as(outputs, self._outputs)
-            text = difference(self._outputs[: len(fitting)], fitting, self.plan.baseline_rtol)
+            text = difference(self._outputs[: len(fitting)], fitting, BASELINE_RTOL)
         if text is not None:
             differ[name] = text
         return name, launch, contextlib.nullcontext
@@ -174,9 +174,8 @@ def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
     """Raises UsageError where a side compiled no kernel: there would be nothing to rename, and no code to compare."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
-            only = f" whose name matches {plan.only!r}" if plan.only else ""
             raise UsageError(
-                f"{plan.target}: the {side} compiled no kernel{only} that tritonhook saw; "
+                f"{plan.target}: the {side} compiled no kernel that tritonhook saw; "
                 "let the function return a new launch each time it is called"
             )
 

@@ -52,14 +52,6 @@ def show(window: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
     assert window.requests() == []
 
 
-def sweep_with_code() -> dict:
-    document, code = golden("probe"), diff_with_code()
-    for cell in document["cells"]:
-        cell["code"] = "pair" if cell["verdict"] == "changed" else None
-    document["codes"] = {"pair": {**code["code"], "loops": code["sass"]["loops"]}}
-    return document
-
-
 def rows(browser: Browser) -> list[str]:
     """The visible rows of instructions."""
     return browser.js(
@@ -203,45 +195,6 @@ def test_control_fields_are_what_the_instruction_has(show: Callable[..., Browser
 # --- the other pages -----------------------------------------------------------------------------
 
 
-def test_a_sweep_is_walked_by_keys_and_a_cell_opens_its_diff(show: Callable[..., Browser]) -> None:
-    browser = show(sweep_with_code())
-    browser.js("document.querySelector('#heat button').focus()")
-    browser.press(ENTER)
-    assert browser.js("return document.querySelector('#cell').open")
-    assert "the name changes the code" in browser.text("#cell-body")
-    assert "registers" in browser.text("#cell-body table")
-    assert browser.all("#cell-body .window .lrow")
-    browser.press(ESCAPE)
-    assert not browser.js("return document.querySelector('#cell').open")
-    assert browser.js("return document.activeElement.tagName") == "BUTTON"
-
-
-def test_the_matrix_of_the_trigger_filters_colours_and_moves(show: Callable[..., Browser]) -> None:
-    document = {
-        "format": 1,
-        "kind": "name trigger",
-        "names": ["cutlass_*"],
-        "by_name": {"cutlass_*": [2, 3]},
-        "triggers": {},
-        "summary": {"cells": 4, "cells_compared": 3, "cells_changed": 2, "crashes": 1},
-        "samples": {
-            "fma/loop sm_80": {"12.8.93": ["D", ["code"], True, {"registers": [42, 50]}], "13.0.88": [".", []]},
-            "tma/loop sm_90a": {"12.8.93": ["X", ["crash"], None, None], "13.0.88": ["-"]},
-        },
-    }
-    browser = show(document)
-    assert [b.text for b in browser.all("#heat button")] == ["D", ".", "X", "-"]
-    browser.js("document.querySelector('#heat button').focus()")
-    browser.press(RIGHT, DOWN)
-    assert browser.js("return document.activeElement.textContent") == "-"
-    browser.js(
-        "const s = document.querySelector('#measure'); s.value = 'registers'; s.dispatchEvent(new Event('change'))"
-    )
-    assert browser.all("#heat button")[0].text == "+8"
-    browser.press("/", "tma")
-    assert [row.is_displayed() for row in browser.all("#heat tbody tr")] == [False, True]
-
-
 def test_a_timeline_reads_out_values_by_pointer_and_by_keys(show: Callable[..., Browser]) -> None:
     browser = show(golden("memory"))
     chart = browser.one("svg[data-timeline]")
@@ -312,7 +265,7 @@ def test_nothing_is_wider_than_a_telephone(kind: str, window: Browser, tmp_path:
     made = {"diff with code": diff_with_code, "many captures": lambda: large_captures(20)}
     browser = on_telephone(window, made[kind]() if kind in made else golden(kind), tmp_path)
     assert browser.js("return document.documentElement.scrollWidth") <= 420
-    scrolling = "return [...document.querySelectorAll('.scroll, .panel, .heatframe')]"
+    scrolling = "return [...document.querySelectorAll('.scroll, .panel')]"
     assert (
         browser.js(f"{scrolling}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 90))")
         == []
@@ -327,8 +280,6 @@ def test_on_a_telephone_every_mark_of_a_page_is_seen(window: Browser, tmp_path: 
         for part in ("circle", ".strongtext.narrow", ".value"):
             assert is_inside(browser, f"#effect .lane.{lane} {part}"), (lane, part)
     assert is_inside(browser, "#times .lane rect") and is_inside(browser, "#blocks .pt")
-    browser = on_telephone(window, golden("capabilities"), tmp_path)
-    assert is_inside(browser, "#ptxas-0 .heat td.h")
     browser = on_telephone(window, golden("memory"), tmp_path)
     assert is_inside(browser, ".timeline .flag circle") and is_inside(browser, ".timeline .flags li")
     assert is_inside(browser, ".waterfall rect") and is_inside(browser, "#marks-table-0 td:not(:empty)")
@@ -374,11 +325,6 @@ def test_hostile_names_stay_text_in_the_browser(show: Callable[..., Browser]) ->
     assert browser.all("img") == []
     assert browser.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert "<script>" in browser.text("#listings .window")
-    sweep = replaced(sweep_with_code(), "cutlass_work", HOSTILE)
-    browser = show(sweep)
-    browser.all("#heat button")[0].click()
-    assert "<script>" in browser.text("#cell-body")
-    assert browser.all("img") == []
 
 
 def test_it_prints_its_code_in_light_colours_without_controls(show: Callable[..., Browser]) -> None:

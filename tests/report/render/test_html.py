@@ -217,26 +217,6 @@ def test_unknown_clocks_are_said() -> None:
     assert "NVML did not answer" in page(document).one("section", id="conditions").text
 
 
-def test_the_sweep_page_has_a_cell_for_each_place() -> None:
-    document = golden("probe")
-    tree = page(document)
-    heat = tree.one("table", "heat")
-    buttons = list(heat.all("button"))
-    assert [b.text for b in buttons] == ["D"]
-    assert "s-changed" in buttons[0].classes
-    sweep = data_of(tree)["sweep"]
-    assert len(sweep["cells"]) == len(document["cells"]) == len(buttons[0].attributes["data-cells"].split(","))
-
-
-def test_a_saved_sweep_has_the_code_of_its_cells() -> None:
-    document, code = golden("probe"), diff_with_code()
-    for cell in document["cells"]:
-        cell["code"] = "pair" if cell["verdict"] == "changed" else None
-    document["codes"] = {"pair": {**code["code"], "loops": code["sass"]["loops"]}}
-    listings = data_of(page(document))["sweep"]["listings"]
-    assert len(listings["pair"]["sides"][0]["code"]) == code["sass"]["instructions"]["a"]
-
-
 def test_the_memory_page_has_marks_waterfall_and_prediction() -> None:
     document = golden("memory")
     tree = page(document)
@@ -274,18 +254,6 @@ def test_a_timeline_is_drawn_from_one_source() -> None:
     (drawn,) = data_of(page(document))["timelines"]
     assert max(value for _, value in drawn["series"][0][1]) < 5  # GiB
     assert "used (NVML)" in page(document).one("div", "timeline").text
-
-
-def test_the_capabilities_page_has_every_answer_of_every_ptxas() -> None:
-    document = golden("capabilities")
-    tree = page(document)
-    ((version, part),) = document["ptxas"].items()
-    rows = tree.one("table", "caps").rows()
-    assert [row[0] for row in rows] == list(part["cells"])
-    signs = {"inline": "●", "syscall": "S", "emulated": "E", "rejected": "-", "unknown PTX version": "?"}
-    for row, numbers in zip(rows, part["cells"].values(), strict=True):
-        assert row[2:] == [signs[document["outcomes"][str(n)][0]] for n in numbers]
-    assert version in tree.one("section", id="ptxas-0").one("h2").text
 
 
 def test_a_captures_page_lists_every_kernel_with_its_resources() -> None:

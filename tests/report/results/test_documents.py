@@ -13,7 +13,6 @@ import triton_kernels
 from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, golden, page_of, summary_of
 from fake_ptxas import make_ptxas
-from repository import ROOT
 from tuned import SKIPPED, tuned
 from verified import verified
 
@@ -193,10 +192,9 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
 
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
-    of_tools = {"calibration", "installed", "ptxas list", "ptxas tool", "rename", "status"}
-    with_their_verbs = {"demo", "emulation", "memory fix", "name trigger", *of_tools}
+    of_tools = {"installed", "ptxas list", "ptxas tool", "rename", "status"}
+    with_their_verbs = {"demo", "emulation", "memory fix", *of_tools}
     assert set(kinds()) - found == with_their_verbs
-    assert summary_of(json.loads((ROOT / "benchmarks" / "results" / "name_trigger.json").read_text())).tables
 
 
 def test_a_newer_format_is_refused_and_other_documents_are_told() -> None:

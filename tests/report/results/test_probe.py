@@ -15,8 +15,7 @@ from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.result import read_result
-from tritonhook.report.results.cells import SweptCell, gravest
-from tritonhook.report.results.probe import Probe, Triggers
+from tritonhook.report.results.probe import Probe, SweptCell, Triggers, gravest
 from tritonhook.report.summary import Summary
 
 SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))

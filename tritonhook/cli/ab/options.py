@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonhook.cli._inputs import place
-from tritonhook.cli._parser import Group, flag, option, part, rest, share
+from tritonhook.cli._parser import Group, option, part, rest, share
 from tritonhook.cli._streams import Results
 from tritonhook.cli.diff import ToolOptions
 from tritonhook.cli.rename import RenameOptions, rewrite_option
 
-OF_SAVED = {"--from", "--band", "--fail-on", "--nvbench"}  # of the options of timing
+OF_SAVED = {"--from", "--band", "--fail-on"}  # of the options of timing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,23 +25,15 @@ class Timing(Group):
     baseline: tuple[str, ...] = option(
         action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
     )
-    baseline_rtol: float | None = option(
-        type=float,
-        metavar="R",
-        help="a baseline's outputs may differ by R of the largest value (default: 0.02)",
-    )
     args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
     launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
     tune: str | None = option(
         choices=("fixed", "each"),
         help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
     )
-    only: str | None = option(metavar="REGEX", help="rename only kernels whose name it matches")
-    hot: bool = flag(help="do not empty the L2 cache before each launch")
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
     )
-    unchecked: bool = flag(help="do not compare the outputs")
     band: float | None = option(
         type=share(0.005),
         metavar="SHARE",
@@ -53,10 +45,6 @@ class Timing(Group):
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
     saved: str | None = option("--from", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    nvbench: str | None = option(
-        metavar="FILE",
-        help="write times for nvbench_compare.py: the candidate's to FILE, the reference's to a file beside it",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

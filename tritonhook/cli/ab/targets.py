@@ -42,7 +42,7 @@ from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path
 from tritonhook.timing.images import CandidateChange, KernelImage, Sides, sides_of_cubins, sides_of_ptx
-from tritonhook.timing.plan import BASELINE_RTOL, Plan
+from tritonhook.timing.plan import Plan
 from tritonhook.timing.rough import rough_times
 from tritonhook.timing.sides import change_names
 
@@ -71,7 +71,7 @@ def target_of(options: Options) -> Target:
         _refuse_script_arguments(options)
         _refuse(options, rest, ("--options", "--entry", "--args", "--launch"), f"{first} launches itself")
         return FunctionTarget(options, first)
-    never = ("--candidate", "--only", "--tune")
+    never = ("--candidate", "--tune")
     why = "the target is launched as recorded"
     if is_script(first):
         _refuse(options, (), never, why)
@@ -304,13 +304,9 @@ def _common(options: Options) -> dict[str, Any]:
         "baselines": tuple(options.timing.baseline),
         "ptxas": _ptxas_path(options.tool.ptxas),
         "candidate_ptxas": _ptxas_path(options.timing.candidate_ptxas),
-        "only": options.timing.only,
-        "cold": not options.timing.hot,
         "rtol": options.timing.rtol,
-        "check": not options.timing.unchecked,
         "path": search_path(),
         "tune_each": options.timing.tune == "each",
-        "baseline_rtol": BASELINE_RTOL if options.timing.baseline_rtol is None else options.timing.baseline_rtol,
     }
 
 

@@ -1,4 +1,4 @@
-"""What `tritonhook ab` does: time, save, show and export; or read a saved comparison."""
+"""What `tritonhook ab` does: time, save, and show; or read a saved comparison."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tritonhook.cli._parser import given_options
@@ -24,10 +23,8 @@ from tritonhook.timing.images import describe_captures, describe_images
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Timed
 from tritonhook.timing.statistics import (
-    CANDIDATE,
     DEFAULT_BAND,
     MIN_PROCESSES,
-    REFERENCE,
     Comparison,
     TimingVerdict,
     percent,
@@ -41,15 +38,11 @@ def run(options: Options) -> int:
         raise UsageError("nothing to time; give MODULE:FUNCTION, a script, a capture with launches, or --from FILE")
     if options.results.save:
         check_new(Path(options.results.save), options.results.force)
-    for path in _exports(options):
-        check_new(path, options.results.force)
     timed = _saved(options, Path(options.timing.saved)) if options.timing.saved else _measure(options)
     from tritonhook.report.results.ab import TimedComparison
 
     # the samples were saved before the report, which may fail
     give(replace(options.results, save=None), TimedComparison.of(timed, judged=True))
-    if options.timing.nvbench:
-        _export(_exports(options), timed, options.results.force)
     return exit_code(timed, options.timing.fail_on)
 
 
@@ -117,24 +110,6 @@ def _code(plan: Plan, timed: Timed) -> dict[str, str]:
         return describe_captures(plan.out / "0", timed.changed_kernels, toolchain)
     except TritonHookError as error:
         return dict.fromkeys(timed.changed_kernels[:1], f"not known: {error}")
-
-
-def _exports(options: Options) -> dict[Path, str]:
-    """The two files that nvbench_compare.py compares, and the side in each."""
-    if not options.timing.nvbench:
-        return {}
-    path = Path(options.timing.nvbench)
-    return {path: CANDIDATE, path.with_suffix(f".reference{path.suffix}"): REFERENCE}
-
-
-def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
-    from tritonhook.report.export import nvbench_document
-
-    if not timed.comparison.usable:
-        complain("ab --nvbench", UsageError("nothing was timed: there is nothing to export"))
-        return
-    for file, side in sides.items():
-        _try("--nvbench", partial(write_new, file, to_json(nvbench_document(timed, side)), force))
 
 
 # --- progress -------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, place
@@ -31,7 +30,6 @@ from tritonhook.lab.name_probe import (
     ProbedKernel,
     Setup,
     SetupKey,
-    code_diffs,
     newest_versions,
     pragma_setups,
     probe,
@@ -43,10 +41,6 @@ from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.tool import check_targets
 
-if TYPE_CHECKING:
-    from tritonhook.report.results.probe import CellCode
-
-_MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
 _OWN_NAME = "kernel"  # of generated kernels
 
 
@@ -115,14 +109,11 @@ def run(options: Options) -> int:
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
         cells = list(probe(chosen, names, go, find_nvdisasm(), expect, cache)) if names else []
         cells += probe(with_pragma, [PRAGMA], go, find_nvdisasm(), expect, cache)
-        codes = (
-            _codes(cells, [*chosen, *with_pragma], go, expect) if options.results.html or options.results.save else {}
-        )
     order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
     cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
     from tritonhook.report.results.probe import Probe
 
-    give(options.results, lambda full: Probe.of(cells, notes, codes if full else None))
+    give(options.results, Probe.of(cells, notes))
     verdicts = {cell.verdict for cell in cells}
     return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
 
@@ -137,26 +128,6 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     return with_pragma, [
         f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
     ] if old else []
-
-
-def _codes(cells: Sequence[NameCell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, CellCode]:
-    """The code of changed cells by code_key, each pair once; only the first ones of a large sweep."""
-    from tritonhook.report.results.probe import CellCode, code_key
-
-    wanted: dict[str, NameCell] = {}
-    size = 0
-    for cell in cells:
-        key = code_key(cell)
-        if cell.verdict is not NameVerdict.CHANGED or key is None or key in wanted or "code" not in cell.differences:
-            continue
-        sides = ((cell.named, cell.name), (cell.controlled, cell.control))
-        size += sum(outcome.image.kernel(name).code_bytes for outcome, name in sides if outcome.image is not None)
-        if size > _MOST_CODE_BYTES:
-            break
-        wanted[key] = cell
-    expect(2 * len(wanted))
-    diffs = code_diffs(wanted.values(), chosen, go, find_nvdisasm())
-    return {str(code_key(cell)): CellCode.of(diff) for cell, diff in diffs}
 
 
 def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> NamePart | None:

@@ -4,11 +4,10 @@ tritonhook mem predict CAPTURE|CUBIN|PTX --gpu "RTX 5090" --fail-over 256MiB
 tritonhook mem fix kernel.ptx -o fixed.ptx
 tritonhook mem watch script.py
 tritonhook mem compare --variants plain,tma examples/tma_memory.py
-tritonhook mem calibrate
 """
 
 from __future__ import annotations
 
 from tritonhook.cli._parser import verb_in
 
-ACTIONS = tuple(verb_in(__name__, action) for action in ("predict", "fix", "watch", "compare", "calibrate"))
+ACTIONS = tuple(verb_in(__name__, action) for action in ("predict", "fix", "watch", "compare"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tritonhook.cli._parser import Group, argument, option, part
 from tritonhook.cli._programs import script_command
 from tritonhook.cli._streams import Results, give
-from tritonhook.cli.mem.watch import period_option, watched
+from tritonhook.cli.mem.watch import watched
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
 
@@ -24,7 +24,6 @@ from tritonhook.memory.timeline import MemoryTimeline
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     variants: str = option(required=True, metavar="A,B", help="names, the baseline first")
-    period_ms: float = period_option()
     results: Results = part(Results)
     command: tuple[str, ...] = argument(nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 
@@ -36,7 +35,7 @@ def run(options: Options) -> int:
     command = script_command(options.command, False)
     seen: dict[str, list[MemoryTimeline]] = {}
     for name in names:
-        code, timelines, notes = watched([*command, name], options.period_ms, options.results.is_printed)
+        code, timelines, notes = watched([*command, name], options.results.is_printed)
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
         if code:

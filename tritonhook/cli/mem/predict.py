@@ -13,13 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonhook.cli._inputs import place
-from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.mem._inputs import load_needs
 from tritonhook.errors import UsageError
-from tritonhook.memory.calibration import stored
 from tritonhook.memory.gpu_specs import GpuSpecs, find_gpu, make_gpu
-from tritonhook.memory.prediction import Calibration, parse_bytes, predict
+from tritonhook.memory.prediction import parse_bytes, predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,6 @@ class Options(Group):
     on: GpuOptions = part(GpuOptions)
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
     fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
-    no_calibration: bool = flag(help="use the formula, even if `mem calibrate` has measured this GPU")
     results: Results = part(Results)
 
 
@@ -56,20 +54,9 @@ def run(options: Options) -> int:
     gpu = options.on.wanted()
     with working("reading and assembling the kernels"):
         needs = load_needs(options.kernels, gpu, options.ptxas)
-    prediction = predict(needs, gpu, None if options.no_calibration else _calibration(gpu))
+    prediction = predict(needs, gpu)
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
     from tritonhook.report.results.stacks import MemoryPrediction
 
     give(options.results, MemoryPrediction.of(prediction, limit, failed))
     return int(failed)
-
-
-def _calibration(gpu: GpuSpecs) -> Calibration | None:
-    """What `mem calibrate` measured on a GPU of that name, as the table or the driver spells it."""
-    for name, calibration in stored().items():
-        try:
-            if find_gpu(name).name == gpu.name:
-                return calibration
-        except UsageError:
-            continue  # a GPU that the table does not have
-    return None

@@ -21,13 +21,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
 from tritonhook.cli._programs import run_to_end, script_command, why_no_gpu
 from tritonhook.cli._streams import Results, check_new, complain, give, to_json, write_err, write_new
-from tritonhook.errors import DeviceError, UsageError
+from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
@@ -36,13 +36,8 @@ if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 
-def period_option() -> Any:
-    return option(type=float, default=PERIOD_MS, metavar="MS", help=f"time between samples (default: {PERIOD_MS:g})")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    period_ms: float = period_option()
     trace: str | None = option(metavar="FILE", help="also write a trace for Perfetto to FILE")
     fail_over: str | None = option(metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
@@ -57,7 +52,7 @@ def run(options: Options) -> int:
     limit = None if options.fail_over is None else parse_bytes(options.fail_over)
     if options.trace:
         check_new(Path(options.trace), options.results.force)
-    code, timelines, notes = watched(command, options.period_ms, options.results.is_printed)
+    code, timelines, notes = watched(command, options.results.is_printed)
     try:
         _give(options, timelines, notes)
     except Exception as error:  # the script has run: its status is returned anyway
@@ -76,18 +71,14 @@ def _check_gpu() -> None:
         )
 
 
-def watched(
-    command: list[str], period_ms: float, stdout_is_ours: bool = False
-) -> tuple[int, list[MemoryTimeline], list[str]]:
+def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[int, list[MemoryTimeline], list[str]]:
     """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing.
 
-    Raises DeviceError where there is no GPU, and UsageError for a period below 1 ms; then nothing is run.
+    Raises DeviceError where there is no GPU; then nothing is run.
     """
-    if not period_ms >= 1:
-        raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
     _check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
-        code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ), stdout_is_ours)
+        code = run_to_end(command, watch_environment(Path(folder), PERIOD_MS, os.environ), stdout_is_ours)
         timelines, notes = read_run(Path(folder))
     if not timelines and not notes:
         notes.append("nothing was watched: no process imported triton and ended normally")

@@ -10,16 +10,13 @@ from tritonhook.report.summary import Page
 
 _PAGES = {  # by kind of result: the module and its function, loaded when such a page is made
     "ab": ("timing", "timing_page"),
-    "capabilities": ("capabilities", "capabilities_page"),
     "capture": ("captures", "capture_page"),
     "captures": ("captures", "captures_page"),
     "demo": ("names", "demo_page"),
     "diff": ("diff", "diff_page"),
     "file": ("file", "file_page"),
     "memory": ("memory", "memory_page"),
-    "name trigger": ("probe", "name_trigger_page"),
     "names": ("names", "names_page"),
-    "probe": ("probe", "probe_page"),
 }
 
 

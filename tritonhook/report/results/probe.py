@@ -3,40 +3,113 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 
-from tritonhook._util.schema import Count, Fields, Version, Whole
+from tritonhook._util.schema import Count, Fields, Version, Whole, like
 from tritonhook._util.versions import version_key
-from tritonhook.compare.diff import CubinDiff
 from tritonhook.lab.minimise import NamePart
-from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
+from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict, SetupKey
 from tritonhook.lab.name_templates import PRAGMA
+from tritonhook.lab.outcome import Outcome
 from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
-from tritonhook.report.results.cells import (
-    MEANINGS,
-    NAMES,
-    SIGNS,
-    Shown,
-    SweptCell,
-    differences,
-    gravest,
-    names_tables,
-    no_answers,
-    signs_of,
-    sweep_summary,
-    telling_options,
-)
-from tritonhook.report.results.code import Code
-from tritonhook.report.results.diff import LoopPair, SassChanges
 from tritonhook.report.summary import Summary, Table, Tone
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
+SIGNS = ("X", "D", "~", ".", "-")  # the gravest first
+MEANINGS = {
+    "X": "ptxas crashes under the name only",
+    "D": "the name changes the code",
+    "~": "ptxas is unsteady",
+    ".": "same",
+    "-": "does not assemble",
+}
+_VERDICTS = {NameVerdict.CHANGED: "D", NameVerdict.UNSTEADY: "~", NameVerdict.SAME: ".", NameVerdict.NO_ANSWER: "-"}
+_MOST_REASONS = 5
+_Figure = Count | UnsetType | None
 _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
+
+
+class CellOutcome(Fields):
+    """What ptxas made. kind: `assembled`, or how it failed. message, signal: of a failure. The others: of a cubin."""
+
+    kind: str
+    message: str
+    signal: str | None
+    code_sha256: str | UnsetType | None = UNSET
+    code_bytes: _Figure = UNSET
+    registers: _Figure = UNSET
+    stack: _Figure = UNSET
+    spill_stores: _Figure = UNSET
+    spill_loads: _Figure = UNSET
+    shared: _Figure = UNSET
+    capmerc_records: _Figure = UNSET
+    file_bytes: _Figure = UNSET
+
+    @classmethod
+    def of(cls, outcome: Outcome, name: str) -> CellOutcome:
+        how = (outcome.kind.value, outcome.message, outcome.signal)
+        if outcome.image is None:
+            return cls(*how)
+        k = outcome.image.kernel(name)
+        resources = (k.registers, k.stack, k.spill_stores, k.spill_loads, k.shared)
+        return cls(*how, k.code_sha256, k.code_bytes, *resources, k.scheduler_records, outcome.image.file_bytes)
+
+
+class BothNames(Fields):
+    """A property under the name and under the control; null: cannot be told."""
+
+    name: bool | None
+    control: bool | None
+
+
+class SweptCell(Fields):
+    """One kernel under one name, for one ptxas, target and set of options.
+
+    template: the name as asked for, or `.pragma`. control: the control name. differences: `code`, `registers`, `stack`,
+    `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws: runs of
+    each name that confirmed it; 0: none were needed. sections_changed: bytes under the control and under the name.
+    """
+
+    kernel: str
+    ptxas: Version
+    arch: str
+    options: tuple[str, ...]
+    template: str
+    name: str
+    control: str
+    verdict: NameVerdict
+    differences: tuple[str, ...]
+    draws: Count
+    other_scheduler: BothNames
+    with_name: CellOutcome
+    with_control: CellOutcome
+    sections_changed: dict[str, tuple[Count | None, ...]]
+
+    @classmethod
+    def of(cls, cell: NameCell) -> SweptCell:
+        setup = cell.setup
+        return like(
+            cell,
+            cls,
+            kernel=setup.kernel,
+            ptxas=setup.ptxas,
+            arch=setup.arch,
+            options=setup.options,
+            other_scheduler=BothNames(*cell.other_scheduler),
+            with_name=CellOutcome.of(cell.named, cell.name),
+            with_control=CellOutcome.of(cell.controlled, cell.control),
+            sections_changed=dict(cell.section_changes),
+        )
+
+    @property
+    def sign(self) -> str:
+        crashed = self.verdict is NameVerdict.CHANGED and self.differences[:1] and self.differences[0] in CRASHES
+        return "X" if crashed else _VERDICTS[self.verdict]
 
 
 class SweepCounts(Fields):
@@ -53,57 +126,27 @@ class SweepCounts(Fields):
         return self.cells - self.cells_without_answer
 
 
-class CellCode(Fields):
-    """Both codes of a cell: a: under the control. b: under the name."""
-
-    a: Code
-    b: Code
-    loops: tuple[LoopPair, ...]
-
-    @classmethod
-    def of(cls, diff: CubinDiff) -> CellCode:
-        return cls(Code.of(diff.a, diff.a_sass), Code.of(diff.b, diff.b_sass), SassChanges.of(diff).loops)
-
-
-def code_key(cell: NameCell) -> str | None:
-    """A name for the two codes of a cell: equal pairs have equal names. None if a side was not assembled."""
-    if cell.named.image is None or cell.controlled.image is None:
-        return None
-    a, b = cell.controlled.image.kernel(cell.control), cell.named.image.kernel(cell.name)
-    return f"{cell.setup.arch}-{a.code_sha256[:16]}-{b.code_sha256[:16]}"
-
-
 class Probe(Result, tag="probe"):
-    """Which names change which kernels. notes: what was not asked. codes: by a cell's `code`."""
+    """Which names change which kernels. notes: what was not asked."""
 
     verbs: ClassVar = "lab probe"
 
     counts: SweepCounts = field(name="summary")
     cells: tuple[SweptCell, ...]
     notes: tuple[str, ...] | UnsetType = UNSET
-    codes: dict[str, CellCode] | UnsetType = UNSET
 
     @classmethod
-    def of(
-        cls, cells: Sequence[NameCell], notes: Sequence[str] = (), codes: Mapping[str, CellCode] | None = None
-    ) -> Probe:
-        """codes: the code of changed cells by `code_key`, each pair once, for a page."""
+    def of(cls, cells: Sequence[NameCell], notes: Sequence[str] = ()) -> Probe:
         verdicts = Counter(cell.verdict for cell in cells)
         few = (verdicts[NameVerdict.CHANGED], verdicts[NameVerdict.UNSTEADY], verdicts[NameVerdict.NO_ANSWER])
         counts = SweepCounts(len(cells), *few, sum(cell.is_crash for cell in cells))
-        if codes is None:
-            return cls(counts, tuple(map(SweptCell.of, cells)), tuple(notes))
-        keys = [key if (key := code_key(cell)) in codes else None for cell in cells]
-        return cls(counts, tuple(map(SweptCell.of, cells, keys)), tuple(notes), dict(codes))
-
-    def shown(self) -> list[Shown]:
-        return [cell.shown for cell in self.cells]
+        return cls(counts, tuple(map(SweptCell.of, cells)), tuple(notes))
 
     def summary(self) -> Summary:
-        cells = self.shown()
-        base = sweep_summary(cells, self.counts)
+        cells = self.cells
+        base = _sweep_summary(cells, self.counts)
         quiet = _quiet(cells)
-        telling = [replace(t, rows=tuple(r for r in t.rows if r[0] not in quiet)) for t in names_tables(cells)]
+        telling = [replace(t, rows=tuple(r for r in t.rows if r[0] not in quiet)) for t in _names_tables(cells)]
         return replace(
             base,
             facts=(*base.facts, *_scheduler(cells), *self._pragma_and_names()),
@@ -125,31 +168,31 @@ class Probe(Result, tag="probe"):
             same = sum(bool(pragma & names) for pragma, names in both)
             yield f"the pragma does what the names do in {same:,} of {count(len(both), 'place')}"
 
-    def _notes(self, cells: Sequence[Shown], quiet: Sequence[str]) -> Iterator[str]:
+    def _notes(self, cells: Sequence[SweptCell], quiet: Sequence[str]) -> Iterator[str]:
         if quiet:
             yield f"without any effect: {', '.join(quiet)}"
         yield f"signs: {_LEGEND}"
         if any(cell.template == PRAGMA for cell in cells):
             yield _PRAGMA
         yield from self.notes or ()
-        yield from no_answers(cell for cell in self.cells if cell.verdict is NameVerdict.NO_ANSWER)
+        yield from _no_answers(cell for cell in self.cells if cell.verdict is NameVerdict.NO_ANSWER)
 
 
-def _scheduler(cells: Sequence[Shown]) -> Iterator[str]:
+def _scheduler(cells: Sequence[SweptCell]) -> Iterator[str]:
     if changed := [cell for cell in cells if cell.sign == "D"]:
-        taken = Counter(cell.scheduler[1] for cell in changed)
+        taken = Counter(cell.other_scheduler.name for cell in changed)
         yield (
             f"ptxas's other scheduler: taken in {count(taken[True], 'changed cell')}, not taken in {taken[False]:,}, "
             f"cannot tell in {taken[None]:,}"
         )
 
 
-def _quiet(cells: Sequence[Shown]) -> list[str]:
+def _quiet(cells: Sequence[SweptCell]) -> list[str]:
     """Names with at least one cell that was compared, of which none is changed or unsteady."""
-    return [name for name, signs in signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
+    return [name for name, signs in _signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
 
 
-def _matrix(cells: Sequence[Shown]) -> Iterator[Table]:
+def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
     """Kernels by ptxas version: the gravest sign under the names that change anything, else under all."""
     if all(cell.sign == "-" for cell in cells):
         return
@@ -158,15 +201,75 @@ def _matrix(cells: Sequence[Shown]) -> Iterator[Table]:
     rows: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for cell in cells:
         if not telling or cell.template in telling:
-            by_version = rows.setdefault((cell.kernel, cell.arch, cell.options), {})
+            by_version = rows.setdefault((cell.kernel, cell.arch, _telling_options(cell.options)), {})
             by_version.setdefault(cell.ptxas, []).append(cell.sign)
     shown = tuple((*key, *(gravest(of.get(v, ())) for v in versions)) for key, of in sorted(rows.items()))
     yield Table("Kernels by ptxas", ("kernel", "target", "options", *versions), shown, 3)
 
 
-def _what_changes(cells: Sequence[Shown]) -> Iterator[Table]:
-    if rows := tuple((what, f"{n:,}") for what, n in differences(cells)):
+def _what_changes(cells: Sequence[SweptCell]) -> Iterator[Table]:
+    if rows := tuple((what, f"{n:,}") for what, n in _differences(cells)):
         yield Table("What changes", ("", "cells"), rows)
+
+
+def _telling_options(options: Iterable[str]) -> str:
+    """ptxas's options without those that cannot change the code."""
+    return " ".join(option for option in options if option not in ("-v", "-lineinfo"))
+
+
+def gravest(signs: Sequence[str]) -> str:
+    """The gravest of several signs; empty for none."""
+    return next((sign for sign in SIGNS if sign in signs), "")
+
+
+def _differences(cells: Iterable[SweptCell]) -> list[tuple[str, int]]:
+    """What differs in changed cells, and in how many of them; the most frequent first."""
+    return Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences).most_common()
+
+
+def _names_tables(cells: Iterable[SweptCell]) -> tuple[Table, ...]:
+    """Each name with the number of its cells by sign; no table for a single name."""
+    rows = tuple((name, *(f"{by_sign[sign]:,}" for sign in SIGNS)) for name, by_sign in _signs_of(cells).items())
+    columns = ("name", "crash", "changed", "unsteady", "same", "no answer")
+    return (Table("Names (* is the kernel's own)", columns, rows),) if len(rows) > 1 else ()
+
+
+def _signs_of(cells: Iterable[SweptCell]) -> dict[str, Counter[str]]:
+    """How many cells of each name have each sign; names that change most first."""
+    counts: dict[str, Counter[str]] = {}
+    for cell in cells:
+        counts.setdefault(cell.template, Counter())[cell.sign] += 1
+    return dict(sorted(counts.items(), key=lambda item: -(item[1]["D"] + item[1]["X"])))
+
+
+def _no_answers(cells: Iterable[SweptCell]) -> Iterator[str]:
+    """Why cells have no answer, the most frequent reasons first."""
+    outcomes = [cell.with_control for cell in cells]
+    reasons = Counter((o.kind, o.message or o.signal or "") for o in outcomes)
+    most = reasons.most_common(_MOST_REASONS)
+    yield from (f"no answer in {count(n, 'cell')}: {kind}: {why}" for (kind, why), n in most)
+    if len(reasons) > len(most):
+        yield f"and {len(reasons) - len(most)} other reasons"
+
+
+def _sweep_summary(cells: Sequence[SweptCell], counts: SweepCounts) -> Summary:
+    what = "the name or the pragma" if any(cell.template == PRAGMA for cell in cells) else "the name"
+    compared, changed = counts.compared, counts.cells_changed
+    if not compared:
+        verdict, tone = "nothing could be compared", Tone.UNSURE
+    elif changed:
+        verdict, tone = f"{what} changes {count(changed, 'cell')} of {compared:,}", Tone.CHANGED
+    else:
+        verdict, tone = f"{what} changes the code in no cell; {compared:,} were compared", Tone.GOOD
+    facts = []
+    if counts.crashes:
+        tone = Tone.BAD
+        facts.append(f"ptxas crashes in {count(counts.crashes, 'cell')} under the name only")
+    if counts.cells_unsteady:
+        facts.append(f"{count(counts.cells_unsteady, 'cell')} unsteady: the same name has several codes there")
+    kernels, versions = {cell.kernel for cell in cells}, {cell.ptxas for cell in cells}
+    subject = f"{count(len(kernels), 'kernel')}, {count(len(versions), 'ptxas version')}"
+    return Summary("Sweep", subject, verdict, tone, tuple(facts))
 
 
 # --- the part of a name that matters -------------------------------------------------------------
@@ -200,7 +303,7 @@ class MinimalTrigger(Fields):
         return cls(*where, trigger.word, trigger.sentence, trigger.start, *letters, dict(trigger.places), trigger.tried)
 
     def row(self, name: str) -> tuple[str, ...]:
-        where = (self.kernel, self.arch, self.ptxas, telling_options(self.options))
+        where = (self.kernel, self.arch, self.ptxas, _telling_options(self.options))
         if self.trigger is None:
             return *where, f"{name} changes nothing", "", ""
         places = self.places or {}
@@ -233,80 +336,4 @@ class Triggers(Result, tag="triggers"):
         columns = ("kernel", "target", "ptxas", "options", "what it takes", "elsewhere in the name", "names tried")
         rows = tuple(trigger.row(self.name) for trigger in self.triggers)
         tables = (Table("Places", columns, rows, 6),) if rows else ()
-        return Summary("Minimal trigger", self.name, verdict, tone, (), tables, tuple(no_answers(self.without_answer)))
-
-
-# --- over all ptxas ------------------------------------------------------------------------------
-
-
-class NameTriggerCounts(Fields):
-    """How many cells, of those that the benchmark asked."""
-
-    cells: Count
-    cells_compared: Count
-    cells_changed: Count
-    crashes: Count
-    cells_unsteady: Count | UnsetType | None = UNSET
-
-    @property
-    def compared(self) -> int:
-        return self.cells_compared
-
-
-class NameSample(Fields, array_like=True):
-    """A list: the sign of a cell; what differs; whether ptxas took its other scheduler under the name; figures under
-    the control and under the name."""
-
-    sign: str
-    differences: tuple[str, ...] = ()
-    taken: bool | None = None
-    measures: dict[str, tuple[Count | None, Count | None]] | None = None
-
-
-class NameTrigger(Result, tag="name trigger"):
-    """A benchmark's result. by_name: changed and compared. samples: by kernel and target, then by ptxas."""
-
-    verbs: ClassVar = "report benchmarks/results/name_trigger.json"
-
-    counts: NameTriggerCounts = field(name="summary")
-    names: Annotated[tuple[str, ...], Meta(min_length=1)]
-    by_name: dict[str, tuple[Count, Count]]
-    triggers: dict[str, tuple[str, ...]]
-    samples: dict[str, dict[Version, NameSample]]
-
-    def shown(self) -> list[Shown]:
-        """The cells that are kept: those of one name."""
-        return [
-            self._shown(place, version, sample)
-            for place, by_version in self.samples.items()
-            for version, sample in by_version.items()
-        ]
-
-    def _shown(self, place: str, version: str, sample: NameSample) -> Shown:
-        kernel, _, arch = place.rpartition(" ")
-        pairs = (sample.measures or {}).items()
-        return Shown(
-            kernel=kernel,
-            arch=arch,
-            ptxas=version,
-            options="",
-            template=self.names[0],
-            sign=sample.sign,
-            names=None,
-            differences=sample.differences,
-            draws=None,
-            scheduler=(None, sample.taken),
-            measures=tuple((name.replace("_", " "), *pair) for name, pair in pairs if pair != (None, None)),
-        )
-
-    def summary(self) -> Summary:
-        """Kernels by ptxas under one name, and counts over all names."""
-        rows = tuple((name, f"{changed:,}", f"{asked:,}") for name, (changed, asked) in self.by_name.items())
-        base = sweep_summary(self.shown(), self.counts)
-        shown = f"shown below are the cells of {self.names[0]}; {self.counts.cells:,} were asked, over all names"
-        return replace(
-            base,
-            facts=(*base.facts, shown),
-            tables=(Table(NAMES, ("name", "changed", "compared"), rows),),
-            notes=tuple(f"{text}: in {count(len(where), 'place')}" for text, where in self.triggers.items()),
-        )
+        return Summary("Minimal trigger", self.name, verdict, tone, (), tables, tuple(_no_answers(self.without_answer)))

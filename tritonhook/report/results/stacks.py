@@ -1,4 +1,4 @@
-"""Memory for the stacks of kernels: `mem predict`, `mem fix`, `mem calibrate`."""
+"""Memory for the stacks of kernels: `mem predict`, `mem fix`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Number, Whole, like
+from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
-from tritonhook.memory.calibration import FRAMES, MeasuredPool
 from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import Bracket, Prediction, StackNeed
 from tritonhook.ptx.cta_loads import Site
-from tritonhook.report.format import MIB, UNKNOWN, count, number, sentence, size, size_range
+from tritonhook.report.format import UNKNOWN, count, number, sentence, size, size_range
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 
@@ -198,44 +197,3 @@ class MemoryFix(Result, tag="memory fix"):
         tables = [kernel.table(self.ptxas) for kernel in self.kernels] if len(stay) < len(self.loads) else []
         tone = Tone.UNSURE if stay or self.why_no_effect else Tone.GOOD
         return Summary("TMA fix", "", verdict, tone, tuple(facts), tuple(tables))
-
-
-# --- calibration ---------------------------------------------------------------------------------
-
-
-class Calibrated(Result, tag="calibration"):
-    """How one GPU's local-memory pool grows.
-
-    gpu: its name. driver: its CUDA version. bytes_per_stack_byte: the slope. worst_residual_bytes: how far the worst
-    point lies off. points: how many were measured. frames: stack frames that were launched, in bytes.
-    file: where it is kept; null with `--dry-run`.
-    """
-
-    verbs: ClassVar = "mem calibrate"
-
-    gpu: str
-    driver: str
-    bytes_per_stack_byte: Number
-    worst_residual_bytes: Whole
-    points: Count
-    measured: MeasuredPool
-    frames: tuple[Count, ...]
-    file: str | None
-
-    @classmethod
-    def of(cls, measured: MeasuredPool, file: str | None) -> Calibrated:
-        """file: where it is kept, if it is."""
-        calibration = measured.calibration
-        fitted = (calibration.bytes_per_stack_byte, calibration.worst_residual_bytes, calibration.points)
-        return cls(calibration.gpu, calibration.driver, *fitted, measured, tuple(FRAMES), file)
-
-    def summary(self) -> Summary:
-        """By how much a GPU's local-memory pool grows per byte of stack."""
-        per_byte = self.bytes_per_stack_byte
-        facts = (
-            f"that is {per_byte:,.0f} threads; the GPU can hold {self.measured.threads:,}",
-            f"the worst of {self.points} points lies {self.worst_residual_bytes / MIB:,.1f} MiB off",
-            f"kept in {self.file}" if self.file else "not kept (--dry-run)",
-        )
-        verdict = f"the pool grows by {per_byte * 1024 / MIB:,.1f} MiB per KiB of stack per thread"
-        return Summary("Calibration", f"{self.gpu}, CUDA {self.driver}", verdict, Tone.NEUTRAL, facts)

@@ -46,7 +46,6 @@ const data = holder ? JSON.parse(holder.textContent) : {};
 let viewer = null;
 if (data.listings && $("#listings")) viewer = new Viewer($("#listings"), data.listings);
 $$("[data-loop]").forEach((button) => button.addEventListener("click", () => viewer && viewer.openLoop(Number(button.dataset.loop))));
-if (data.sweep && $("#heat")) heatMap($("#heat"), data.sweep);
 $$("input[data-rows]").forEach(filterRows);
 $$("table.sortable").forEach(sortByColumn);
 $$("svg[data-timeline]").forEach((svg) => {
