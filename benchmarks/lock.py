@@ -241,7 +241,7 @@ def _compiled(
     kind: str, blame: str | None, base: Mapping[_Key, Capture], old: Path, locked: Path, folder: Path
 ) -> list[list[Any]]:
     """Judge a whole compile in which one thing changed. The kernels whose bytes of code differ are the changed ones."""
-    from tritonhook.snapshot.stages import normalised
+    from tritonhook.snapshot.facts import normalised
 
     now = read_folder(folder)
     truth = {}

@@ -72,7 +72,7 @@ def begin_run(folder: str, period_ms: float) -> None:
 def read_run(folder: Path) -> tuple[list[MemoryTimeline], list[str]]:
     """Read the timelines that processes left in a folder, in order of their end, and their notes."""
     from tritonhook._util.schema import read_json
-    from tritonhook.memory.schema import Watched
+    from tritonhook.memory.timeline import Watched
 
     timelines, notes = list[MemoryTimeline](), list[str]()
     for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem.rpartition("-")[2])):

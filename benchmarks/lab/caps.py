@@ -16,7 +16,7 @@ from benchmarks.common import environment
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.cli._sweeps import wanted_tools
-    from tritonhook.lab.capability_survey import survey
+    from tritonhook.lab.capabilities import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.sweep import ResultCache, sweep
     from tritonhook.ptxas.discovery import find_nvdisasm

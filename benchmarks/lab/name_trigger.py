@@ -136,8 +136,8 @@ class Lab:
 
 def bare_kernel() -> Any:
     """The published kernel that some ptxas crash on; no family has an MMA without a warp's predicate."""
-    from tritonhook.lab.kernels.published import condition
     from tritonhook.lab.name_probe import ProbedKernel
+    from tritonhook.lab.published_table import condition
 
     module = condition("bare").ptx("kernel")
     kernel = ProbedKernel.of(BARE, module, "kernel", ("-v",))

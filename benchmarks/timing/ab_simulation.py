@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
-from tritonhook.timing.messages import Prepared
-from tritonhook.timing.order import balanced_order
-from tritonhook.timing.plan import Plan
+from tritonhook.timing.places import balanced_order
+from tritonhook.timing.plan import Plan, Prepared
 from tritonhook.timing.result import Compiled, KernelCode
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 

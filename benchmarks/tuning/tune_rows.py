@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.common import RESULTS
 from tritonhook._util.schema import as_schema
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
-from tritonhook.tuning.certify import Certificate, certify
+from tritonhook.tuning.race import Certificate, certify
 from tritonhook.tuning.result import TriedKernel
 
 _UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # how a kernel multiplies matrices, by what is in its PTX

@@ -25,8 +25,7 @@ from typing import Any
 from benchmarks.common import RESULTS, environment
 from tritonhook.timing.places import PLACES
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
-from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify, is_futile
-from tritonhook.tuning.race import Race
+from tritonhook.tuning.race import CONFIRM_BLOCKS, CONFIRM_PROCESSES, Race, certify, is_futile
 
 KERNELS = 50  # in a run
 CANDIDATES = tuple(f"candidate {number}" for number in range(8))

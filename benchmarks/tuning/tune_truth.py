@@ -21,8 +21,7 @@ from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import TuneSettings
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.messages import LeverCode
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
 from tritonhook.tuning.policy_check import State, against_captures
 from tritonhook.tuning.prepared import kept_choice
 

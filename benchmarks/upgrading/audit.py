@@ -15,19 +15,17 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.result_cache import Outcome
 from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptx.miscompiles import places
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import lowered_for
+from tritonhook.ptx.module import Ptx, lowered_for
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_of, compare
 from tritonhook.snapshot.crossing import crossed
-from tritonhook.snapshot.facts import Identity, KernelFacts, numbered, with_image, without_stages
-from tritonhook.snapshot.stages import stage_hashes
+from tritonhook.snapshot.facts import Identity, KernelFacts, numbered, stage_hashes, with_image, without_stages
 
 SAME, CHANGED, WORSE, BETTER, FAILED = "same", "changed", "worse", "better", "failed"
 _FIGURES = ("registers", "spill_stores", "spill_loads", "stack", "shared")

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, places
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 
 RESULT = None
 VERSIONS = ("12.8.93", "12.4.131", "12.6.85", "13.5.37")  # the reference first

@@ -14,7 +14,7 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, Run, sweep
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts

@@ -64,7 +64,7 @@ def test_only_launches_of_what_runs_are_timed(captures: CaptureFolder) -> None:
     assert {one.record for one in launches_of(captures)} == set(captures.records) - {lost}
     answers = "carry_out = lambda asked: [Begun('GPU') if isinstance(asked, Begin) else Measured(1.0)]"
     program = (
-        "import sys\nfrom tritonhook.device.child import *\nfrom tritonhook.timing.messages import *\n"
+        "import sys\nfrom tritonhook.device.child import *\nfrom tritonhook.timing.plan import *\n"
         f"{answers}\nserve(sys.stdin, sys.stdout, carry_out, Begin, Measure)"
     )
     measured = rough_times(captures.path, (sys.executable, "-c", program))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import EXP, TARGET
 
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.published_table import condition
 
 
 @pytest.fixture(autouse=True)

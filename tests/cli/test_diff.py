@@ -12,7 +12,7 @@ from at_hand import ptxas_at_hand
 from command_line import failing
 
 from tritonhook.cli import main
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.published_table import condition
 from tritonhook.ptxas import assembler
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas

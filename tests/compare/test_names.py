@@ -7,7 +7,7 @@ from shell_ptxas import shell_ptxas
 
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import UsageError
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import STEADY_RUNS, AssembleError
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas

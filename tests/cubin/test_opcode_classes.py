@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.compare.test_diff import golden
-from tritonhook.cubin import opcode_classes
-from tritonhook.cubin.opcode_classes import CLASSES, class_counts, opcode_class
+from tritonhook.cubin import sass as opcode_classes
+from tritonhook.cubin.sass import CLASSES, class_counts, opcode_class
 
 
 @pytest.mark.parametrize(

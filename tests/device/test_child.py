@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tritonhook.device.child import After, At, Begin, Begun, Child, ContextLost, GpuLost, Lost, Message, _line, _message
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
-from tritonhook.timing.messages import Prepare, Taken
-from tritonhook.timing.plan import Plan, SideImage
+from tritonhook.timing.plan import Plan, Prepare, SideImage, Taken
 from tritonhook.timing.statistics import REFERENCE, SampleBlock
 
 SERVE = """

@@ -12,10 +12,18 @@ from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
-from tritonhook.lab.capabilities import Cell, InstructionProbe, Matrix, PtxasVersion, Status, judge_code, judge_failure
-from tritonhook.lab.capability_survey import survey
+from tritonhook.lab.capabilities import (
+    Cell,
+    InstructionProbe,
+    Matrix,
+    PtxasVersion,
+    Status,
+    judge_code,
+    judge_failure,
+    survey,
+)
 from tritonhook.lab.kernels.instructions import PROBES
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
 from tritonhook.ptxas.disassembler import list_words
 from tritonhook.ptxas.discovery import find_nvdisasm
@@ -152,7 +160,7 @@ def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
 def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [probe.key for probe in PROBES if probe.group == "cvt"]
     first, fresh = look([PTXAS], ["sm_89"], keys, tmp_path)
-    monkeypatch.setattr("tritonhook.lab.capability_survey.list_words", lambda *words: pytest.fail("it ran"))
+    monkeypatch.setattr("tritonhook.lab.capabilities.list_words", lambda *words: pytest.fail("it ran"))
     second, known = look([PTXAS], ["sm_89"], keys, tmp_path)
     assert len(fresh) > len(keys)
     assert not any(fresh)

@@ -14,7 +14,6 @@ from tritonhook.cli import main
 from tritonhook.cli.lab.probe import minimal_trigger
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import family
-from tritonhook.lab.kernels.published import condition
 from tritonhook.lab.name_probe import (
     NameCell,
     NameVerdict,
@@ -27,10 +26,10 @@ from tritonhook.lab.name_probe import (
     setups,
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.published_table import condition
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, sweep
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import retarget, version_for
+from tritonhook.ptx.module import Ptx, retarget, version_for
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.ptxas.tool import Tool
@@ -249,7 +248,7 @@ def test_version_for(own: str, arch: str, newest: str | None, expected: str) -> 
 
 def test_the_families_know_the_same_versions() -> None:
     from tritonhook.lab.kernels.families import TARGETS
-    from tritonhook.ptx.retarget import FIRST_VERSION
+    from tritonhook.ptx.module import FIRST_VERSION
 
     assert TARGETS.items() <= FIRST_VERSION.items()
 

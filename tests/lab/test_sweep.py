@@ -15,7 +15,7 @@ import pytest
 from shell_ptxas import shell_ptxas
 
 from tritonhook.errors import ToolError
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.published_table import condition
 from tritonhook.lab.sweep import Job, Limits, Outcome, OutcomeKind, ResultCache, assemble_job, local_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain

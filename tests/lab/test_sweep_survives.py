@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT, SUPPORT
 
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.published_table import condition
 from tritonhook.lab.sweep import Job, Outcome, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain

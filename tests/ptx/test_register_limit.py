@@ -8,7 +8,7 @@ from ptx_modules import HEADER
 from tritonhook.errors import PtxError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.register_limit import RegisterLimit
+from tritonhook.ptx.throughput_pragma import RegisterLimit
 from tritonhook.ptxas.toolchain import Toolchain
 
 MODULE = Ptx(

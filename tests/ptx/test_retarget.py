@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from ptx_modules import module
 
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.toolchain import Toolchain
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 
 
 @pytest.mark.parametrize(

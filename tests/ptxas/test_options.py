@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tritonhook.capture.policy.levers import lever
-from tritonhook.ptxas.options import refused_option
+from tritonhook.ptxas.command_line import refused_option
 
 
 @pytest.mark.parametrize(

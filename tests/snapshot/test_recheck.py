@@ -12,7 +12,7 @@ from tritonhook.capture.model import Stage
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain

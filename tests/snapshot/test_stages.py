@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.capture.model import Stage
-from tritonhook.snapshot.stages import normalised
+from tritonhook.snapshot.facts import normalised
 
 TTIR = """\
 #loc = loc("/a/kernels.py":28:0)

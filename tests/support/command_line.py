@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.cli import main
-from tritonhook.lab.kernels.published import Condition
+from tritonhook.lab.published_table import Condition
 
 _ARITHMETIC = "".join(
     f" ex2.approx.ftz.f32 %f{i}, %f{i}; fma.rn.f32 %f{i}, %f{i}, %f{i + 1}, %f{i + 2};\n" for i in range(8)

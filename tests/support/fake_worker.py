@@ -24,12 +24,12 @@ from pathlib import Path
 from patient_child import say_that_it_hangs
 
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, own_output, serve
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
+from tritonhook.timing.plan import Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Compiled, HowLaunched, KernelCode
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
-from tritonhook.tuning.messages import Free, Freed, LoadCodes, Ready
+from tritonhook.tuning.gpu import Free, Freed, LoadCodes, Ready
 
 BY_NAME = json.loads(os.environ.get("FAKE_TUNING", "{}"))
 NORMAL = Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, power_capped=False, other_processes=1)

@@ -10,7 +10,7 @@ from summaries import kernel_summary
 
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel, Launched, Skipped
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock

@@ -22,7 +22,7 @@ from tritonhook.timing.rough import rough_times
 PROGRAM = f"""
 import os, sys, time
 from tritonhook.device.child import After, At, Begin, Begun, serve
-from tritonhook.timing.messages import Measure, Measured
+from tritonhook.timing.plan import Measure, Measured
 
 def carry_out(asked):
     if isinstance(asked, Begin):

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tritonhook.rename import Rename
-from tritonhook.timing.messages import Prepared
-from tritonhook.timing.plan import Plan
+from tritonhook.timing.images import compared_sides
+from tritonhook.timing.plan import Plan, Prepared
 from tritonhook.timing.result import Compiled
-from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tritonhook.timing.order import balanced_order
+from tritonhook.timing.places import balanced_order
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,

@@ -12,9 +12,8 @@ from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.assembler import assemble
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.rename import Control, Rename
-from tritonhook.timing.messages import Prepare, Prepared
 from tritonhook.timing.output_check import difference, shaped_as
-from tritonhook.timing.plan import Plan
+from tritonhook.timing.plan import Plan, Prepare, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import Variant, load_launch
 from tritonhook.timing.worker import TimingWorker

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
-from tritonhook.tuning.certify import certify, holm, p_value, upper_tail
-from tritonhook.tuning.race import MOST_BLOCKS, Race
+from tritonhook.tuning.race import MOST_BLOCKS, Race, certify, holm, p_value, upper_tail
 
 PROCESS, BLOCK = 0.0008, 0.0008  # log standard deviations: of a side in a process, and of a block
 

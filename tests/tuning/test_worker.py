@@ -16,8 +16,8 @@ from tritonhook.capture.launches.record import Buffer, Launch, to_document
 from tritonhook.device.child import After, At, Begin, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import places, replay, timer
-from tritonhook.timing.messages import Take, Taken
-from tritonhook.tuning.messages import Free, Freed, LeverCode, LoadCodes, Ready
+from tritonhook.timing.plan import Take, Taken
+from tritonhook.tuning.gpu import Free, Freed, LeverCode, LoadCodes, Ready
 from tritonhook.tuning.worker import GpuCodes
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then renamed into it.
+"""Files that are whole or not there: written beside their place, then renamed into it. And the cache's folder.
 
 Standard library only, and little of it: the ptxas wrapper and other programs' Pythons load this too.
 """
@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 StrPath = str | os.PathLike[str]
 STAGED = ".tritonhook-"  # how names of unfinished files begin
@@ -125,3 +126,16 @@ def sync_folder(folder: StrPath) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+VARIABLE = "TRITONHOOK_CACHE"
+
+
+def cache_folder() -> Path:
+    """$TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
+    import platformdirs
+
+    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("tritonhook"))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Assembler
 from tritonhook.errors import CaptureError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import lowered_for
+from tritonhook.ptx.module import Ptx, lowered_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 
 _STDERR = 2
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

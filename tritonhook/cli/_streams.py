@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,13 +30,67 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from tritonhook._util import text as texts
 from tritonhook._util.files import write_given
 from tritonhook._util.text import say, visible
-from tritonhook.cli._html import KernelPage, is_site, write_site
 from tritonhook.cli._parser import Group, flag, option
 from tritonhook.errors import TritonHookError, UsageError
 
 if TYPE_CHECKING:
+    from tritonhook.capture.model import Capture
     from tritonhook.report.result import Result
     from tritonhook.report.summary import Summary
+
+
+# The key of the rows that lead to a kernel's page, and what makes its result.
+KernelPage = tuple[str, Callable[[], "Result"]]
+Write = Callable[[Path, str], None]
+
+
+def is_site(path: str) -> bool:
+    """Whether this names a folder of pages, and not one file."""
+    return path.endswith("/") or Path(path).is_dir()
+
+
+def write_site(
+    folder: Path, result: Result, source: str, pages: Sequence[KernelPage], write: Write, done: Callable[[int], None]
+) -> None:
+    """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, and
+    a line on standard error. write: writes one file. done: is told of each page."""
+    from tritonhook.lab.sweep import usable_processors
+    from tritonhook.report.pages import page_of
+    from tritonhook.report.render.html import render_html
+
+    try:
+        (folder / "kernels").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot write: {error.strerror}") from None
+    links = {}
+    with ThreadPoolExecutor(usable_processors()) as pool:
+        texts = pool.map(partial(_kernel_page, source=source), pages)
+        for (key, _), text in zip(pages, texts, strict=True):
+            done(1)
+            if text is not None:
+                links[key] = f"kernels/{key}.html"
+                write(folder / links[key], text)
+    write(folder / "index.html", render_html(page_of(result), source, links))
+
+
+def capture_page(capture: Capture, title: str | None, path: str | None = None) -> Result:
+    """One captured kernel with its code. title: its name among others."""
+    from msgspec import UNSET, structs
+
+    from tritonhook.report.results.capture import CapturedOne
+
+    return structs.replace(CapturedOne.of(capture, path or UNSET, full=True), title=title or UNSET)
+
+
+def _kernel_page(page: KernelPage, source: str) -> str | None:
+    from tritonhook.report.pages import page_of
+    from tritonhook.report.render.html import render_html
+
+    try:
+        return render_html(page_of(page[1]()), source, home="../index.html")
+    except TritonHookError as error:
+        say(f"tritonhook: no page of one kernel: {error}")
+        return None
 
 
 _DEBUG = "TRITONHOOK_DEBUG"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tritonhook._util.versions import version_key
 from tritonhook.cli._parser import Group, flag, option, positive, seconds
 from tritonhook.cli._streams import is_quiet, unescaped, working
-from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.result_cache import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
 from tritonhook.ptxas.tool import Tool

@@ -26,18 +26,17 @@ from tritonhook._util.demangle import function_name
 from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
-from tritonhook.cli._html import KernelPage, capture_page
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._lockable import Found, is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import dry_captures, is_script
-from tritonhook.cli._streams import Results, check_new, give, working
+from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.budgets import Budgets

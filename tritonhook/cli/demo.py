@@ -30,8 +30,7 @@ from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, near, show_summary, working, write_out
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import ToolError, UsageError
-from tritonhook.lab.kernels.published import CONDITIONS
-from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, ConditionRow, ExtraRow, measure
+from tritonhook.lab.published_table import ATTENTION_PUBLISHED, CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -100,9 +99,9 @@ def run(options: Options) -> int:
 def _give_short(options: Options) -> int:
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures
+    from tritonhook.report.results.code import source_summary
     from tritonhook.report.results.kernel import kernel_fields
     from tritonhook.report.results.names import Names
-    from tritonhook.report.results.source import source_summary
     from tritonhook.report.results.table import Demo
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work

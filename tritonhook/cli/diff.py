@@ -35,7 +35,6 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._html import KernelPage, capture_page
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
@@ -52,7 +51,7 @@ from tritonhook.cli._inputs import (
     trust_option,
 )
 from tritonhook.cli._parser import Group, flag, given_options, option, part
-from tritonhook.cli._streams import Results, give, working, write_paged
+from tritonhook.cli._streams import KernelPage, Results, capture_page, give, working, write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
 from tritonhook.cli.rename import RenameOptions, check_mapping
 from tritonhook.compare.diff import CubinDiff
@@ -61,7 +60,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name

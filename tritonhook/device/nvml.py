@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 
 # Clock-event reasons (nvml.h) by which something other than load or the software power cap holds the clock down.

@@ -1,7 +1,7 @@
 """Assemble many modules with many ptxas, on any executor, each in its own process with limits.
 
 A crash, a time-out, too much memory and a rejected module are outcomes, not failures. This module does not know what
-the modules mean or which ones are compared: name_probe.py and capability_survey.py do.
+the modules mean or which ones are compared: name_probe.py and capabilities.py do.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from queue import SimpleQueue
 
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, ToolError, TritonHookError
-from tritonhook.lab.outcome import FORMAT, Outcome, OutcomeKind
-from tritonhook.lab.result_cache import ResultCache
-from tritonhook.ptxas.assembler import complete_options, fixed_layout_prefix, parse_spills, signal_name
+from tritonhook.lab.result_cache import FORMAT, Outcome, OutcomeKind, ResultCache
+from tritonhook.ptxas.assembler import complete_options, first_error, fixed_layout_prefix, parse_spills, signal_name
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.limits import (
     INPUT_PATH,
@@ -36,7 +35,6 @@ from tritonhook.ptxas.limits import (
     start_limited,
     wait_for,
 )
-from tritonhook.ptxas.messages import first_error
 from tritonhook.ptxas.tool import Tool, binary_sha256
 
 __all__ = [

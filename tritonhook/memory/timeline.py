@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Brief, Notebook
+from tritonhook._util.schema import Fields
 from tritonhook.memory.gpu_specs import DEFAULT_STACK
 
 _FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
@@ -237,3 +238,13 @@ def _difference(before: Reading | None, after: Reading | None, name: str) -> int
 def _total(values: Any) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+# --- what the file of a process of `mem watch` holds ----------------------------------------------
+
+
+class Watched(Fields):
+    """What one process of a watched program left. notes: what is missing. timelines: one for each GPU."""
+
+    notes: tuple[str, ...]
+    timelines: tuple[MemoryTimeline, ...]

@@ -1,4 +1,5 @@
-"""ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. Works on Ptx values.
+"""ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. RegisterLimit: one
+for `.maxnreg`.
 
 The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
 that launchers and host code stay as they are. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
@@ -114,3 +115,38 @@ def _check_target(ptx: Ptx) -> None:
             f'.target {ptx.target}: .pragma "{PRAGMA}" needs PTX ISA {PTX_VERSION}, whose oldest target is '
             f'sm_{_OLDEST_TARGET}; give the entry a name with "cutlass" instead'
         )
+
+
+# --- a limit of registers -------------------------------------------------------------------------
+
+
+_DIRECTIVE = re.compile(r"\.maxnreg\s+(\d+)")
+SMALLEST, LARGEST = 16, 255  # registers that ptxas can hold code to
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLimit:
+    """Gives each entry that has a body `.maxnreg N`, in place of the one that it has."""
+
+    registers: int
+
+    @property
+    def key(self) -> str:
+        return f"maxnreg-1:{self.registers}"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        """Return the module with the limit; the same object if every entry has it. Raises PtxError for a number that is
+        no limit."""
+        if not SMALLEST <= self.registers <= LARGEST:
+            raise PtxError(f".maxnreg {self.registers}: give a number from {SMALLEST} to {LARGEST}")
+        pieces, done = [], 0
+        for entry, body in bodies(ptx).items():
+            if entry not in ptx.entries:
+                continue
+            brace = body.begin - 1
+            match = _DIRECTIVE.search(body.header)
+            start, end = (brace, brace) if match is None else (brace - len(body.header) + at for at in match.span())
+            pieces += [ptx.text[done:start], f".maxnreg {self.registers}{' ' if match is None else ''}"]
+            done = end
+        text = "".join([*pieces, ptx.text[done:]])
+        return ptx if text == ptx.text else Ptx(text)

@@ -18,12 +18,24 @@ from tritonhook._display import Brief
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version
+from tritonhook.ptx.module import Ptx, newest_version
 from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.ptxas.messages import first_error
 from tritonhook.ptxas.process import TIMEOUT_S, check_room, fixed_length, run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
+
+_ERROR = re.compile(r"^ptxas\S*\s+(?:\S+, line (?P<line>\d+); )?(?:error|fatal)\s*:\s*(?P<text>.*)")
+_LONGEST = 500
+
+
+def first_error(log: str) -> str:
+    """The first error in a log, such as "line 38: Not a name of any known instruction: 'mvo'"; else its last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    chosen = next((line for line in lines if "error" in line or "fatal" in line), lines[-1] if lines else "")
+    match = _ERROR.match(chosen)
+    if match is not None:
+        chosen = f"line {match['line']}: {match['text']}" if match["line"] else match["text"]
+    return chosen[:_LONGEST]
+
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 # ptxas is not deterministic for some sm_10x kernels: one run is one draw. A kernel counts as steady after this many

@@ -1,5 +1,5 @@
-"""Read a command line of ptxas: the PTX that goes in, where the cubin goes, the options that decide the code. And
-write the simplest record of a call: its PTX as files."""
+"""Read a command line of ptxas: the PTX that goes in, where the cubin goes, the options that decide the code, their
+level. And write the simplest record of a call: its PTX as files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonhook._util.files import write_whole
+from tritonhook._util.files import cache_folder, write_whole
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
 
@@ -153,3 +153,73 @@ def _name_of(module: Module) -> str:
     except PtxError:
         name = ""
     return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80] or "module"
+
+
+# --- the level that options ask for ---------------------------------------------------------------
+
+
+LEVELS = ("-O0", "-O1", "-O2", "-O3", "--opt-level", "-O")  # how an option that chooses the level begins
+
+
+def level_of(options: Sequence[str] | None) -> str:
+    """The level, as "-O3", which is ptxas's default and the answer for options that are not known."""
+    level = "-O3"
+    given = tuple(options or ())
+    for option, following in zip(given, (*given[1:], ""), strict=False):
+        if option in ("-O", "--opt-level", "-opt-level"):
+            level = f"-O{following}"
+        elif option.startswith(("-O", "--opt-level=", "-opt-level=")):
+            level = f"-O{option.rpartition('=')[2].removeprefix('-O')}"
+    return level
+
+
+# --- options from strangers -----------------------------------------------------------------------
+
+
+_SWITCH_NAMES = """
+-v --verbose -v2 --verbose2 -c --compile-only -g --device-debug -w --disable-warnings -lineinfo --generate-line-info
+-suppress-debug-info -annotate --compiler-annotations -astoolspatch --compile-as-tools-patch -ewp
+--extensible-whole-program -no-bb-merge --dont-merge-basicblocks -ret-end --return-at-end -sp-bounds-check
+-preserve-relocs -disable-optimizer-consts --disable-optimizer-constants -opt-fp-atomics --optimize-float-atomics
+-make-errors-visible-at-exit -override-directive-values -legacy-bar-warp-wide-behavior -Werror --warning-as-error
+-warn-spills --warn-on-spills -warn-lmem-usage --warn-on-local-memory-usage -warn-double-usage
+--warn-on-double-precision-use -g-tmem-access-check --g-tensor-memory-access-check -gno-tmem-access-check
+--gno-tensor-memory-access-check -gno-fabric-access-check -suppress-async-bulk-multicast-advisory-warning
+-suppress-double-demote-warning -suppress-position-independent-code-warning -suppress-sparse-mma-advisory-info
+-suppress-stack-size-warning -uumn
+"""
+_VALUED_NAMES = """
+-O --opt-level -Ofc --Ofast-compile -arch --gpu-name -m --machine -maxrregcount -maxntid -minnctapersm
+-func-maxrregcount --device-function-maxrregcount -regUsageLevel --register-usage-level -fmad
+-allow-expensive-optimizations -device-stack-protector -pic --position-independent-code -split-compile -sanitize
+-enable-func-clone-sc -dlcm --def-load-cache -dscm --def-store-cache -flcm --force-load-cache -fscm
+--force-store-cache -e --entry --enable-extended-smem -regAllocOptLevel --regAllocOptLevel
+"""
+_SWITCHES, _VALUED = frozenset(_SWITCH_NAMES.split()), frozenset(_VALUED_NAMES.split())
+_CONTROLS = "--apply-controls"  # a file, which tritonhook keeps under the hash of its content
+_JOINED = re.compile(r"-(?:O\d|m\d\d)")
+_VALUE = re.compile(r"[\w$.,]{1,4096}", re.ASCII)
+
+
+def refused_option(options: Iterable[str]) -> str | None:
+    """The first option that is not on the list, or whose value is no word or number; None if all are."""
+    words = iter(options)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if (not equals and _is(name, _SWITCHES)) or _JOINED.fullmatch(word):
+            continue
+        value = value if equals else next(words, "")
+        if not (_is(name, _VALUED) and _VALUE.fullmatch(value)) and not _is_kept_controls(name, value):
+            return word
+    return None
+
+
+def _is(name: str, among: frozenset[str]) -> bool:
+    """ptxas takes one dash for two."""
+    return name in among or f"-{name}" in among or (name.startswith("--") and name[1:] in among)
+
+
+def _is_kept_controls(name: str, value: str) -> bool:
+    folder, _, file = value.rpartition("/")
+    kept = folder == str(cache_folder() / "controls") and re.fullmatch(r"[0-9a-f]{64}", file) is not None
+    return name in (_CONTROLS, _CONTROLS[1:]) and kept

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tritonhook._util.cache import VARIABLE, cache_folder
+from tritonhook._util.files import VARIABLE, cache_folder
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at

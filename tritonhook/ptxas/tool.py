@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tritonhook._display import Brief
-from tritonhook._util.cache import cache_folder
-from tritonhook._util.files import write_whole
+from tritonhook._util.files import cache_folder, write_whole
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.process import run_tool

@@ -21,11 +21,11 @@ from tritonhook.snapshot.facts import (
     Disassemble,
     KernelFacts,
     numbered,
+    stage_hashes,
     with_code,
     without_stages,
 )
 from tritonhook.snapshot.recheck import all_drawn, task_of
-from tritonhook.snapshot.stages import stage_hashes
 
 Kernels = list[tuple[Capture, KernelFacts]]
 _SPILLS = ("spill_stores", "spill_loads")

@@ -15,8 +15,7 @@ from tritonhook.cubin.occupancy import occupancy
 from tritonhook.errors import UsageError
 from tritonhook.ptx.kernel_names import lasting_name
 from tritonhook.snapshot.budgets import Budgets
-from tritonhook.snapshot.facts import BUILT, FIGURES, Identity, KernelFacts
-from tritonhook.snapshot.stages import MAKERS
+from tritonhook.snapshot.facts import BUILT, FIGURES, MAKERS, Identity, KernelFacts
 
 _OCCUPY = frozenset(("registers", "shared"))
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each

@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import loaded_of
-from tritonhook.cubin.opcode_classes import class_counts
 from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
-from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.sass import Sass, class_counts
 from tritonhook.cubin.summary import ImageSummary, summarise_image
-from tritonhook.ptx.kernel_names import lasting_name, source_file
-from tritonhook.ptx.normal_form import without_positions
+from tritonhook.ptx.kernel_names import lasting_name, source_file, without_hashes
+from tritonhook.ptx.normal_form import normal_form, without_positions
 
 # The figures, the ones that hurt most first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
@@ -200,3 +199,60 @@ def numbered(kernels: Sequence[tuple[T, KernelFacts]]) -> list[tuple[T, KernelFa
 
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# --- hashes of the stages -------------------------------------------------------------------------
+
+
+ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
+# Who makes each stage of Triton's pipeline from the one before it.
+MAKERS = {
+    "ttir": "the source, or Triton's front end",
+    "glir": "the source, or Gluon's front end",
+    "ttgir": "Triton's passes",
+    "llir": "Triton's lowering to LLVM",
+    "ptx": "LLVM",
+}
+_HASH = 16  # hex digits
+_LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
+_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
+_VALUE = re.compile(r"(%[\w$.-]+)", re.ASCII)
+_DEBUG_USE = re.compile(r", !(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
+_DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
+
+
+def stage_hashes(capture: Capture) -> dict[str, str]:
+    """The hash of each text that the capture has, in the order of the pipeline."""
+    hashes = {}
+    for stage in ORDER:
+        if (text := capture.text(stage)) is not None:
+            normal = without_hashes(normalised(stage, text).replace(capture.kernel, "{kernel}"))
+            hashes[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
+    return hashes
+
+
+def normalised(stage: Stage, text: str) -> str:
+    """The text of a stage without names of values, positions in the source and comments."""
+    if stage is Stage.PTX:
+        return normal_form(text)
+    return _llvm(text) if stage is Stage.LLIR else _mlir(text)
+
+
+def _mlir(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.startswith(("#loc", "//"))]
+    text = _NAMED_LOCATION.sub("", "\n".join(lines))
+    return _numbered(_LOCATION.sub("", text) if " loc(" in text else text)
+
+
+def _llvm(text: str) -> str:
+    dropped = ("!", ";", "source_filename", "    #dbg")
+    lines = [line for line in text.splitlines() if line and not line.startswith(dropped)]
+    return _numbered(_DEBUG_OF_FUNCTION.sub("", _DEBUG_USE.sub("", "\n".join(lines))))
+
+
+def _numbered(text: str) -> str:
+    """The text with its values numbered in the order in which they come."""
+    parts = _VALUE.split(text)  # a value at every second place
+    numbers = {value: f"%{number}" for number, value in enumerate(dict.fromkeys(parts[1::2]))}
+    parts[1::2] = [numbers[value] for value in parts[1::2]]
+    return "".join(parts)

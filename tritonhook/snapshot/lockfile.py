@@ -23,7 +23,7 @@ from tritonhook._util.files import read_regular, write_given, write_whole
 from tritonhook._util.text import visible
 from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
-from tritonhook.ptxas.options import refused_option
+from tritonhook.ptxas.command_line import refused_option
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 

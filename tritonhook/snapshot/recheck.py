@@ -17,11 +17,10 @@ from pathlib import Path
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import SnapshotError, ToolError
-from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.result_cache import Outcome
 from tritonhook.lab.sweep import Job, Run, sweep
-from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.module import Ptx, lowered_for
 from tritonhook.ptx.normal_form import without_positions
-from tritonhook.ptx.retarget import lowered_for
 from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, assemble, may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool

@@ -15,10 +15,9 @@ from typing import Any
 
 from tritonhook.device.child import Child, Lost, M
 from tritonhook.errors import DeviceError, TritonHookError
-from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
-from tritonhook.timing.plan import Plan
+from tritonhook.timing.images import compared_sides
+from tritonhook.timing.plan import Plan, Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Choices, Timed
-from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,

@@ -1,12 +1,17 @@
-"""What one timed comparison consists of: a value that goes from the command line to each timing process."""
+"""What one timed comparison consists of: a value that goes from the command line to each timing process; and
+what these are asked and answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.device.child import Message
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename
+from tritonhook.timing.result import Compiled, HowLaunched, Kernels
+from tritonhook.timing.statistics import SampleBlock
 
 BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
 
@@ -70,3 +75,56 @@ class Plan:
     def control(self) -> Rename | Control:
         """The rename of the control: a name that changes nothing in ptxas."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
+
+
+# --- requests and answers of the processes that time ----------------------------------------------
+
+
+class Prepare(Message):
+    """Asks a process of a timed comparison to make everything ready. The answer is Prepared."""
+
+    plan: Plan
+
+
+class Prepared(Message):
+    """What a process made ready; the fields are those of result.Timed. compiled: by side. tuning: by side and kernel,
+    the configuration."""
+
+    kernels: dict[str, Kernels]
+    compiled: dict[str, Compiled]
+    outputs: int
+    wrong: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    device: str | None = None
+    versions: Mapping[str, str | None] | None = None
+    sides: dict[str, HowLaunched] | None = None
+    flushes: bool | None = None
+    tuning: dict[str, dict[str, str]] = {}
+    baselines: dict[str, str] = {}
+
+
+class Take(Message):
+    """Asks for blocks. The answer is Taken. process: their number. sides: those that are left; none: all."""
+
+    blocks: int
+    process: int
+    sides: tuple[str, ...] = ()
+
+
+class Taken(Message):
+    blocks: tuple[SampleBlock, ...]
+
+
+class Measure(Message):
+    """Asks for the rough time of a recorded launch. The answer is Measured. launch: its file."""
+
+    captures: Path
+    record: str
+    launch: Path
+
+
+class Measured(Message):
+    """In microseconds; None where it cannot be launched again, with the reason."""
+
+    us: float | None = None
+    why: str | None = None

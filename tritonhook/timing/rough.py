@@ -16,7 +16,7 @@ from tritonhook.capture.selection import Launched, launches_of
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.device.child import START_S, After, At, Begin, Begun, Child, Lost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
-from tritonhook.timing.messages import Measure, Measured
+from tritonhook.timing.plan import Measure, Measured
 from tritonhook.timing.replay import Buffers, LoadedKernel
 
 WORKER = (sys.executable, "-m", "tritonhook.timing.rough")

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from tritonhook._display import Brief
-from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Conditions
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
 DEFAULT_BAND = 0.005  # as nvbench's clear gap

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonhook._util.processes import parent_of
-from tritonhook.device.conditions import Conditions
-from tritonhook.device.sm_clock import Clock, clock_mhz
+from tritonhook.device.sm_clock import Clock, Conditions, clock_mhz
 from tritonhook.errors import DeviceError
-from tritonhook.timing.order import balanced_order, drawn_order
+from tritonhook.timing.places import balanced_order, drawn_order
 from tritonhook.timing.statistics import SampleBlock
 
 SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample

@@ -1,7 +1,7 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
 It is given a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
-(messages.py).
+(plan.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from msgspec.structs import replace
 
 from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
-from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.places import PLACES, Places
-from tritonhook.timing.plan import BASELINE_RTOL, Plan
+from tritonhook.timing.plan import BASELINE_RTOL, Plan, Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_launch

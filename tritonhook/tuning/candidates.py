@@ -15,7 +15,7 @@ from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary, summarise_image
 from tritonhook.errors import CaptureError, ToolError, TritonHookError
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.normal_form import normal_sha256

@@ -29,10 +29,8 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, against_fastest, is_futile
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.messages import LeverCode, Ready
-from tritonhook.tuning.race import MOST_BLOCKS, Race
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, Ready
+from tritonhook.tuning.race import CONFIRM_BLOCKS, CONFIRM_PROCESSES, MOST_BLOCKS, Race, against_fastest, is_futile
 from tritonhook.tuning.result import TriedKernel, TuneRun, judged
 from tritonhook.verify.differential import steering_buffers
 from tritonhook.verify.model import SPECIAL

@@ -1,18 +1,29 @@
-"""The race of a kernel's candidates: blocks of paired samples in, the one candidate worth confirming out.
+"""The race of a kernel's candidates: blocks of paired samples in, the one candidate worth confirming out. And
+certificates.
 
 Successive elimination: each block times all candidates that are left beside the compiler's own code, and after it those
-that are hopeless are dropped. The race only chooses. A gain is certified with data that took no part in it
-(certify.py), since the winner of many is partly the luckiest. Values only: nothing runs here.
+that are hopeless are dropped. The race only chooses. A gain is certified with data that took no part in it, since the
+winner of many is partly the luckiest. Values only: nothing runs here.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tritonhook.timing.statistics import DEFAULT_BAND, REFERENCE, SampleBlock, student
+from tritonhook.timing.statistics import (
+    CANDIDATE,
+    DEFAULT_BAND,
+    MIN_PROCESSES,
+    REFERENCE,
+    Comparison,
+    Effect,
+    SampleBlock,
+    TimingVerdict,
+    student,
+)
 
 MOST_BLOCKS = 12  # of a race; then the leader is taken
 
@@ -105,3 +116,123 @@ class Race:
             return False
         middle, half = student(self.log_ratios[left[0]])
         return middle + half < self.worth
+
+
+# --- which winners of races are certified ---------------------------------------------------------
+
+
+CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # fresh processes, and blocks of each
+FUTILE_AFTER = 3  # processes, after which a confirmation without a gain is given up
+LEVEL = 0.05  # how often a run in which no kernel gains anything may certify one
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What became of one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
+    p: how often chance alone gives such a gain; 1 where the comparison does not hold. reason: why it is no win; "" if
+    it is."""
+
+    effect: Effect | None
+    p: float
+    wins: bool
+    reason: str = ""
+
+    @property
+    def gain_percent(self) -> float | None:
+        """By how much less time the kernel takes."""
+        return None if self.effect is None else 100 * (1 - self.effect.ratio)
+
+    @property
+    def interval_percent(self) -> tuple[float, float] | None:
+        return None if self.effect is None else (100 * (1 - self.effect.high), 100 * (1 - self.effect.low))
+
+
+def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certificate, ...]:
+    """Judge the confirmations of a run, one for each kernel that has a winner, in their order.
+
+    A win is faster by more than the band in all that `ab` asks for (control, cycles, what a side leaves behind), and
+    its p holds among all of them. The numbers of processes and blocks must be fixed before, not ended by what was seen.
+    planned: how many there will be, where the run is not over; those to come count as no
+    wins, so that what is certified now stays so.
+    """
+    tests = [p_value(comparison) for comparison in comparisons]
+    passed = holm(tests, max(planned, len(tests)), LEVEL)
+    certificates = []
+    for comparison, p, holds in zip(comparisons, tests, passed, strict=True):
+        reason = ""
+        if comparison.verdict is not TimingVerdict.FASTER:
+            reason = comparison.reason
+        elif comparison.processes < MIN_PROCESSES:
+            reason = f"{comparison.processes} processes are too few ({MIN_PROCESSES} needed)"
+        elif not holds:
+            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
+        certificates.append(Certificate(comparison.effect(), p, not reason, reason))
+    return tuple(certificates)
+
+
+def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
+    """The same samples with the fastest of the reference and its rivals as the reference. rivals: sides that are other
+    configurations without a lever. The choice looks at the samples, which makes gains smaller, never larger."""
+    ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
+    fastest = min(ratios, key=lambda name: ratios[name], default=None)
+    if fastest is None or ratios[fastest] >= 1:
+        return comparison
+    names = {REFERENCE: fastest, fastest: REFERENCE}
+    blocks = tuple(
+        replace(
+            block,
+            times_us={names.get(side, side): times for side, times in block.times_us.items()},
+            clock_mhz={names.get(side, side): clock for side, clock in block.clock_mhz.items()},
+            order=tuple(names.get(side, side) for side in block.order),
+        )
+        for block in comparison.blocks
+    )
+    return replace(comparison, blocks=blocks, control_of=fastest)
+
+
+def is_futile(comparison: Comparison) -> bool:
+    """Whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any more. That
+    makes wins rarer, never wrong."""
+    effect = comparison.effect()
+    started = len({block.process for block in comparison.blocks})
+    return started == FUTILE_AFTER and (effect is None or effect.ratio > 1 - comparison.band)
+
+
+def p_value(comparison: Comparison) -> float:
+    """How often a candidate whose true gain is the band would look as good as this one, or better. A process is one
+    value, the median of its blocks. 1 where the comparison is not called faster, or has too few processes."""
+    if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
+        return 1.0
+    by_process: dict[int, list[float]] = {}
+    for block in comparison.usable:
+        by_process.setdefault(block.process, []).append(block.log_ratio(CANDIDATE, REFERENCE))
+    values = [statistics.median(group) for group in by_process.values()]
+    spread = statistics.stdev(values) / math.sqrt(len(values))
+    distance = math.log(1 - comparison.band) - statistics.mean(values)
+    return upper_tail(distance / spread if spread else math.inf, len(values) - 1)
+
+
+def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
+    """Which of these hold, if the chance of any false one is at most `level` (Holm 1979). tests: how many
+    there are in all; those not given count as 1."""
+    passed = [False] * len(p_values)
+    for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
+        if p_values[number] > level / (tests - rank):
+            break
+        passed[number] = True
+    return passed
+
+
+def upper_tail(t: float, degrees: int) -> float:
+    """The chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
+    26.7.4: a finite sum)."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    cosine = math.cos(angle)
+    term = total = 1.0 if degrees % 2 == 0 else cosine
+    for k in range(degrees % 2 + 2, degrees, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    within = math.sin(angle) * total if degrees % 2 == 0 else 2 / math.pi * (angle + math.sin(angle) * total)
+    if degrees == 1:
+        within = 2 / math.pi * angle
+    return max(0.0, (1 - within) / 2)

@@ -12,8 +12,7 @@ from tritonhook.capture.policy.pins import Pin
 from tritonhook.capture.selection import Kernel
 from tritonhook.timing.statistics import Comparison
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
-from tritonhook.tuning.certify import Certificate, certify
-from tritonhook.tuning.race import Race
+from tritonhook.tuning.race import Certificate, Race, certify
 
 
 class TuneVerdict(str, Enum):

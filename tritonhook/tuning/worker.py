@@ -1,6 +1,6 @@
 """The child process that has the GPU: `python -m tritonhook.tuning.worker`, started by gpu.py.
 
-It loads torch at once, then carries out the requests of messages.py.
+It loads torch at once, then carries out the requests of gpu.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
-from tritonhook.timing.messages import Take, Taken
 from tritonhook.timing.places import PLACES, RACE_PLACES, Places
-from tritonhook.tuning.messages import UNSTEADY, Free, Freed, LeverCode, LoadCodes, Ready
+from tritonhook.timing.plan import Take, Taken
+from tritonhook.tuning.gpu import UNSTEADY, Free, Freed, LeverCode, LoadCodes, Ready
 from tritonhook.verify.contents import before
 from tritonhook.verify.model import SPECIAL
 

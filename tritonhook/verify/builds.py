@@ -11,10 +11,9 @@ from pathlib import Path
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.assembler import Assembled, Crash, assemble
-from tritonhook.ptxas.levels import LEVELS, level_of
+from tritonhook.ptxas.command_line import LEVELS, level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.verify.latitude import Latitude
 from tritonhook.verify.model import Build

@@ -16,7 +16,7 @@ from tritonhook.errors import PtxError, TritonHookError
 from tritonhook.ptx.dataflow import names_of, places_of, settle
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import Statement, statements
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Built, NotBuilt
 from tritonhook.verify.judgement import Judgement, judge

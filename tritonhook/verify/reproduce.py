@@ -15,8 +15,7 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.lab.sweep import Job, sweep
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Recipe

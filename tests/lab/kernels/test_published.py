@@ -5,8 +5,7 @@ from at_hand import toolchain_at_hand
 
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import compare_names
-from tritonhook.lab.kernels.published import CONDITIONS, condition
-from tritonhook.lab.published_table import PREFIX, PTXAS, measure
+from tritonhook.lab.published_table import CONDITIONS, PREFIX, PTXAS, condition, measure
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename
 

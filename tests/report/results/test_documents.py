@@ -22,7 +22,7 @@ from tests.snapshot.test_changes import facts
 from tests.tuning.test_policy_check import CHECKED
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cubin.opcode_classes import CLASSES
+from tritonhook.cubin.sass import CLASSES
 from tritonhook.errors import UsageError
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.result import kinds, read_result

@@ -12,7 +12,7 @@ from summaries import kernel_summary
 from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
-from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.result import read_result
 from tritonhook.report.results.probe import Probe, SweptCell, Triggers, gravest

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tritonhook.report.results.code import Code, Row
-from tritonhook.report.results.source import source_summary
+from tritonhook.report.results.code import Code, Row, source_summary
 
 
 def row(opcode: str, line: int | None) -> Row:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritonhook._util.cache import cache_folder
-from tritonhook._util.files import read_regular, write_whole
+from tritonhook._util.files import cache_folder, read_regular, write_whole
 from tritonhook._util.versions import version_key
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.cta_loads import ClusterToCta
-from tritonhook.ptx.register_limit import LARGEST, SMALLEST, RegisterLimit
-from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
+from tritonhook.ptx.throughput_pragma import LARGEST, PTXAS_VERSION, SMALLEST, RegisterLimit, ThroughputPragma
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrite, Rewrites
 
 AND = "+"  # between the parts of one lever

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonhook._util.cache import cache_folder
+from tritonhook._util.files import cache_folder
 from tritonhook._util.variables import WRAPPER_HOME
 from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, original, wrapper_script
 

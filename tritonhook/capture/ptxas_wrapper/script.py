@@ -11,7 +11,7 @@ import os
 import shlex
 from pathlib import Path
 
-from tritonhook._util.cache import cache_folder
+from tritonhook._util.files import cache_folder
 from tritonhook._util.variables import RUN, WRAPPER
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import ToolError, UsageError

@@ -15,7 +15,7 @@ outputs or trouble; with --fail-on slower: 1 if slower, else 0.
 
 from __future__ import annotations
 
-from tritonhook.cli.ab.options import Options
+from tritonhook.cli.ab.targets import Options
 from tritonhook.cli.ab.timed import run
 
 __all__ = ["Options", "run"]

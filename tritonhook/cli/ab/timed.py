@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tritonhook.cli._parser import given_options
 from tritonhook.cli._streams import check_new, complain, give, to_json, working, write_err, write_new
-from tritonhook.cli.ab.options import OF_SAVED, Options
-from tritonhook.cli.ab.targets import refuse_without_gpu, target_of
+from tritonhook.cli.ab.targets import OF_SAVED, Options, refuse_without_gpu, target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS

@@ -48,7 +48,7 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    from tritonhook.lab.capability_survey import survey
+    from tritonhook.lab.capabilities import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.ptxas.tool import targets
     from tritonhook.report.results.capabilities import Capabilities

@@ -10,15 +10,103 @@ the upper end of the range is above SIZE or not known; 2 trouble.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tritonhook.cli._inputs import place
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.naming import settings_of, titles
+from tritonhook.capture.store import by_module, read_capture
+from tritonhook.cli._inputs import captures_at, no_kernels, place, read_bytes
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give, working
-from tritonhook.cli.mem._inputs import load_needs
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import GpuSpecs, find_gpu, make_gpu
-from tritonhook.memory.prediction import parse_bytes, predict
+from tritonhook.memory.prediction import StackNeed, parse_bytes, predict, stack_needs
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import recursive_entries
+from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
+from tritonhook.ptxas.discovery import find_ptxas
+
+# The message of ptxas 13.5 on recursion and alloca; older ones print nothing and write 0 into the image.
+_UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
+
+
+def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[StackNeed]:
+    """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
+    needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
+    if not needs:
+        folder = next((path for path in paths if Path(path).is_dir()), None)
+        raise UsageError(f"{', '.join(paths)}: no kernels there") if folder is None else no_kernels(folder)
+    return needs
+
+
+def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]:
+    if place.is_dir():
+        by_record = captures(place)
+        called = titles({r: (c.kernel, c.arch, settings_of(c.options)) for r, c in by_record.items()})
+        for module in by_module(by_record):
+            own = {capture.kernel: called[record] for record, capture in module.items()}
+            capture = next(iter(module.values()))
+            for need in _of_capture(capture, f"{place}: {own[capture.kernel]}", gpu, ptxas):
+                yield replace(need, kernel=own.get(need.kernel, need.kernel))
+        return
+    data = read_bytes(place)
+    if data[:4] == b"\x7fELF":
+        yield from _of_cubin(Cubin.from_bytes(data, str(place)), str(place), gpu)
+    else:
+        yield from _of_ptx(Ptx.from_bytes(data, str(place)), str(place), gpu, ptxas)
+
+
+def captures(place: Path) -> dict[str, Capture]:
+    """One capture, or all of a capture folder, by record."""
+    if (place / "capture.json").exists():
+        return {place.name: read_capture(place)}
+    folder = captures_at(place)
+    return {record: folder.capture(record) for record in folder.records}
+
+
+def _of_capture(capture: Capture, label: str, gpu: GpuSpecs, ptxas: str | None) -> tuple[StackNeed, ...]:
+    if ptxas is None and Stage.CUBIN in capture.artifacts:
+        recursive = recursive_entries(capture.ptx) if Stage.PTX in capture.artifacts else ()
+        return _of_cubin(Cubin.from_bytes(capture.cubin, label), label, gpu, recursive)
+    return _of_ptx(capture.ptx, label, gpu, ptxas, capture.assembler.options)
+
+
+def _of_cubin(cubin: Cubin, label: str, gpu: GpuSpecs, recursive: Sequence[str] = ()) -> tuple[StackNeed, ...]:
+    if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
+        raise UsageError(
+            f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) cannot run; "
+            f"compile the kernel for sm_{gpu.arch}, or give its PTX if that is for a plain target"
+        )
+    return stack_needs(cubin, recursive)
+
+
+def _of_ptx(
+    ptx: Ptx, label: str, gpu: GpuSpecs, ptxas: str | None, options: Sequence[str] | None = None
+) -> tuple[StackNeed, ...]:
+    made = assemble(find_ptxas(ptxas), ptx, [*(options or ()), f"--gpu-name={_target(ptx, label, gpu)}"])
+    if not isinstance(made, Assembled):
+        raise AssembleError(made)
+    return stack_needs(made.cubin, {*recursive_entries(ptx), *_UNBOUNDED.findall(made.log)})
+
+
+def _target(ptx: Ptx, label: str, gpu: GpuSpecs) -> str:
+    """The target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs there."""
+    match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
+    number = int(match[1]) if match else 0
+    if gpu.arch is None or number == gpu.arch:
+        return ptx.target
+    same_family = number // 10 == gpu.arch // 10 and number <= gpu.arch
+    if match and match[2] == "" and number <= gpu.arch:
+        return f"sm_{gpu.arch}"
+    if match and match[2] == "f" and same_family:
+        return f"sm_{gpu.arch}f"
+    raise UsageError(
+        f"{label}: PTX for {ptx.target}, which {gpu.name} (sm_{gpu.arch}) cannot run; compile it for that GPU"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,10 +30,9 @@ from tritonhook._util.text import visible
 from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._html import capture_page
 from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
-from tritonhook.cli._streams import Results, give, show_summary, write_paged
+from tritonhook.cli._streams import Results, capture_page, give, show_summary, write_paged
 from tritonhook.cli.show.saved import give_saved, is_saved
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
@@ -133,7 +132,7 @@ def run(options: Options) -> int:
         _refuse(path, "one kernel", [*of_folder, *of_file, *of_saved])
         _give_capture(options, path)
     elif (path / "crash.json").exists():
-        from tritonhook.report.results.rejected import RejectedKernel
+        from tritonhook.report.results.captures import RejectedKernel
 
         _refuse(path, "a kernel that could not be compiled", [*sass, *of_folder, *of_file, *of_saved])
         give(options.results, RejectedKernel.of(path))
@@ -179,7 +178,7 @@ def _give_capture(options: Options, path: Path) -> None:
         if not code:
             raise UsageError(f"{path}: no machine code that can be read")
         from tritonhook.report.render.terminal import render_terminal
-        from tritonhook.report.results.source import source_summary
+        from tritonhook.report.results.code import source_summary
 
         write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
         return
@@ -214,7 +213,7 @@ def _with_code(
     """How to print a summary: with --sass, the code of the kernels follows."""
 
     def show(summary: Summary) -> None:
-        from tritonhook.report.render.sass import LEGEND, render_sass
+        from tritonhook.report.render.code import LEGEND, render_sass
 
         if not options.sass:
             show_summary(summary, options.wide)

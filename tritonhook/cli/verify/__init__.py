@@ -32,8 +32,7 @@ from tritonhook.capture.selection import Skipped
 from tritonhook.cli._programs import why_no_gpu
 from tritonhook.cli._streams import give, working
 from tritonhook.cli.verify.known import give_known
-from tritonhook.cli.verify.options import Options
-from tritonhook.cli.verify.targets import VerifySubject, check_cpu, subjects_of
+from tritonhook.cli.verify.targets import Options, VerifySubject, check_cpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas

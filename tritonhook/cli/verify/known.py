@@ -14,8 +14,8 @@ from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.levels import level_of
 
 
 def give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> int:

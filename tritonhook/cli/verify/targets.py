@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -12,17 +13,84 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli._inputs import Input, captures_at, chosen_arguments, chosen_ptxas, load_input, load_pair
+from tritonhook.cli._inputs import (
+    Input,
+    captures_at,
+    chosen_arguments,
+    chosen_ptxas,
+    load_input,
+    load_pair,
+    place,
+    trust_option,
+)
+from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
-from tritonhook.cli.verify.options import Options
+from tritonhook.cli._streams import Results
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.builds import Built, Recipe, build_all, recipes
+from tritonhook.verify.cpu import CTAS
+from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
+from tritonhook.verify.differential import RUNS
+from tritonhook.verify.executor import LIMIT_S
 from tritonhook.verify.latitude import Latitude, latitude_of
-from tritonhook.verify.model import Build
+from tritonhook.verify.model import INPUTS, Build
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _inputs(text: str) -> tuple[str, ...]:
+    names = _words(text)
+    if unknown := [name for name in names if name not in INPUTS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Group):
+    target: tuple[str, ...] = place(
+        nargs="+",
+        help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, capture folder, captured kernel or its id, PTX file; or two "
+        "builds",
+    )
+    rest: tuple[str, ...] | None = rest()
+    known: bool = flag(help="list known bugs of ptxas in the PTX, without a GPU")
+    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
+    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
+    ptxas_options: str | None = option("--options", metavar="'...'", help="its options (default: the capture's)")
+    against: tuple[str, ...] | None = option(
+        type=_words,
+        metavar="VERSION,...",
+        help="compare with these ptxas (default: the oldest and the newest here that take the kernel)",
+    )
+    inputs: tuple[str, ...] = option(
+        type=_inputs,
+        default=INPUTS,
+        metavar="NAME,...",
+        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
+    )
+    runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
+    limit: float | None = option(
+        type=float,
+        metavar="S",
+        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
+    )
+    cpu: bool = flag(help="emulate on the CPU (default where no GPU is)")
+    ctas: int = option(type=int, default=CTAS, metavar="N", help=f"CTAs of a launch to emulate (default: {CTAS})")
+    minimise: Path | None = option(
+        type=Path,
+        metavar="FOLDER",
+        help="shrink each kernel that is DIFFERENT (up to 5 minutes each); write reproducers to FOLDER/KERNEL",
+    )
+    trust: bool = trust_option()
+    results: Results = part(Results)
 
 
 @dataclass(frozen=True, slots=True)

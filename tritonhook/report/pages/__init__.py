@@ -12,11 +12,11 @@ _PAGES = {  # by kind of result: the module and its function, loaded when such a
     "ab": ("timing", "timing_page"),
     "capture": ("captures", "capture_page"),
     "captures": ("captures", "captures_page"),
-    "demo": ("names", "demo_page"),
+    "demo": ("diff", "demo_page"),
     "diff": ("diff", "diff_page"),
-    "file": ("file", "file_page"),
+    "file": ("captures", "file_page"),
     "memory": ("memory", "memory_page"),
-    "names": ("names", "names_page"),
+    "names": ("diff", "names_page"),
 }
 
 

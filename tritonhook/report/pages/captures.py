@@ -1,4 +1,5 @@
-"""Pages of captures: a folder's kernels in a table that filters and sorts, and one kernel with its stages."""
+"""Pages of captures: a folder's kernels in a table that filters and sorts, one kernel with its stages, one file with
+GPU code."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
 from tritonhook.report.results.capture import CapturedOne
 from tritonhook.report.results.captures import Captures, FolderKernel
-from tritonhook.report.results.source import source_summary
+from tritonhook.report.results.code import source_summary
+from tritonhook.report.results.file import File
 from tritonhook.report.summary import Figure, Page, Table
 
 _WHY_NO_CODE = "This document holds no code. `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
@@ -115,3 +117,21 @@ def _listings(capture: CapturedOne) -> Iterator[dict[str, Any]]:
         yield {"id": "sass", "title": "SASS", "kind": "sass", **single_listing(capture.code)}
     for stage, text in (capture.artifacts or {}).items():
         yield {"id": stage, "title": "PTX" if stage == "ptx" else stage, "kind": "text", **text_listing(text)}
+
+
+# --- one file with GPU code -----------------------------------------------------------------------
+
+
+_MOST = 20  # listings; the page holds the code of each
+
+
+def file_page(file: File) -> Page:
+    names = file.names()
+    coded = [(f"{names[k.kernel]}, {k.arch}", number, k.code) for number, k in enumerate(file.kernels) if k.code]
+    listings = [
+        {"id": f"sass-{number}", "title": title, "kind": "sass", **single_listing(code)}
+        for title, number, code in coded[:_MOST]
+    ]
+    why = None if listings else "This document holds no code."
+    parts = {"why_no_code": why, "left_out": len(coded) - len(listings)}
+    return Page(file.summary(), "file", parts, {"listings": listings} if listings else None)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import asdict
 
 from tritonhook.cubin.byte_map import CATEGORIES, category
-from tritonhook.cubin.opcode_classes import CLASSES, class_counts
+from tritonhook.cubin.sass import CLASSES, class_counts
 from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
 from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
+from tritonhook.report.results.names import Names
+from tritonhook.report.results.table import Demo
 from tritonhook.report.summary import Figure, Page
 
 _MOST_LOOPS = 24
@@ -188,3 +191,22 @@ def _listings(code: CodePair, loops: Sequence[LoopPair]) -> Iterator[dict[str, A
     yield {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, loops)}
     if a.ptx is not None and b.ptx is not None:
         yield {"id": "ptx", "title": "PTX", "kind": "text", **text_listing(a.ptx, b.ptx, (a.kernel, b.kernel))}
+
+
+# --- one kernel under several names ---------------------------------------------------------------
+
+
+def names_page(names: Names) -> Page:
+    """The diff of the two names of equal length, with the three builds beside it."""
+    if names.diff is None:
+        return Page(names.summary())
+    inner = diff_page(names.diff)
+    return replace(inner, summary=names.summary(), parts={**inner.parts, "extra": (names.builds_table(),)})
+
+
+def demo_page(demo: Demo) -> Page:
+    """The first kernel's page, with the published table above it."""
+    inner = names_page(demo.first[1])
+    tables = demo.table.summary().tables if demo.table else ()
+    parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
+    return replace(inner, summary=demo.summary(), parts=parts)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
-from tritonhook.cubin.opcode_classes import CLASSES, opcode_class
-from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
 from tritonhook.report.results.code import Code
 from tritonhook.report.results.diff import LoopPair, LoopRow
 

@@ -12,8 +12,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import NameComparison
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.opcode_classes import class_counts
-from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.sass import Sass, class_counts
 from tritonhook.errors import TritonHookError
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memory.watcher import Watch

@@ -14,7 +14,7 @@ from tritonhook.capture.naming import settings_of
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import warnings_of
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.report.format import mangled_note, number, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code

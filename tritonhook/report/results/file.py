@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.opcode_classes import CLASSES, class_counts
-from tritonhook.cubin.sass import INSTRUCTION_BYTES, Loop, Sass
+from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_counts
 from tritonhook.report.format import count, kernel_names, mangled_note, number
 from tritonhook.report.result import Result
 from tritonhook.report.results.code import Code

@@ -16,7 +16,7 @@ from tritonhook.capture.store.schema import KernelRecord, Ptxas
 from tritonhook.cubin.occupancy import WARP, Occupancy, occupancy
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.ptx.triggers import Trigger, triggers_of
-from tritonhook.ptxas.levels import level_of
+from tritonhook.ptxas.command_line import level_of
 from tritonhook.report.format import UNKNOWN, flat, number, short, size, spills
 
 

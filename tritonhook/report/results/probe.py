@@ -14,7 +14,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict, SetupKey
 from tritonhook.lab.name_templates import PRAGMA
-from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.result_cache import Outcome
 from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
