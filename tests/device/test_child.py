@@ -114,7 +114,7 @@ def through(message: Message, *kinds: type[Message]) -> Any:
 def test_values_survive_the_way(tmp_path: Path) -> None:
     images = (SideImage(REFERENCE, "/a", "k", "k"),)
     for plan in (
-        Plan("m:f", tmp_path, Rename(strip="x"), None, ("a:b",), only="x", cold=False, rtol=1e-3, path=("/p",)),
+        Plan("m:f", tmp_path, Rename(strip="x"), None, ("a:b",), rtol=1e-3, path=("/p",)),
         Plan("m:f", tmp_path, images=images, launch=tmp_path / "l.json", rewrites=("tma-cta",), tune_each=True),
         Plan("m:f", Path("no UTF-8 \udc80"), candidate="m:g", check=False, names=("a", "b")),
     ):

@@ -15,7 +15,7 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,11 +27,11 @@ from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
-from tritonhook.cli._lockable import Found, is_built, lockable_at
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import dry_captures, is_script
 from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
+from tritonhook.cli.lock import Found, is_built, lockable_at, spills_note
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -339,11 +339,3 @@ def give_changes(
     if tell is not None:
         tell(result)
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
-
-
-def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
-    """A note on kernels whose spills neither their code nor their PTX tells."""
-    names = list(
-        dict.fromkeys(f"{kernel.identity.kernel} {kernel.identity.arch}" for kernel in kernels if kernel.ran_again)
-    )
-    return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []

@@ -14,24 +14,30 @@ machine code only: registers, stack, shared memory, access to local memory and b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.model import Capture
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
-from tritonhook.cli._lockable import budget_notes, lockable_at
+from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option
 from tritonhook.cli._programs import is_script, run_dry, script_command
-from tritonhook.cli._streams import check_new
-from tritonhook.cli.check import spills_note
-from tritonhook.errors import SnapshotError, UsageError
+from tritonhook.cli._streams import check_new, working
+from tritonhook.cubin.shipped import is_shipped
+from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.report.format import count
+from tritonhook.snapshot.built import built_kernels
+from tritonhook.snapshot.captured import Kernels
+from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
+from tritonhook.snapshot.recheck import lockable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +97,62 @@ def _lock(places: Sequence[str], out: Path, failed: Sequence[str], script: str |
     for note in (*failed, *notes, *spills_note(kernels), *budget_notes(kernels)):
         print(f"- {note}")
     return int(bool(failed))
+
+
+# The kernels of a lock: of a capture folder, of built files, or of both; `check` reads them here too.
+
+
+class Found(NamedTuple):
+    """Kernels ready for a lock, each with its PTX. captured: those of a capture folder, with their captures."""
+
+    lockable: list[tuple[KernelFacts, str | None]]
+    captured: Kernels
+    notes: list[str]
+
+
+def is_built(place: str) -> bool:
+    """Whether this is a built file, or a folder that is not one of captures."""
+    path = Path(place)
+    return is_shipped(path) or (path.is_dir() and not is_folder(place) and not (path / "capture.json").exists())
+
+
+def lockable_at(
+    places: Sequence[str], known: Sequence[KernelFacts] = (), check_archs: Callable[[str, set[str]], None] | None = None
+) -> Found:
+    """The kernels at these places. known: as for recheck.lockable. check_archs: is given a
+    place and the architectures of its kernels, before their code is read. Raises UsageError, CaptureError, CubinError
+    or ToolError."""
+    built = [place for place in places if is_built(place)]
+    captures = [place for place in places if place not in built]
+    if len(captures) > 1:
+        raise UsageError(f"{' '.join(captures)}: give one capture folder; built files may be several")
+    pairs: list[tuple[KernelFacts, str | None]] = []
+    kernels: Kernels = []
+    notes: list[str] = []
+    for place in captures:
+        folder = captures_at(place)
+        if check_archs is not None:
+            check_archs(place, {capture.arch for capture in folder.captures().values() if isinstance(capture, Capture)})
+        (kernels,), notes = kernels_at(folder, names=(place,))
+        pairs = lockable(kernels, known)
+    if built:
+        with working(f"reading the kernels of {' and '.join(built)}"):
+            read = built_kernels(built)
+        pairs += [(facts, None) for facts in read.kernels]
+        notes += read.notes
+    return Found(pairs, kernels, notes)
+
+
+def budget_notes(kernels: Iterable[KernelFacts]) -> list[str]:
+    """What a reader of a lock of built files has to know."""
+    unknown = sum(it.figures.get("spill_stores") is None and bool(it.figures.get("local_bytes")) for it in kernels)
+    what = "access local memory, and only their PTX tells which of it are spills: see local_bytes"
+    return [f"{unknown:,} of the built kernels {what}"] if unknown else []
+
+
+def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
+    """A note on kernels whose spills neither their code nor their PTX tells."""
+    names = list(
+        dict.fromkeys(f"{kernel.identity.kernel} {kernel.identity.arch}" for kernel in kernels if kernel.ran_again)
+    )
+    return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []
