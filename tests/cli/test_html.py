@@ -15,7 +15,8 @@ kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
 
 @pytest.fixture
 def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two folders: "old" has an addition in two sizes, "new" one of them with other warps."""
+    """Two folders: "old" has an addition in two sizes, "new" another one in one of them, and a product in place of the
+    other."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     with tritonhook.session("old"):
@@ -23,7 +24,7 @@ def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             kernels.compile_kernel(block=block)
     with tritonhook.session("new"):
         kernels.compile_kernel(kernels.other_add_kernel(), block=128)
-        kernels.compile_kernel(block=512)
+        kernels.compile_kernel(kernels.multiply_kernel)
     return tmp_path
 
 
@@ -60,7 +61,7 @@ def test_a_check_leads_to_the_captures(captures: Path) -> None:
     assert main(["lock", "old", "-o", "k.lock"]) == 0
     assert main(["check", "k.lock", "new", "--html", "site/"]) == 1
     pages = links(captures / "site" / "index.html")
-    assert len(pages) == 2 and all("def add_kernel" in page for page in pages.values())
+    assert len(pages) == 2 and all("add_kernel(x, y" in page or "multiply_kernel(x" in page for page in pages.values())
 
 
 def test_one_file_stays_one_file(captures: Path, capsys: pytest.CaptureFixture) -> None:

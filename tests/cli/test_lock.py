@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import failing
 
+import tritonhook
 from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import main
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
@@ -88,8 +89,10 @@ def test_what_cannot_be_assembled_is_not_told_apart(here: Path, compiled: Compil
 
 
 def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    import triton_kernels as kernels
+
     compiled("old")
-    compiled("new", block=256)
+    compiled("new", adds=kernels.multiply_kernel)
     capsys.readouterr()
     assert main(["diff", "old", "new", "--json", "--html", "page.html"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -105,7 +108,7 @@ def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> N
     }
     (gone,) = [kernel for kernel in document["kernels"] if kernel["status"] == "gone"]
     assert (gone["kernel"], gone["new"], gone["old"]["registers"]) == ("add_kernel", None, 14)
-    assert "BLOCK=256" in (here / "page.html").read_text()
+    assert "multiply_kernel" in (here / "page.html").read_text()
 
 
 def test_a_lock_is_the_same_for_every_compile(locked: Path, compile_now: Compile, capsys) -> None:  # noqa: F811
@@ -310,8 +313,12 @@ def test_kernels_that_cannot_be_assembled_again_are_named_and_the_others_checked
 
 
 def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
-    """As with captures that were made with other constexprs, or for another GPU."""
-    compiled("other", block=256, num_stages=2)
+    """As with captures of other kernels, or for another GPU."""
+    import triton_kernels as kernels
+
+    with tritonhook.session(locked.with_name("other")):
+        kernels.compile_kernel(kernels.multiply_kernel)
+        kernels.compile_kernel(arch=80)
     for words in (("check", "tritonhook.lock", "other"), ("diff", "old", "other")):
         capsys.readouterr()
         assert main([*words, "--fail-on", "spills,code"]) == 1
@@ -335,7 +342,7 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     script.write_text(PRELUDE + LAUNCH.replace("num_warps=2", "num_warps=4"))
     assert main(["check", "tritonhook.lock", "kernels.py", "--arch", "sm_90a,sm_120a", "--json"]) == 1
     counts = json.loads(capsys.readouterr().out)["counts"]
-    assert (counts["new"], counts["gone"]) == (2, 1)
+    assert (counts["changed"], counts["new"], counts["gone"]) == (1, 1, 0)  # the edit; the other architecture
     script.write_text(PRELUDE + LAUNCH + "raise SystemExit(7)\n")
     said = failing_after(capsys, "check", "kernels.py", "--arch", "sm_90a")
     assert "kernels.py ended with status 7 in its dry run for sm_90a: nothing was compared" in said
