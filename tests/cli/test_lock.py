@@ -352,6 +352,15 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
 
 
+def test_captures_that_are_here_and_not_compared_are_named(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    assert main(["check"]) == 0
+    assert "was not read" not in capsys.readouterr().out
+    compiled("tritonhook-captures", block=256)
+    for words, named in (([], True), (["--options", "-O2"], False), (["tritonhook-captures"], False)):
+        main(["check", *words])
+        assert ("tritonhook-captures was not read" in capsys.readouterr().out) is named, words
+
+
 def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code is as in the lock; that ptxas computes something else fails all the same."""
     from tritonhook.cli import check

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tritonhook._display import Notebook
 from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
-from tritonhook.capture.cute import hooks as cute
+from tritonhook.capture.cute import sessions as cute
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.notes import notes as dry_run_notes
 from tritonhook.capture.inductor import inductor

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
+from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
@@ -156,7 +157,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     unknown = (kernel for kernel in locked if kernel.identity in left_out)
     changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
     changes.sort(key=lambda change: change.rank)
-    notes += _notes_on_failures(options, changes)
+    notes += [*_notes_on_failures(options, changes), *_note_on_captures(options)]
     told = None if workflow is None else workflow.tell
     new, shown = _assembled_by(options), options.shown
     return give_changes(options.results, options.fail_on, str(path), new, changes, notes, tell=told, shown=shown)
@@ -255,6 +256,12 @@ def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]
         return ["correct --options, or leave it out to take each kernel's own"]
     remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
     return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"]
+
+
+def _note_on_captures(options: Options) -> list[str]:
+    """Of whoever ran a program again and expects that its kernels are compared."""
+    here = is_folder(DEFAULT_OUT) and options.ptxas is None and options.ptxas_options is None
+    return [f"{DEFAULT_OUT} was not read; `tritonhook check {DEFAULT_OUT}` compares its kernels"] if here else []
 
 
 def _check_archs(captures: str, locked: Sequence[KernelFacts], new: set[str]) -> None:

@@ -13,7 +13,7 @@ itself has imported cutlass:
 
 A kernel is renamed in the DSL's module, where it is defined and where the host code asks for it, as the DSL's own
 naming API does (rename.py); nothing global changes. ptxas is part of the DSL's library, so that the ptxas wrapper has
-no part in this.
+no part in this. sessions.py loads this module once the program has imported cutlass.
 """
 
 from __future__ import annotations
@@ -25,94 +25,36 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tritonhook._util.import_hook import AfterImport
-from tritonhook._util.locks import ForkLock
 from tritonhook.capture.cute import launches, modules, state
 from tritonhook.capture.cute.modules import Dump, Keeping
 from tritonhook.capture.cute.rename import Renaming, changes_cute, new_name, wanted_names
-from tritonhook.capture.cute.state import FRONT_END as FRONT_END
-from tritonhook.capture.cute.state import Around, Attached, CompiledFunction, contained, note
+from tritonhook.capture.cute.state import Around, CompiledFunction, contained, note
 from tritonhook.cubin.image import Cubin
 
-if TYPE_CHECKING:
-    from tritonhook.capture.observers import Observer
+
+def install() -> None:
+    """Patch the DSL's methods, if sessions are attached and the DSL is there. A method that this release does not have
+    becomes a note; the rest still works."""
+    version = state.dsl_version()
+    if not state.attached or version is None:
+        return
+    contained("launches of CuTe kernels are not recorded", launches.changed)
+    if state.patches:
+        return
+    for module, owner, name, around in _POINTS:
+        try:
+            state.patch(getattr(sys.modules[f"cutlass.{module}"], owner), name, around)
+        except (KeyError, AttributeError):
+            note(f"CuTe DSL {version} has no {owner}.{name}: kernels compiled through it are not captured")
 
 
-def is_installed() -> bool:
-    """Whether this Python has a CuTe DSL; found without importing it."""
-    if "cutlass" in sys.modules:
-        return state.dsl_version() is not None
-    return any((Path(entry or ".") / "nvidia_cutlass_dsl").is_dir() for entry in sys.path)
-
-
-# --- sessions ------------------------------------------------------------------------------------
-
-
-_waiting: AfterImport | None = None
-_lock = ForkLock()
-
-
-def attach(session: Observer) -> None:
-    """Capture for this session, from now on, or from the program's import of cutlass on."""
-    global _waiting
-    with _lock:
-        state.attached = (*state.attached, Attached(session))
-        if "cutlass" in sys.modules:
-            contained("the CuTe DSL could not be hooked", _install)
-        elif _waiting is None:
-            _waiting = AfterImport("cutlass", lambda: contained("the CuTe DSL could not be hooked", _install))
-            _waiting.begin()
-
-
-def detach(session: Observer) -> None:
-    """End what `attach` began; with the last session the DSL gets its methods back."""
-    global _waiting
-    with _lock:
-        leaving = [attachment for attachment in state.attached if attachment.session is session]
-        state.attached = tuple(attachment for attachment in state.attached if attachment.session is not session)
-        launches.changed()
-        if not state.attached:
-            if _waiting is not None:
-                _waiting.end()
-            _waiting = None
-            _uninstall()
-    for attachment in leaving:
-        if attachment.without_ptx:
-            count = len(attachment.without_ptx)
-            kernels = "1 CuTe kernel" if count == 1 else f"{count} CuTe kernels"
-            session.note(
-                f"{kernels} ran from a cache or an exported object that kept no PTX: the cubin is all there is"
-            )
-
-
-def _install() -> None:
-    """Patch the DSL's methods. A method that this release does not have becomes a note; the rest still works."""
-    global _waiting
-    with _lock:
-        _waiting = None
-        version = state.dsl_version()
-        if not state.attached or version is None:
-            return
-        contained("launches of CuTe kernels are not recorded", launches.changed)
-        if state.patches:
-            return
-        for module, owner, name, around in _POINTS:
-            try:
-                state.patch(getattr(sys.modules[f"cutlass.{module}"], owner), name, around)
-            except (KeyError, AttributeError):
-                note(f"CuTe DSL {version} has no {owner}.{name}: kernels compiled through it are not captured")
-
-
-def _uninstall() -> None:
-    while state.patches:
+def left() -> None:
+    """A session has left: its launches are not recorded any more, and after the last one the methods are the DSL's."""
+    launches.changed()
+    while state.patches and not state.attached:
         state.patches.pop().undo()
-
-
-def holders() -> dict[str, str]:
-    """For `status`: the DSL's methods that tritonhook has patched in this process."""
-    return {f"cute {patch.owner.__name__}.{patch.name}": "tritonhook" for patch in state.patches}
 
 
 # --- the patched methods -------------------------------------------------------------------------
