@@ -11,7 +11,7 @@ from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.verify.builds import NotBuilt
 from tritonhook.verify.differential import Verified
-from tritonhook.verify.judgement import Finding
+from tritonhook.verify.judgement import Observation
 from tritonhook.verify.model import Verdict
 from tritonhook.verify.region import Region
 
@@ -52,7 +52,7 @@ class VerifiedKernel(Fields):
     same_code: tuple[tuple[str, str], ...]
     not_built: tuple[NotBuilt, ...]
     inputs: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Observation, ...]
     groups: tuple[tuple[str, ...], ...]
     region: Region | None
     notes: tuple[str, ...]
