@@ -78,7 +78,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("collectonly") or plugins.has_plugin(_RUN):
         return
     if any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):
-        from tritonhook.testing.fixture import FixtureRun
+        from tritonhook.testing.kernels import FixtureRun
 
         plugins.register(FixtureRun(), _RUN)
 
@@ -86,7 +86,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def captured_kernels(request: pytest.FixtureRequest) -> CapturedKernels:
     """The kernels that this test has compiled until now, by name: captured_kernels["add"].spills."""
-    from tritonhook.testing.fixture import FixtureRun
+    from tritonhook.testing.kernels import FixtureRun
 
     run = request.config.pluginmanager.get_plugin(_RUN)
     assert isinstance(run, FixtureRun)  # pytest_collection_finish saw that a test uses this fixture

@@ -71,7 +71,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         disk = filesystem(Path(scratch))
         samples, summary = measure_tritonhook(folders, arguments.rounds)
     peers = {"tritonparse": run_tritonparse(arguments.rounds, arguments.folder)} if arguments.with_tritonparse else {}
-    show(summary, peers)
     return {
         "environment": environment("triton", "tritonhook")
         | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)}
@@ -432,21 +431,3 @@ def measure_tritonparse(folders: Iterator[Path], rounds: int) -> dict[str, Any]:
         },
         "minima": {name: min(values) for name, values in samples.items()},
     }
-
-
-# --- the table -----------------------------------------------------------------------------------
-
-
-def show(summary: dict[str, float], peers: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="tritonhook's overhead (medians of paired differences)", title_justify="left")
-    table.add_column("figure")
-    for heading in ("result", *peers):
-        table.add_column(heading, justify="right")
-    for name, value in summary.items():
-        cells = [f"{value:.3g}"]
-        cells += [f"{peer['summary'][name]:.3g}" if name in peer["summary"] else "-" for peer in peers.values()]
-        table.add_row(name, *cells)
-    Console().print(table)

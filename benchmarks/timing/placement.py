@@ -87,7 +87,7 @@ def measured(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def timed(folder: CaptureFolder, kernel: Kernel, seed: int) -> list[list[float]]:
     import torch
 
-    from tritonhook.timing.places import Places
+    from tritonhook.timing.places import CodePlaces
     from tritonhook.timing.replay import Buffers, LoadedKernel
     from tritonhook.timing.timer import TimedSide, Timer, device_errors
 
@@ -95,7 +95,7 @@ def timed(folder: CaptureFolder, kernel: Kernel, seed: int) -> list[list[float]]
     with device_errors():
         buffers = Buffers(read_launch(path), path.parent)
         names = [f"{number:02}" for number in range(COPIES)]
-        places = Places(seed)
+        places = CodePlaces(seed)
         load = dict.fromkeys(names, partial(LoadedKernel, capture.cubin, capture.kernel, buffers))
         loaded = [copy for _, copy in places.load(load, 1)]  # in the order of their places
         for copy in loaded:

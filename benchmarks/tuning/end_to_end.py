@@ -71,7 +71,7 @@ def measured(arguments: argparse.Namespace, name: str, number: int) -> dict[str,
     import tritonhook
     from tritonhook.capture.store import CaptureFolder
     from tritonhook.capture.triton.autotuner import choices_of
-    from tritonhook.timing.places import Places
+    from tritonhook.timing.places import CodePlaces
     from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
     from tritonhook.timing.timer import TimedSide, Timer
 
@@ -89,7 +89,7 @@ def measured(arguments: argparse.Namespace, name: str, number: int) -> dict[str,
         with choices_of({}, own[side]), session:
             yield
 
-    for side in Places(SEED + number).order(list(own)):
+    for side in CodePlaces(SEED + number).order(list(own)):
         with within(side):
             for _ in range(3):
                 step()

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment, write_json
-from benchmarks.verify import explained
 from benchmarks.verify.programs import GROUPS, record, stop
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
@@ -45,7 +44,9 @@ _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _BAD = ("DIFFERENT", "CRASH", "HANG")
 # Kernels that a bug of ptxas 12.4.131 makes different: docs/how-to/verify-kernels.md says how each was found.
 EXPLAINED = {
-    **dict.fromkeys(explained.KERNELS, "wgmma-shared-descriptor"),
+    "chunk_cumprod_householder_bwd_kernel": "wgmma-shared-descriptor",
+    "parallel_path_bwd_intra_chunk_kernel": "wgmma-shared-descriptor",
+    "intra_chunk_preprocess_bwd_kernel": "wgmma-shared-descriptor",
     "attention_mma": "fp8-mma-in-place",
     "matmul_kernel_descriptor_persistent": "stride of tensormap.replace",
 }
@@ -60,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
     parser.add_argument("--known", type=Path)
     parser.add_argument("--seeded", type=Path)
-    parser.add_argument("--explained", type=Path, help="what explained.py made")
     parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--seconds", type=float, default=1e6, help="begin nothing new after so many seconds")
     parser.add_argument("--work", type=Path, help="keep captures and raw results here")
@@ -79,11 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.known:
         samples["known"] = known(arguments.known, work)
         save()
-    if arguments.explained:
-        with Executor() as executor:
-            samples["explained"] = explained.execute(arguments.explained, executor)
-        save()
-        print("explained", *samples["explained"], sep="\n", flush=True)
     recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
     samples["kernels"] = []
     for group, recording in recordings.items():

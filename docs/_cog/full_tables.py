@@ -106,7 +106,6 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             sm120_tables.sm120_loops,
         ),
         ("Code over a KV cache", "*Assembled* for sm_120a.", sm120_tables.sm120_cache_code),
-        ("Quantisation", "*Measured* on an H100, microseconds (`sm120_quantize_h100.json`).", sm120_tables.quantize),
     ),
     ("KV cache for RTX 50", "../how-to/use-sm120-kv-cache.md"): (
         ("Goals of serving", "*Measured* on an H200 (`sm120_serving_h200.json`).", sm120_tables.sm120_serving_goals),
@@ -141,12 +140,6 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             verify_tables.miscompilation_remedies,
         ),
         ("Examples", "PTX that the wrong versions of ptxas miscompile.", verify_tables.miscompiled_programs),
-        (
-            "Minimised kernels",
-            "Triton kernels that ptxas 12.8.93 miscompiles, minimised on two busy processors. *Assembled*: nothing was "
-            "launched, the machine code proves the difference (`minimise_assembled.json`).",
-            verify_tables.minimised,
-        ),
     ),
     ("Tuning", "../how-to/tune-kernels.md"): (
         ("Kernels that were tuned", "*Measured* on an H200 (`tune_h200.json`).", tune_tables.tuned),

@@ -312,13 +312,3 @@ def _peer_ms(one: Document, name: str, document: Document) -> float:
     names = document["peers"] if name == "best_peer" else [name]
     fastest: float = min(one["median_ms"][peer] for peer in names)
     return fastest
-
-
-def quantize() -> str:
-    """Microseconds of sm120_attn.quantize and its peers on an H100."""
-    rows = []
-    for one in result("sm120_quantize_h100")["shapes"]:
-        shape = [str(one[name]) for name in ("tensors", "batch", "rows", "head_dim", "dtype")]
-        times = [one["floor_us"], *(one["median_us"][name] for name in ("ours", "torch.compile", "torch"))]
-        rows.append((*shape, *(f"{time:.1f}" for time in times)))
-    return markdown(("tensors", "B", "S", "D", "input", "floor", "ours", "torch.compile", "torch"), rows)

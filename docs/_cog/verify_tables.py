@@ -59,22 +59,6 @@ def _cited(url: str) -> str:
     )
 
 
-def minimised() -> str:
-    """Kernels that ptxas miscompiles, made small."""
-    rows = [
-        (
-            f"`{row['kernel']}`",
-            row["bug"],
-            str(row["lines_before"]),
-            str(row["lines_after"]),
-            f"{row['seconds']:.0f} s",
-            str(row["tried"]),
-        )
-        for row in result("minimise_assembled")["samples"]
-    ]
-    return markdown(("kernel", "bug", "lines of PTX", "minimised", "time", "forms tried"), rows)
-
-
 def verified() -> str:
     """What `verify` found on real kernels, on altered cubins, and on known bugs."""
     found = result("verify_h200")["summary"]

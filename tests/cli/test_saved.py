@@ -84,12 +84,6 @@ def test_a_folder_inside_a_capture_folder_names_the_right_one(here: Path, capsys
     assert "not a capture folder (it has no index/); give caps\n" in capsys.readouterr().err
 
 
-def test_pick_is_refused_where_there_is_nothing_to_pick(here: Path, capsys: pytest.CaptureFixture) -> None:
-    (here / "caps" / "index").mkdir(parents=True)
-    assert main(["show", "caps", "--pick", "1"]) == 2
-    assert "caps: a folder; --pick cannot be used with it" in capsys.readouterr().err
-
-
 def test_a_page_that_could_not_be_written_is_refused_before_the_work(
     here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,26 +115,6 @@ def test_markdown_is_printed_and_nothing_written(here: Path, capsys: pytest.Capt
     assert main(["show", "r.json", "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("### :red_circle: A/B timing: Slower by")
     assert [path.name for path in here.iterdir()] == ["r.json"]
-
-
-def test_a_file_of_several_comparisons_asks_which(here: Path, capsys: pytest.CaptureFixture) -> None:
-    samples = [{"kernel": name, "comparison": golden("ab")} for name in ("first", "second")]
-    Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
-    assert main(["show", "all.json"]) == 2
-    error = capsys.readouterr().err
-    assert "2 comparisons; choose one with --pick" in error and "second" in error
-    assert main(["show", "all.json", "--pick", "second", "--html", "one.html"]) == 0
-    capsys.readouterr()
-    assert main(["show", "all.json", "--pick", "third"]) == 2
-    assert "--pick third: none of 2 comparisons" in capsys.readouterr().err
-
-
-def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pytest.CaptureFixture) -> None:
-    samples = [{"kernel": "matmul", "ptxas": v, "comparison": golden("ab")} for v in ("12.6.85", "12.8.93")]
-    Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
-    assert main(["show", "all.json", "--pick", "matmul"]) == 2
-    assert "--pick matmul: 2 of 2 comparisons; choose one with --pick:\n  0  matmul, 12.6.85" in capsys.readouterr().err
-    assert main(["show", "all.json", "--pick", "matmul, 12.8.93", "--html", "one.html"]) == 0
 
 
 # --- verbs ---------------------------------------------------------------------------------------
@@ -206,7 +180,9 @@ COMPARED = ("cutlass_layer_norm_kernel", "layer_norm_kernel", "NVIDIA H100 80GB 
 
 def test_a_timed_comparison_says_what_was_compared(here: Path, capsys: pytest.CaptureFixture) -> None:
     """Title and subtitle, as text, in Markdown and on the page, name both sides, the GPU and the ptxas."""
-    words = ["show", str(ROOT / "benchmarks" / "results" / "name_effect.json"), "--pick", "layer_norm"]
+    samples = json.loads((ROOT / "benchmarks" / "results" / "name_effect.json").read_text())["samples"]
+    Path("r.json").write_text(json.dumps(next(s["comparison"] for s in samples if s["kernel"] == "layer_norm")))
+    words = ["show", "r.json"]
     assert main([*words, "--html", "p.html", "--save", "s.json"]) == 0
     title, subtitle = capsys.readouterr().out.splitlines()[:2]
     assert title == "Slower by 7.61%: cutlass_layer_norm_kernel against layer_norm_kernel"

@@ -29,7 +29,7 @@ from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.plan import Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Compiled, HowLaunched, KernelCode
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
-from tritonhook.tuning.gpu import Free, Freed, LoadCodes, Ready
+from tritonhook.tuning.gpu import Free, Freed, LoadCodes, RaceReady
 
 BY_NAME = json.loads(os.environ.get("FAKE_TUNING", "{}"))
 NORMAL = Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, power_capped=False, other_processes=1)
@@ -111,7 +111,7 @@ class Tuned:
             if why := how.get("wrong") or how.get("refused"):
                 failed[name] = why
                 del self.codes[name]
-        yield Ready(failed, "unsteady" in self.codes.get(REFERENCE, {}), ("simulated",))
+        yield RaceReady(failed, "unsteady" in self.codes.get(REFERENCE, {}), ("simulated",))
 
     def block(self, asked):
         if any("crash_timed" in self.codes[name] for name in asked.sides):

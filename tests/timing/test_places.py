@@ -10,7 +10,7 @@ from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.timing.places import Places, padding
+from tritonhook.timing.places import CodePlaces, padding
 
 
 class Driver:
@@ -41,7 +41,7 @@ def placed(seed: int, names: tuple[str, ...] = ("a", "b", "c"), places: int = 4)
         driver.loaded.append(name)
         return name
 
-    found = list(Places(seed, driver).load({name: lambda name=name: load(name) for name in names}, places))
+    found = list(CodePlaces(seed, driver).load({name: lambda name=name: load(name) for name in names}, places))
     assert all(name == code for name, code in found)
     return driver, [name for name, _ in found]
 
@@ -64,7 +64,7 @@ def test_paddings_of_drawn_sizes_lie_in_front_of_the_codes() -> None:
 
 def test_paddings_are_freed() -> None:
     driver = Driver()
-    places = Places(1, driver)
+    places = CodePlaces(1, driver)
     for _ in range(5):
         places.pad()
     assert driver.alive
@@ -79,7 +79,10 @@ def test_a_driver_that_assembles_nothing_stops_nothing(monkeypatch: pytest.Monke
         raise DeviceError("CUDA_ERROR_NO_BINARY_FOR_GPU")
 
     monkeypatch.setattr(driver, "load", refuse)
-    assert [name for name, _ in Places(0, driver).load({"a": lambda: 1, "b": lambda: 2}, 1)] in (["a", "b"], ["b", "a"])
+    assert [name for name, _ in CodePlaces(0, driver).load({"a": lambda: 1, "b": lambda: 2}, 1)] in (
+        ["a", "b"],
+        ["b", "a"],
+    )
 
 
 def test_a_padding_is_as_long_as_it_should_be(tools: Toolchain) -> None:

@@ -17,7 +17,7 @@ from tritonhook.device.child import After, At, Begin, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import places, replay, timer
 from tritonhook.timing.plan import Take, Taken
-from tritonhook.tuning.gpu import Free, Freed, LeverCode, LoadCodes, Ready
+from tritonhook.tuning.gpu import Free, Freed, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.worker import GpuCodes
 
 
@@ -92,7 +92,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleName
     monkeypatch.setattr(replay, "OutputCheck", Check)
     monkeypatch.setattr(replay, "Buffers", Buffers)
     monkeypatch.setattr(timer, "Timer", Timer)
-    monkeypatch.setattr(places.Places, "pad", lambda self: None)
+    monkeypatch.setattr(places.CodePlaces, "pad", lambda self: None)
 
     def launch(grid: int) -> Path:
         path = tmp_path / f"launch-{grid}.json"
@@ -114,10 +114,10 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleName
     yield found
 
 
-def asked(codes: GpuCodes, wanted: LoadCodes) -> tuple[list[Any], Ready]:
+def asked(codes: GpuCodes, wanted: LoadCodes) -> tuple[list[Any], RaceReady]:
     """What it says on the way, and its answer."""
     *said, ready = codes.carry_out(wanted)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, RaceReady)
     return said, ready
 
 
@@ -129,7 +129,7 @@ def test_codes_that_store_the_same_are_timed_at_each_of_their_places(work: Simpl
     codes = GpuCodes()
     said, ready = asked(codes, work.load(reference="1", a="1", b="2", c="refused", d="1"))
     assert said == each("reference", "a", "b", "d")
-    assert ready == Ready({"b": "2, not 1", "c": "CUDA_ERROR_INVALID_IMAGE"}, False, ("made up",))
+    assert ready == RaceReady({"b": "2, not 1", "c": "CUDA_ERROR_INVALID_IMAGE"}, False, ("made up",))
     assert work.timed == ["reference", "reference", "a", "a", "d", "d"]
     assert list(codes.carry_out(Free())) == [Freed()] and sorted(work.freed) == sorted([*work.timed, "b", "b"])
     _, ready = asked(codes, work.load(racing=False, reference="1", a="1"))
@@ -187,7 +187,7 @@ def in_turn(stored: list[str], name: str = "reference") -> None:
 def test_a_reference_that_stores_other_values_each_time_is_unsteady_and_nothing_is_timed(work: SimpleNamespace) -> None:
     in_turn(["1", "2"])
     _, ready = asked(GpuCodes(), work.load(reference="1", a="1"))
-    assert ready == Ready({}, True, ("made up",)) and work.timed == []
+    assert ready == RaceReady({}, True, ("made up",)) and work.timed == []
 
 
 def test_a_reference_that_is_refused_ends_it(work: SimpleNamespace) -> None:

@@ -219,8 +219,7 @@ def test_steps_are_told() -> None:
 def test_a_real_kernel_becomes_small(
     name: str, block: int, proof: Callable[[Sequence[str]], bool], needed: Sequence[str], triton_cache: Any
 ) -> None:
-    """Known miscompilations, proved by the machine code of a wrong and a right ptxas. Larger kernels:
-    benchmarks/verify/minimise_assembled.py."""
+    """Known miscompilations, proved by the machine code of a wrong and a right ptxas."""
     tools = {tool.version: tool for tool in available_ptxas()}
     newest = max(tools, key=version_key)
     if "12.8.93" not in tools or version_key(newest) < (13, 3):

@@ -1,11 +1,9 @@
 """Show what tritonhook tells of a bundled Triton kernel, without a GPU: what it needs, its source, another name.
 
-With --full, in a clone, the kernel is an attention in Triton Gluon for Blackwell (sm_100a), step by step: capture,
-rename, assemble both forms, diff, and the published table of the name effect. --table is that table alone, which needs
-no Triton. Everything is *assembled* by ptxas; nothing is executed or timed.
+--table is the published table of the name effect beside this machine's ptxas. It needs no Triton, but ptxas 12.8.93, as
+published; that is fetched if need be. Everything is *assembled* by ptxas; nothing is executed or timed.
 
   tritonhook demo
-  tritonhook demo --full                # ptxas 12.8.93, as published; it is fetched if need be
   tritonhook demo --table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline
 """
 
@@ -16,21 +14,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonhook._util.entry_points import call_function, compiled_ptx
-from tritonhook._util.text import say
-from tritonhook.capture.model import Capture
-from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, near, show_summary, working, write_out
-from tritonhook.compare.names import NameComparison, compare_names
+from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError, UsageError
-from tritonhook.lab.published_table import ATTENTION_PUBLISHED, CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
+from tritonhook.lab.published_table import CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -44,31 +38,21 @@ if TYPE_CHECKING:
     from tritonhook.report.summary import Summary, Table
 
 SUBJECT = "tritonhook.lab.kernels.layer_norm:compile_offline"
-FULL_SUBJECT = "gluon_kernels:compile_offline"
-# PTX 8.7 is what ptxas 12.8, the version of the published table, reads.
-_COMPILE = {"options": {"ptx_version": 87}}
-_VARIANTS = {"scalar row sum": False, "packed row sum": True}
-ROW_NOTES = {
-    "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",
-    "packed row sum": "the row sum adds pairs (add.f32x2), as in Triton's own kernel",
-}
 _NEXT = """
 Assembled, not executed or timed. Your own kernels:
   tritonhook run --arch sm_90a train.py            captures what it compiles, without a GPU
   tritonhook show --sort spills                    lists it; `show {id} --sass` prints code
   tritonhook diff {id} --rename --html diff.html makes a page of the last step
-  tritonhook demo --full                           in a clone: an attention for Blackwell, step by step
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    full: bool = flag(one_of="what", help="the long story of the cutlass name, with an attention kernel")
-    table: bool = flag(one_of="what", help="only the published table of the name effect beside this machine's ptxas")
+    table: bool = flag(help="the published table of the name effect beside this machine's ptxas")
     kernel: str | None = option(metavar="MODULE:FUNCTION", help="add the kernel that this compiles to the table")
     out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     ptxas: str | None = option(
-        metavar="VERSION|PATH", help=f"assemble with this (default: Triton's; with --full and --table {PTXAS})"
+        metavar="VERSION|PATH", help=f"assemble with this (default: Triton's; with --table {PTXAS})"
     )
     results: Results = part(Results)
 
@@ -83,26 +67,19 @@ def run(options: Options) -> int:
             "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
             "'tritonhook[triton]' tritonhook demo`, or see `tritonhook demo --table`, which needs no Triton"
         )
-    if not options.full:
-        return _give_short(options)
-    if find_spec("gluon_kernels") is None:
-        raise UsageError(
-            "--full takes the attention of gluon_kernels, which the wheel leaves out; `pip install -e '.[triton]'` "
-            "in a clone of the repository has it"
-        )
-    return _give_full(options)
+    _give_short(options)
+    return 0
 
 
 # --- one kernel -----------------------------------------------------------------------------------
 
 
-def _give_short(options: Options) -> int:
+def _give_short(options: Options) -> None:
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures
     from tritonhook.report.results.code import source_summary
     from tritonhook.report.results.kernel import kernel_fields
-    from tritonhook.report.results.names import Names
-    from tritonhook.report.results.table import Demo
+    from tritonhook.report.results.names import Demo, Names
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work
     started = time.time_ns()
@@ -135,109 +112,16 @@ def _give_short(options: Options) -> int:
         write_out(_NEXT.format(id=own))
 
     give(options.results, demo, show=show)
-    return 0
 
 
 def _changed_rows(table: Table) -> Table:
     return replace(table, rows=tuple(row for row in table.rows if "same" not in row[-1]), tones=())
 
 
-# --- the long story -------------------------------------------------------------------------------
-
-
-def _give_full(options: Options) -> int:
-    started = time.monotonic()
-    is_shown = not options.results.is_printed
-    ptxas, notes = published_ptxas(options.ptxas)
-    current, captures = _capture(options.out, is_shown)
-    for note in notes:
-        say(f"tritonhook: {note}")
-    toolchain = toolchain_of(ptxas)
-    comparisons: dict[str, NameComparison] = {}
-    for number, (title, capture) in enumerate(captures.items(), start=3):
-        comparisons[title] = _compare(number, title, capture, toolchain, is_shown)
-    if is_shown:
-        _show_title("5. The published table, again")
-    rows = [*measured_rows(toolchain), *_attention_rows(comparisons)]
-
-    from tritonhook.report.results.kernel import kernel_fields
-    from tritonhook.report.results.names import Names
-    from tritonhook.report.results.table import Demo, PublishedTable
-
-    table = PublishedTable.of(rows, ptxas, notes)
-    kernels = tuple(map(kernel_fields, captures.values()))
-    ptxas_options = captures["scalar row sum"].assembler.arguments or ()
-
-    def demo(full: bool) -> Demo:
-        names = {title: Names.of(comparison, ptxas, ptxas_options, full) for title, comparison in comparisons.items()}
-        return Demo(kernels, names, table)
-
-    def show(summary: Summary) -> None:
-        show_summary(table.summary())
-        print(f"\n{current.summary}")
-        print(f"Assembled, not executed or timed. {time.monotonic() - started:.0f} s.")
-
-    give(options.results, demo, show=show)
-    return 0
-
-
-def _capture(out: str | None, is_shown: bool) -> tuple[Session, dict[str, Capture]]:
-    """Compile both variants offline and capture them, also from a warm Triton cache. The first is shown at once."""
-    captures: dict[str, Capture] = {}
-    if is_shown:
-        _show_title(f"1. Capture: {FULL_SUBJECT}, compiled for sm_100a without a GPU")
-    with session(out) as current:
-        for title, packed in _VARIANTS.items():
-            with working(f"compiling the kernel with a {title}"):
-                call_function(FULL_SUBJECT, packed_row_sum=packed, **_COMPILE)
-            captures[title] = current.captures[-1]
-            if is_shown and len(captures) == 1:
-                _show_capture(current.out / "kernels" / current.records[0], captures[title])
-    return current, captures
-
-
-def _compare(number: int, title: str, capture: Capture, toolchain: Toolchain, is_shown: bool) -> NameComparison:
-    """Compare both names; show all of the first comparison, and of the second the verdict and the facts."""
-    if is_shown:
-        _show_title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
-    with working(f"assembling under three names with ptxas {toolchain.ptxas.version}"):
-        comparison = compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, capture.assembler.options or ())
-    if is_shown:
-        from tritonhook.report.results.names import Names
-
-        summary = Names.of(comparison, toolchain.ptxas, capture.assembler.arguments or ()).summary()
-        show_summary(summary if number == 3 else replace(summary, tables=(), notes=()))
-    return comparison
-
-
-def _attention_rows(comparisons: dict[str, NameComparison]) -> list[ConditionRow]:
-    return [
-        ConditionRow(f"attention fp8 D64, {title}", ATTENTION_PUBLISHED, ROW_NOTES[title], comparison)
-        for title, comparison in comparisons.items()
-    ]
-
-
 def _show_title(text: str) -> None:
     from tritonhook.report.render.terminal import render_title
 
     write_out(render_title(text, sys.stdout))
-
-
-def _show_capture(folder: Path, capture: Capture) -> None:
-    from tritonhook.report.results.capture import CapturedOne
-
-    show_summary(CapturedOne.of(capture, str(folder)).summary())
-    _show_title("2. Rename: the PTX differs in these tokens and nowhere else")
-    ptx = capture.ptx
-    renamed = Rename(prefix=PREFIX).apply(ptx)
-    for line in _changed_lines(ptx, renamed):
-        print(f"  {line}")
-
-
-def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
-    pairs = [(a, b) for a, b in zip(old.text.splitlines(), new.text.splitlines(), strict=True) if a != b]
-    shown = [f"{a.strip()}  ->  {b.strip()}" for a, b in pairs[:most]]
-    return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
 
 
 # --- the published table --------------------------------------------------------------------------

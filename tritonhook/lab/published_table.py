@@ -121,7 +121,6 @@ def condition(key: str) -> Condition:
 
 
 PTXAS = "12.8.93"  # the version of the published table
-ATTENTION_PUBLISHED = (1.15, 3.20)
 _CAPMERC = ".nv.capmerc.text.{kernel}"
 
 

@@ -47,7 +47,7 @@ _PLUS = re.compile(r"(?<=[\w$\s])\+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class TmaLoad:
     """One load to `.shared::cluster`. line: from 1. refusal: why it cannot be rewritten; None if it can."""
 
     function: str
@@ -89,7 +89,7 @@ class ClusterToCta:
         return (*first, *(site.sentence for site in loads if site.refusal is not None))
 
 
-def sites(ptx: Ptx) -> tuple[Site, ...]:
+def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
     """Find the loads from global memory to `.shared::cluster`, in order, each with the reason if it must stay."""
     if _CLUSTER not in ptx.text:
         return ()
@@ -102,7 +102,7 @@ def sites(ptx: Ptx) -> tuple[Site, ...]:
     module = _module_refusal(ptx, code, by_name, line)
     flows = _flows(code, by_name, {item.function for item in loads})
     return tuple(
-        Site(item.function, line(item.position), item.opcode, item.position, module or _refusal(item, flows))
+        TmaLoad(item.function, line(item.position), item.opcode, item.position, module or _refusal(item, flows))
         for item in loads
     )
 

@@ -41,21 +41,21 @@ _EFFECTS = frozenset(
 _ENDS = frozenset({"ret", "exit", "trap"})
 
 
-class Access(NamedTuple):
+class MemoryAccess(NamedTuple):
     """result: the operand that is written, "" for none. sources: those that are read, also as parts of an address."""
 
     result: str
     sources: Sequence[str]
 
 
-def access(opcode: str, operands: Sequence[str]) -> Access:
+def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
     """What an instruction does with its operands. An address in brackets is never its result."""
     first = operands[0] if operands else ""
     is_written = first.startswith("(") or ".red." in opcode
     if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
-        return Access("", operands)
+        return MemoryAccess("", operands)
     adds = opcode.startswith("wgmma") and operands[3:4] != ("0",)  # the result is also the sum so far
-    return Access(first, operands if adds else operands[1:])
+    return MemoryAccess(first, operands if adds else operands[1:])
 
 
 def elements(operand: str) -> Sequence[str]:

@@ -1,13 +1,17 @@
-"""The kernels that a test has compiled, for its assertions: the fixture `captured_kernels`."""
+"""The kernels that a test has compiled, for its assertions: the fixture `captured_kernels`, and what it needs during a
+run: captures of this process, and when each test began."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import pytest
+
 from tritonhook.capture.session import Session
 from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import listed
 from tritonhook.snapshot.kernels import CapturedKernel
+from tritonhook.testing.recording import RecordedRun, is_recorded, sessions
 
 
 class CapturedKernels:
@@ -102,3 +106,20 @@ def _telling(kernels: Sequence[CapturedKernel]) -> str | None:
     of_each = [{kernel.arch, *kernel.specialisation} for kernel in kernels]
     own = [word for word in sorted(of_each[0]) if not all(word in words for words in of_each)]
     return min(own, key=len, default=None)
+
+
+class FixtureRun:
+    """Captures into a temporary folder, unless this process is captured already."""
+
+    def __init__(self) -> None:
+        self.kernels = CapturedKernels(sessions)
+        self._recorded = None if is_recorded() else RecordedRun()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Begin before the test's own fixtures: they may compile the kernels that the test asserts about."""
+        self.kernels = CapturedKernels(sessions)
+
+    def pytest_unconfigure(self) -> None:
+        if self._recorded is not None:
+            self._recorded.pytest_unconfigure()

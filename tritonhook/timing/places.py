@@ -26,7 +26,7 @@ _NAME = "tritonhook_padding"
 T = TypeVar("T")
 
 
-class Places:
+class CodePlaces:
     """Draws places for the codes of one process. driver: loads the paddings."""
 
     def __init__(self, seed: int, driver: Any = None) -> None:

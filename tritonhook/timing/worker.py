@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
-from tritonhook.timing.places import PLACES, Places
+from tritonhook.timing.places import PLACES, CodePlaces
 from tritonhook.timing.plan import BASELINE_RTOL, Plan, Prepare, Prepared, Take, Taken
 from tritonhook.timing.result import Compiled, HowLaunched, Kernels
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
@@ -86,7 +86,7 @@ class TimingWorker:
         candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.rewrites), reference.choices)
         control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
         variants = [reference, candidate, control]
-        places = Places(plan.seed)
+        places = CodePlaces(plan.seed)
         for variant in places.order([candidate, control]):
             outputs[variant.name] = variant.first_calls((candidate is variant and plan.candidate) or plan.target)
         for variant in places.order(variants):
@@ -122,7 +122,7 @@ class TimingWorker:
         buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
         load = {image.side: partial(LoadedKernel, images[image.side], image.entry, buffers) for image in plan.images}
-        placed = list(Places(plan.seed).load(load, PLACES))
+        placed = list(CodePlaces(plan.seed).load(load, PLACES))
         kernels = [(name, kernel) for name in load for side, kernel in placed if side == name]  # the reference first
         prepared = Prepared(
             {image.side: {image.kernel: (described(images[image.side], image.entry),)} for image in plan.images},

@@ -29,7 +29,7 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, Ready
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, RaceReady
 from tritonhook.tuning.race import CONFIRM_BLOCKS, CONFIRM_PROCESSES, MOST_BLOCKS, Race, against_fastest, is_futile
 from tritonhook.tuning.result import TriedKernel, TuneRun, judged
 from tritonhook.verify.differential import steering_buffers
@@ -313,7 +313,7 @@ class _OneKernel:
 
     def _ready(
         self, process: GpuProcess, codes: Sequence[LeverCode], launched: Launched, number: int, racing: bool
-    ) -> Ready:
+    ) -> RaceReady:
         """Load codes, the reference first. Raises _Left if that one cannot be timed."""
         seed = self.settings.seed * (1 + CONFIRM_PROCESSES) + number
         keep = self._steering(launched) if racing and self.special else None

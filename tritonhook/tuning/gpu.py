@@ -28,8 +28,8 @@ class LeverCode(Message):
 
 class LoadCodes(Message):
     """Asks to load codes, to check what they store, and to prepare to time those that store what they should. The
-    answer is Ready; before it each code's first launch is announced by its name. keep: buffers that steer the kernel;
-    the others hold special numbers in a second check. None: there is none."""
+    answer is RaceReady; before it each code's first launch is announced by its name. keep: buffers that steer the
+    kernel; the others hold special numbers in a second check. None: there is none."""
 
     codes: tuple[LeverCode, ...]
     launch: Path
@@ -39,7 +39,7 @@ class LoadCodes(Message):
     keep: tuple[int, ...] | None = None
 
 
-class Ready(Message):
+class RaceReady(Message):
     """What a process found before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
     reference itself does not store the same twice; then nothing can be timed."""
 
@@ -76,10 +76,10 @@ class GpuProcess(Child):
         seed: int,
         racing: bool,
         keep: tuple[int, ...] | None = None,
-    ) -> Ready:
+    ) -> RaceReady:
         """Load codes, check what they store, and prepare to time them. The fields are those of LoadCodes."""
         _ = self.device  # there is a context
-        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing, keep), Ready, rest_s=_REST_S)
+        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing, keep), RaceReady, rest_s=_REST_S)
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self.ask(Take(count, process, tuple(sides)), Taken, rest_s=_REST_S).blocks

@@ -15,9 +15,9 @@ from typing import Any
 
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
-from tritonhook.timing.places import PLACES, RACE_PLACES, Places
+from tritonhook.timing.places import PLACES, RACE_PLACES, CodePlaces
 from tritonhook.timing.plan import Take, Taken
-from tritonhook.tuning.gpu import UNSTEADY, Free, Freed, LeverCode, LoadCodes, Ready
+from tritonhook.tuning.gpu import UNSTEADY, Free, Freed, LeverCode, LoadCodes, RaceReady
 from tritonhook.verify.contents import before
 from tritonhook.verify.model import SPECIAL
 
@@ -29,7 +29,7 @@ class GpuCodes:
         self._kernels: dict[str, list[Any]] = {}  # those that are timed, each at several places
         self._loaded: list[Any] = []
         self._timer: Any = None
-        self._places: Places | None = None
+        self._places: CodePlaces | None = None
 
     def carry_out(self, request: Begin | LoadCodes | Take | Free) -> Iterator[Message]:
         if isinstance(request, Begin):
@@ -74,7 +74,7 @@ class GpuCodes:
                 sides = [TimedSide(name, k.launch) for name, kernels in self._kernels.items() for k in kernels]
                 self._timer = Timer(sides, seed=wanted.seed, racing=wanted.racing)
                 self._timer.prepare()
-        yield Ready({} if unsteady else failed, unsteady, buffers.notes)
+        yield RaceReady({} if unsteady else failed, unsteady, buffers.notes)
 
     def _placed(self, wanted: LoadCodes, buffers: Any) -> tuple[dict[str, list[Any]], dict[str, str]]:
         """Each code at several places; and why some cannot be loaded."""
@@ -91,7 +91,7 @@ class GpuCodes:
             except TritonHookError as error:  # the driver refuses it, and nothing is lost
                 refused[code.name] = str(error)
 
-        self._places = Places(wanted.seed)
+        self._places = CodePlaces(wanted.seed)
         placed: dict[str, list[Any]] = {code.name: [] for code in wanted.codes}
         codes = {code.name: partial(load, code) for code in wanted.codes}
         for name, kernel in self._places.load(codes, RACE_PLACES if wanted.racing else PLACES):

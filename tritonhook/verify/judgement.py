@@ -18,7 +18,7 @@ _RANK = list(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Observation:
     """One thing that was found: in a build, or in all of them (build None), on one input.
 
     difference: what differs from the reference; None for other findings.
@@ -36,11 +36,11 @@ class Judgement:
     """The verdict of a kernel and what led to it, the worst first. unfit: inputs on which no build came to its end."""
 
     verdict: Verdict
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Observation, ...] = ()
     unfit: tuple[str, ...] = ()
 
     @property
-    def worst(self) -> Finding | None:
+    def worst(self) -> Observation | None:
         return self.findings[0] if self.findings else None
 
 
@@ -50,7 +50,7 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
     by_input: dict[str, list[Ran]] = {}
     for run in ran:
         by_input.setdefault(run.input, []).append(run)
-    findings, unfit = list[Finding](), list[str]()
+    findings, unfit = list[Observation](), list[str]()
     usable = False
     for name, several in by_input.items():
         ended = [run for run in several if run.failure is None]
@@ -69,21 +69,21 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
     return Judgement(Verdict.SAME if usable else Verdict.SKIPPED, (), tuple(unfit))
 
 
-def _not_understood(name: str, several: Sequence[Ran]) -> Iterable[Finding]:
+def _not_understood(name: str, several: Sequence[Ran]) -> Iterable[Observation]:
     for ran in several:
         if ran.failure is not None and ran.failure.kind is FailureKind.NOT_UNDERSTOOD:
-            yield Finding(Verdict.NOT_UNDERSTOOD, f"{ran.build}: {ran.failure.text}", name, ran.build)
+            yield Observation(Verdict.NOT_UNDERSTOOD, f"{ran.build}: {ran.failure.text}", name, ran.build)
 
 
-def _failures(name: str, failed: Sequence[Ran], everywhere: bool) -> Iterable[Finding]:
+def _failures(name: str, failed: Sequence[Ran], everywhere: bool) -> Iterable[Observation]:
     for ran in failed[:1] if everywhere else failed:
         assert ran.failure is not None
         verdict = Verdict.HANG if ran.failure.kind is FailureKind.HANG else Verdict.CRASH
         whose = "every build" if everywhere else ran.build
-        yield Finding(verdict, f"{whose}: {ran.failure.text}", name, None if everywhere else ran.build)
+        yield Observation(verdict, f"{whose}: {ran.failure.text}", name, None if everywhere else ran.build)
 
 
-def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable[Finding]:
+def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable[Observation]:
     wrote = [ran for ran in ended if ran.outside]
     everywhere = len(wrote) == len(ended)
     for ran in wrote[:1] if everywhere else wrote:
@@ -91,12 +91,12 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
         which = buffer_name(launch, first.buffer)
         where = f"{first.offset - first.size} bytes behind its end" if first.offset >= 0 else "before its begin"
         text = f"{'every build' if everywhere else ran.build} writes outside of {which} ({first.size:,} bytes), {where}"
-        yield Finding(Verdict.CRASH, text, name, None if everywhere else ran.build)
+        yield Observation(Verdict.CRASH, text, name, None if everywhere else ran.build)
 
 
 def _differences(
     name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str]
-) -> Iterable[Finding]:
+) -> Iterable[Observation]:
     """Differences between runs of a build, then those between builds."""
     unsteady: dict[int, list[Difference]] = {}
     for ran in ended:
@@ -105,13 +105,13 @@ def _differences(
     for number, several in unsteady.items():
         builds = [ran.build for ran in ended if any(change.buffer == number for change in ran.unsteady)]
         text = f"{buffer_name(launch, number)} differs between runs of {' and of '.join(builds)}: {apart(several)}"
-        yield Finding(Verdict.NONDETERMINISTIC, text, name, builds[0])
+        yield Observation(Verdict.NONDETERMINISTIC, text, name, builds[0])
     for ran in ended:
         for change in ran.differences:
             contracted = latitude.contracted or ran.build in as_used
             verdict, why = _of_difference(change, unsteady, replace(latitude, contracted=contracted), name == SPECIAL)
             text = f"{ran.build}: {buffer_name(launch, change.buffer)}: {apart([change])}{f' ({why})' if why else ''}"
-            yield Finding(verdict, text, name, ran.build, change)
+            yield Observation(verdict, text, name, ran.build, change)
 
 
 def _of_difference(

@@ -1,7 +1,5 @@
-"""Launches of other libraries, to time or as baselines: torch's attentions, torch.compile, FlashAttention 4, and
-CUTLASS's Ampere attention example.
+"""Launches of other libraries, to time: torch.compile, FlashAttention 4, and CUTLASS's Ampere attention example.
 
-    tritonhook ab ab_targets:attention --baseline ab_library_targets:torch_cudnn --baseline ab_library_targets:flex
     tritonhook ab ab_library_targets:flash4_sm120_d128 --strip
 
 Names say which: flash4_d128, flash4_d64_causal, flash4_sm120_d128 (its path for sm_120, assembled for this GPU),
@@ -27,35 +25,6 @@ _SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_AT
 def _qkv(depth: int) -> tuple[torch.Tensor, ...]:
     """[batch, heads, rows, depth]"""
     return tuple(_random(BATCH, HEADS, LENGTH, depth, dtype=torch.bfloat16) for _ in range(3))
-
-
-def _sdpa(backend: str) -> Launch:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    q, k, v = _qkv(128)
-
-    def launch() -> torch.Tensor:
-        with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
-
-    return launch
-
-
-def torch_flash() -> Launch:
-    return _sdpa("FLASH_ATTENTION")
-
-
-def torch_cudnn() -> Launch:
-    return _sdpa("CUDNN_ATTENTION")
-
-
-def flex() -> Launch:
-    """FlexAttention without a modification of scores: torch.compile makes a Triton kernel of it."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    q, k, v = _qkv(128)
-    compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda: compiled(q, k, v)
 
 
 def compiled_layer_norm() -> Launch:

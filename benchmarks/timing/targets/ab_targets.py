@@ -297,19 +297,6 @@ def gluon(kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bflo
     return lambda: attend(q, k, v, causal="top-left" if causal else None, name=f"attention_{kernel}_fwd")
 
 
-def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch:
-    """torch's flash attention for the same shape: a baseline."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    q, k, v = (_random(4, heads // 4, length, depth, dtype=torch.bfloat16) for _ in range(3))
-
-    def launch() -> torch.Tensor:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
-
-    return launch
-
-
 def __getattr__(name: str) -> Callable[[], Launch]:
     """Sizes by name, for kernels made slower on purpose: polynomial_steps_1010, matmul_depth_6464,
     attention_keys_6464, row_sum_columns_103424. The Gluon attentions: gluon_mma_d128, gluon_mma_d64_causal,

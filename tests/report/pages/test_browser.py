@@ -23,7 +23,7 @@ from documents import (
 
 from tritonhook._util.schema import as_schema
 from tritonhook.report.render.html import render_html
-from tritonhook.report.results.code import Code
+from tritonhook.report.results.code import CodeFields
 
 pytestmark = [pytest.mark.machine, pytest.mark.skipif(why_none() is not None, reason=str(why_none()))]
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
@@ -179,7 +179,7 @@ def test_control_fields_are_what_the_instruction_has(show: Callable[..., Browser
     document = diff_with_code()
     browser = show(document)
     browser.press("u")
-    code = as_schema(document["code"]["a"], Code).sass().instructions
+    code = as_schema(document["code"]["a"], CodeFields).sass().instructions
     found = browser.js(
         "const found = [...document.querySelectorAll('.cellv.a .ctl')];"
         "return found.map(c => [c.previousSibling.textContent, c.textContent])"

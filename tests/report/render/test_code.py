@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 from tritonhook.report.render.code import render_code_diff, render_text_diff
-from tritonhook.report.results.code import Code, Row
+from tritonhook.report.results.code import CodeFields, Row
 
 
-def code(*rows: Row, files: tuple[str, ...] = ("k.py",)) -> Code:
-    return Code("k", (), files, None, rows)
+def code(*rows: Row, files: tuple[str, ...] = ("k.py",)) -> CodeFields:
+    return CodeFields("k", (), files, None, rows)
 
 
 def row(opcode: str, operands: str = "R1,R2", line: int | None = 1) -> Row:

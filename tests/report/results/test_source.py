@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tritonhook.report.results.code import Code, Row, source_summary
+from tritonhook.report.results.code import CodeFields, Row, source_summary
 
 
 def row(opcode: str, line: int | None) -> Row:
@@ -17,7 +17,7 @@ def test_each_line_has_its_instructions_live_registers_and_spills(tmp_path: Path
     source = tmp_path / "k.py"
     source.write_text("def k():\n    a = 1\n\n    b = 2\n")
     rows = (row("IADD3", 2), row("STL.64", 2), row("LDL", 4), row("EXIT", None))
-    code = Code("k", (), (str(source),), None, rows)
+    code = CodeFields("k", (), (str(source),), None, rows)
     found = source_summary(code)
     assert found.tables[0].rows == (("2", "2", "8", "", "    a = 1"), ("4", "1", "", "4", "    b = 2"))
     assert found.verdict == "3 of 4 instructions have a line"

@@ -116,20 +116,8 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
         raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
     if (parsed.controls is None) != (kernel.controls is None):
         raise PolicyError(f"{where}: lever and controls do not go together; remove the block, or tune again")
-    return Entry(
-        kernel=kernel.name,
-        arch=kernel.arch,
-        front_end=kernel.front_end,
-        ptx=kernel.ptx,
-        ptxas=kernel.ptxas,
-        lever=parsed,
-        code=kernel.code,
-        gain_percent=kernel.gain_percent,
-        interval_percent=kernel.interval_percent,
-        gpu=kernel.gpu,
-        date=kernel.date,
-        controls=kernel.controls,
-    )
+    told = {field: getattr(kernel, field) for field in kernel.__struct_fields__ if field != "name"}
+    return Entry(kernel=kernel.name, **told | {"lever": parsed})
 
 
 # --- what can be applied here --------------------------------------------------------------------

@@ -97,7 +97,6 @@ class OfSaved(Group):
     """Options for a saved result."""
 
     trace: str | None = option(metavar="FILE", help="also write a memory timeline as a trace for Perfetto")
-    pick: str | None = option(metavar="NAME|N", help="which comparison, if a saved file has several")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ def run(options: Options) -> int:
         _give_lock(options, path)
     elif path.is_file() and is_saved(path):
         _refuse(path, "a saved result", [*sass, *of_folder, *of_file])
-        give_saved(path, options.saved.pick, options.saved.trace, options.results)
+        give_saved(path, options.saved.trace, options.results)
     elif path.is_file():
         _refuse(path, "a file with code", [*stages, *of_folder, *of_saved])
         _give_file(options, path)

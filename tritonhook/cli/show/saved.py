@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,15 @@ def is_saved(path: Path) -> bool:
         return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
-def give_saved(path: Path, pick: str | None, trace: str | None, results: Results) -> None:
-    """Show the result, or the one that `pick` names. trace: where to write a trace of a memory timeline."""
+def give_saved(path: Path, trace: str | None, results: Results) -> None:
+    """Show the result. trace: where to write a trace of a memory timeline."""
     from tritonhook.report.pages import page_of
     from tritonhook.report.result import fitting
 
     if trace:
         check_new(Path(trace), results.force)
     try:
-        result = _read(path, pick)
+        result = _read(path)
         fitting(lambda: page_of(result))  # raises, before anything is printed or written, if the document is damaged
         if trace:
             _write_trace(result, Path(trace), results.force)
@@ -38,7 +37,7 @@ def give_saved(path: Path, pick: str | None, trace: str | None, results: Results
     give(results, result, path.name)
 
 
-def _read(path: Path, pick: str | None) -> Result:
+def _read(path: Path) -> Result:
     from tritonhook._util.schema import MOST_JSON, read_json
     from tritonhook.report.result import read_result
 
@@ -49,28 +48,7 @@ def _read(path: Path, pick: str | None) -> Result:
         raise UsageError(f"{why}; give what a verb wrote with --save or --json") from None
     if not isinstance(document, dict):
         raise UsageError("JSON, but no result; give what a verb wrote with --save or --json")
-    return read_result(_picked(document, pick))
-
-
-def _picked(document: dict[str, Any], pick: str | None) -> dict[str, Any]:
-    """One comparison of a file that has several, as some in benchmarks/results/ have."""
-    samples = document.get("samples")
-    rows = samples if isinstance(samples, list) else []
-    comparisons = [s for s in rows if isinstance(s, Mapping) and "comparison" in s]
-    if not comparisons:
-        if pick is not None:
-            raise UsageError("holds one result; leave --pick out")
-        return document
-    labels = [
-        ", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(comparisons)
-    ]
-    fitting = [n for n, label in enumerate(labels) if pick in (label, label.partition(",")[0], str(n))]
-    if len(fitting) != 1:
-        shown = fitting or range(len(labels))
-        listed = "".join(f"\n  {n}  {labels[n]}" for n in shown)
-        what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
-        raise UsageError(f"{what}{len(comparisons)} comparisons; choose one with --pick:{listed}")
-    return dict(comparisons[fitting[0]]["comparison"])
+    return read_result(document)
 
 
 def _write_trace(result: Result, path: Path, force: bool) -> None:

@@ -22,7 +22,7 @@ PAGE = "docs/explanation/miscompilations.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BugPlace:
     """A statement that some versions of ptxas assemble wrongly."""
 
     bug: Miscompilation
@@ -30,7 +30,7 @@ class Place:
     line: int
 
 
-def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[Place, ...]:
+def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[BugPlace, ...]:
     """Every such statement, in order. A module without the opcodes of these bugs is not split into statements."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
@@ -39,7 +39,7 @@ def _possible(text: str, bugs: Sequence[Miscompilation]) -> list[Miscompilation]
     return [bug for bug in bugs if bug.is_possible(text)]
 
 
-def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:
+def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[BugPlace]:
     if not bugs:
         return
     line = line_numbers(ptx)
@@ -48,14 +48,14 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:
             for bug in bugs:
                 if bug.matches(operation):
                     statement = operation.statement
-                    yield Place(bug, statement.function, line(statement.position))
+                    yield BugPlace(bug, statement.function, line(statement.position))
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A place, and what a version of ptxas makes of it for the module's target. ptxas: None if it is not known."""
 
-    place: Place
+    place: BugPlace
     ptxas: str | None
     verdict: PtxasVerdict
 

@@ -15,8 +15,7 @@ from tritonhook.cubin.sass import CLASSES, class_counts
 from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
 from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
-from tritonhook.report.results.names import Names
-from tritonhook.report.results.table import Demo
+from tritonhook.report.results.names import Demo, Names
 from tritonhook.report.summary import Figure, Page
 
 _MOST_LOOPS = 24
@@ -205,8 +204,4 @@ def names_page(names: Names) -> Page:
 
 
 def demo_page(demo: Demo) -> Page:
-    """The first kernel's page, with the published table above it."""
-    inner = names_page(demo.first[1])
-    tables = demo.table.summary().tables if demo.table else ()
-    parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
-    return replace(inner, summary=demo.summary(), parts=parts)
+    return replace(names_page(demo.first), summary=demo.summary())

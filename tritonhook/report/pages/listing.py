@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
-from tritonhook.report.results.code import Code
+from tritonhook.report.results.code import CodeFields
 from tritonhook.report.results.diff import LoopPair, LoopRow
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
@@ -17,7 +17,7 @@ _BEYOND = -1  # None, in the flat arrays of the script
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 
 
-def sass_listing(a: Code, b: Code, loops: Sequence[LoopPair]) -> dict[str, Any]:
+def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopPair]) -> dict[str, Any]:
     """Two kernels side by side. loops: the pairs of their diff; folds are named after them."""
     a_sass, b_sass = a.sass(), b.sass()
     alignment = align(a_sass, b_sass)
@@ -35,7 +35,7 @@ def sass_listing(a: Code, b: Code, loops: Sequence[LoopPair]) -> dict[str, Any]:
     }
 
 
-def single_listing(code: Code) -> dict[str, Any]:
+def single_listing(code: CodeFields) -> dict[str, Any]:
     """One kernel. Its loops can be folded."""
     sass = code.sass()
     starts = {i: n for n, loop in enumerate(sass.innermost_loops) for i in loop.instructions}
@@ -78,7 +78,7 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
     }
 
 
-def _side(code: Code) -> dict[str, Any]:
+def _side(code: CodeFields) -> dict[str, Any]:
     """A row for each instruction: text, control bits, file, line, PTX line."""
     return {
         "files": code.files,

@@ -16,7 +16,7 @@ from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.report.format import number, visible
 from tritonhook.report.render.terminal import drawn
-from tritonhook.report.results.code import Code, Row
+from tritonhook.report.results.code import CodeFields, Row
 
 _CONTEXT = 3  # equal lines that stay visible beside a change
 _STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}
@@ -32,7 +32,7 @@ class _CodeLine:
     place: str = ""
 
 
-def render_code_diff(a: Code, b: Code, stream: TextIO) -> str:
+def render_code_diff(a: CodeFields, b: CodeFields, stream: TextIO) -> str:
     """The machine code of two kernels: - only in a, + only in b, < and > moved; registers and branch targets alone are
     no difference."""
     alignment = align(a.sass(), b.sass())
@@ -47,7 +47,7 @@ def render_text_diff(a: str, b: str, stream: TextIO) -> str:
     return _drawn_diff(rows, left, right, (set(), set()), stream)
 
 
-def _of_code(code: Code) -> Iterator[_CodeLine]:
+def _of_code(code: CodeFields) -> Iterator[_CodeLine]:
     for n, row in enumerate(code.instructions):
         yield _CodeLine(f"{n * 16:04x}  {_instruction(row)}", _place(code, row))
 
@@ -56,7 +56,7 @@ def _instruction(row: Row) -> str:
     return f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip()
 
 
-def _place(code: Code, row: Row) -> str:
+def _place(code: CodeFields, row: Row) -> str:
     return "" if row.source is None else f"{Path(code.files[row.source[0]]).name}:{row.source[1]}"
 
 
@@ -127,12 +127,12 @@ Control field: barriers waited for; read and write barrier
 set; yield bit; stall cycles. One | for each loop around."""
 
 
-def render_sass(code: Code, arch: str) -> str:
+def render_sass(code: CodeFields, arch: str) -> str:
     """The listing of one kernel, ending with a line break."""
     return "".join(f"{line}\n" for line in _lines(code, arch))
 
 
-def _lines(code: Code, arch: str) -> Iterator[str]:
+def _lines(code: CodeFields, arch: str) -> Iterator[str]:
     sass = code.sass()
     instructions = sass.instructions
     yield visible(f"{function_name(sass.kernel)}: {arch}, {number(len(instructions))} instructions")

@@ -17,7 +17,7 @@ from tritonhook.snapshot.bisection import Search, value_of
 _BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures that each table of versions has
 
 
-class TriedVersion(Fields):
+class VersionFields(Fields):
     """A kernel under one version of ptxas. changed: null where that is not known. reason: why it is not assembled.
 
     values: what was looked at, of each code that this version gave: a figure, "stores + loads" for spills, the hash of
@@ -31,7 +31,7 @@ class TriedVersion(Fields):
     made: tuple[KernelFigures, ...]
 
     @classmethod
-    def of(cls, search: Search, version: str) -> TriedVersion:
+    def of(cls, search: Search, version: str) -> VersionFields:
         tried = search.tried[version]
         values = {value for facts in tried.facts if (value := value_of(facts, search.on)) is not None}
         texts = sorted(" + ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values)
@@ -66,11 +66,11 @@ class BisectedKernel(Fields):
     between: tuple[str, ...]
     returned: tuple[str, ...]
     problem: str | None
-    tried: tuple[TriedVersion, ...]
+    tried: tuple[VersionFields, ...]
 
     @classmethod
     def of(cls, search: Search) -> BisectedKernel:
-        tried = tuple(TriedVersion.of(search, version) for version in search.versions if version in search.tried)
+        tried = tuple(VersionFields.of(search, version) for version in search.versions if version in search.tried)
         return like(search, cls, **asdict(search.identity), tried=tried)
 
     @property

@@ -17,8 +17,8 @@ from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.report.format import mangled_note, number, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.code import Code
-from tritonhook.report.results.kernel import KernelFields, Read, only
+from tritonhook.report.results.code import CodeFields
+from tritonhook.report.results.kernel import KernelFields, KernelsRead, only
 from tritonhook.report.summary import Summary, Table, Tone
 
 _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
@@ -39,12 +39,12 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     warnings: tuple[str, ...] | UnsetType = UNSET
     notes: tuple[str, ...] | UnsetType = UNSET
     artifacts: dict[str, str] | UnsetType = UNSET
-    code: Code | UnsetType = UNSET
+    code: CodeFields | UnsetType = UNSET
 
     @classmethod
     def of(cls, capture: Capture, path: str | UnsetType = UNSET, full: bool = False) -> CapturedOne:
         """full: with the texts of its stages and its machine code. Raises CaptureError if its PTX cannot be read."""
-        read = Read.of({capture.kernel: capture})
+        read = KernelsRead.of({capture.kernel: capture})
         notes = (*dry_run_note([capture]), *read.unread)
         given = asdict(only(read)) | {"warnings": _warnings(capture), "notes": notes, "path": path}
         if not full:
@@ -107,7 +107,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
             yield "files", self.path
 
 
-def _code(capture: Capture) -> Code:
+def _code(capture: Capture) -> CodeFields:
     """Raises CubinError or ToolError."""
     from tritonhook.ptxas.disassembler import count_live_registers
     from tritonhook.ptxas.discovery import available_nvdisasm
@@ -117,7 +117,7 @@ def _code(capture: Capture) -> Code:
     kernel = cubin.only_kernel(capture.kernel)
     sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
     live = count_live_registers(available_nvdisasm(), cubin.data, sass)
-    return replace(Code.of(cubin, sass), live=UNSET if live is None else live)
+    return replace(CodeFields.of(cubin, sass), live=UNSET if live is None else live)
 
 
 def _warnings(capture: Capture) -> tuple[str, ...]:

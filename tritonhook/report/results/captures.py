@@ -25,7 +25,7 @@ from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.format import UNKNOWN, count, duration, flat, kernel_names, mangled_note, number, short, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.kernel import KernelFields, Read, ResourceFields
+from tritonhook.report.results.kernel import KernelFields, KernelsRead, ResourceFields
 from tritonhook.report.summary import Summary, Table, Tone
 
 
@@ -160,7 +160,7 @@ class Captures(Result, tag="captures"):
     def of(cls, folder: CaptureFolder) -> Captures:
         outcomes, ids = folder.captures(), folder.ids
         captures = {record: capture for record, capture in outcomes.items() if isinstance(capture, Capture)}
-        read, runs = Read.of(captures), {run: number for number, run in enumerate(folder.runs, 1)}
+        read, runs = KernelsRead.of(captures), {run: number for number, run in enumerate(folder.runs, 1)}
         damaged = {record: read.kernels.get(record, error) for record, error in outcomes.items()}
         kernels = (
             FolderKernel(

@@ -30,7 +30,7 @@ class Row(NamedTuple):
     ptx: Count | None
 
 
-class Code(Fields):
+class CodeFields(Fields):
     """A kernel's code.
 
     indirect_targets: offsets. files: source files. ptx: its text; null if it is not at hand. instructions: lists of
@@ -52,7 +52,7 @@ class Code(Fields):
             raise ValueError("live registers are not those of each instruction")
 
     @classmethod
-    def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> Code:
+    def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> CodeFields:
         """ptx: None if it is not at hand."""
         lines = read_lines(cubin, sass.kernel)
         rows = (
@@ -94,7 +94,7 @@ class _Line:
             self.loaded += width * (instruction.base_opcode == _LOAD)
 
 
-def source_summary(code: Code) -> Summary:
+def source_summary(code: CodeFields) -> Summary:
     """For each line of the source instructions, live registers, and bytes of local memory stored and loaded, which are
     spills where the kernel has no local variables."""
     files: dict[int, dict[int, _Line]] = {}

@@ -15,7 +15,7 @@ from tritonhook.cubin.occupancy import occupancy
 from tritonhook.ptx.triggers import Trigger, trigger_of
 from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.code import Code
+from tritonhook.report.results.code import CodeFields
 from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {
@@ -272,12 +272,12 @@ class Scheduler(Fields):
 class CodePair(Fields):
     """The code of both sides."""
 
-    a: Code
-    b: Code
+    a: CodeFields
+    b: CodeFields
 
     @classmethod
     def of(cls, diff: CubinDiff, a_ptx: str | None = None, b_ptx: str | None = None) -> CodePair:
-        return cls(Code.of(diff.a, diff.a_sass, a_ptx), Code.of(diff.b, diff.b_sass, b_ptx))
+        return cls(CodeFields.of(diff.a, diff.a_sass, a_ptx), CodeFields.of(diff.b, diff.b_sass, b_ptx))
 
 
 class Diff(Result, tag="diff"):

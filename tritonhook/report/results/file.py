@@ -14,7 +14,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_counts
 from tritonhook.report.format import count, kernel_names, mangled_note, number
 from tritonhook.report.result import Result
-from tritonhook.report.results.code import Code
+from tritonhook.report.results.code import CodeFields
 from tritonhook.report.results.kernel import ResourceFields
 from tritonhook.report.summary import Summary, Table, Tone
 
@@ -76,7 +76,7 @@ class FileKernel(Fields):
     needs: tuple[str, ...]
     mix: dict[str, Count] | None
     loops: tuple[LoopMix, ...] | None
-    code: Code | UnsetType = UNSET
+    code: CodeFields | UnsetType = UNSET
 
     @classmethod
     def of(cls, cubin: Cubin, kernel: str, ptxas: str | None, sass: Sass | None, full: bool) -> FileKernel:
@@ -98,7 +98,7 @@ class FileKernel(Fields):
             needs=tuple(resources.externs),
             mix=None if sass is None else class_counts(sass.opcode_counts()),
             loops=None if sass is None else tuple(LoopMix.of(sass, loop) for loop in sass.loops),
-            code=Code.of(cubin, sass) if full and sass is not None else UNSET,
+            code=CodeFields.of(cubin, sass) if full and sass is not None else UNSET,
         )
 
     @property

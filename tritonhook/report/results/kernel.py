@@ -104,7 +104,7 @@ class KernelFields(KernelRecord, kw_only=True):
 
 
 @dataclass
-class Read:
+class KernelsRead:
     """Kernels as documents tell of them, by record; an error, if its PTX cannot be read from disk.
 
     unread: by the error of a cubin that cannot be read, its records. modules: for each kernel the text of its PTX, and
@@ -116,7 +116,7 @@ class Read:
     modules: list[tuple[str | None, str | None, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, captures: Mapping[str, Capture]) -> Read:
+    def of(cls, captures: Mapping[str, Capture]) -> KernelsRead:
         read = cls()
         for module in by_module(captures):
             read.add(module)
@@ -165,10 +165,10 @@ def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None
 
 def kernel_fields(capture: Capture) -> KernelFields:
     """What documents say of one kernel. Raises CaptureError if its PTX cannot be read."""
-    return only(Read.of({capture.kernel: capture}))
+    return only(KernelsRead.of({capture.kernel: capture}))
 
 
-def only(read: Read) -> KernelFields:
+def only(read: KernelsRead) -> KernelFields:
     (kernel,) = read.kernels.values()
     if isinstance(kernel, CaptureError):
         raise kernel

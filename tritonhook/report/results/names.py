@@ -1,9 +1,12 @@
-"""One kernel under two names and a control name, `diff --rename`: does the name change its code?"""
+"""One kernel under two names and a control name, `diff --rename` and `demo`: does the name change its code?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
 
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.compare import names
@@ -14,6 +17,7 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count, number, short
 from tritonhook.report.result import Result
 from tritonhook.report.results.diff import Diff
+from tritonhook.report.results.kernel import KernelFields
 from tritonhook.report.summary import Summary, Table, Tone
 
 
@@ -181,3 +185,20 @@ class Names(Result, tag="names"):
             yield f"control {control}: ptxas gives this ordinary name other code too: {self.control_diff}"
         for *_, crash in self._crashes:
             yield f"repeat the crash with: {crash.command}"
+
+
+class Demo(Result, tag="demo"):
+    """The demo's kernel. comparisons: under two names, by title."""
+
+    verbs: ClassVar = "demo"
+
+    captures: tuple[KernelFields, ...]
+    comparisons: Annotated[dict[str, Names], Meta(min_length=1)]
+
+    @property
+    def first(self) -> Names:
+        return next(iter(self.comparisons.values()))
+
+    def summary(self) -> Summary:
+        names = self.first.summary()
+        return replace(names, notes=(*names.notes, "assembled, not executed or timed"))

@@ -11,7 +11,7 @@ from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
 from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import Bracket, Prediction, StackNeed
-from tritonhook.ptx.cta_loads import Site
+from tritonhook.ptx.cta_loads import TmaLoad
 from tritonhook.report.format import UNKNOWN, count, number, sentence, size, size_range
 from tritonhook.report.result import Result
 from tritonhook.report.summary import Summary, Table, Tone
@@ -176,7 +176,12 @@ class MemoryFix(Result, tag="memory fix"):
 
     @classmethod
     def of(
-        cls, sites: Sequence[Site], kernels: Sequence[FixedKernel], ptxas: str | None, why: str | None, out: str | None
+        cls,
+        sites: Sequence[TmaLoad],
+        kernels: Sequence[FixedKernel],
+        ptxas: str | None,
+        why: str | None,
+        out: str | None,
     ) -> MemoryFix:
         """why: the effect is not known. out: the file that was written."""
         rewritten = sum(site.refusal is None for site in sites)

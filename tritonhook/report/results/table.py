@@ -1,20 +1,17 @@
-"""The published table of the name effect, beside what was assembled here (`demo --table`); and `demo`."""
+"""The published table of the name effect, beside what was assembled here, `demo --table`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Number, like
 from tritonhook.lab import published_table
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count, number
 from tritonhook.report.result import Result
-from tritonhook.report.results.kernel import KernelFields
-from tritonhook.report.results.names import Names
 from tritonhook.report.summary import Summary, Table, Tone
 
 _CODE = {True: "changed", False: "same", None: "not known"}
@@ -90,7 +87,6 @@ class PublishedTable(Result, tag="table"):
     rows: tuple[PublishedRow, ...]
     targets: tuple[str, ...] | UnsetType = UNSET
     notes: tuple[str, ...] | UnsetType = UNSET
-    format: Literal[1] = 1  # also where it is a part of another result
 
     @classmethod
     def of(cls, rows: Sequence[published_table.ConditionRow], ptxas: Tool, notes: Sequence[str] = ()) -> PublishedTable:
@@ -118,32 +114,3 @@ class PublishedTable(Result, tag="table"):
         )
         rows, tones = tuple(row.row for row in self.rows), tuple(row.tone for row in self.rows)
         return Table(title, columns, rows, tones=tones, words=(5,))
-
-
-class Demo(Result, tag="demo"):
-    """The demo's kernels. comparisons: each under two names, by title. table: with --full."""
-
-    verbs: ClassVar = "demo"
-
-    captures: tuple[KernelFields, ...]
-    comparisons: Annotated[dict[str, Names], Meta(min_length=1)]
-    table: PublishedTable | UnsetType = UNSET
-
-    @property
-    def first(self) -> tuple[str, Names]:
-        return next(iter(self.comparisons.items()))
-
-    def summary(self) -> Summary:
-        """The first kernel under two names, with the published table first."""
-        title, first = self.first
-        names = first.summary()
-        if not self.table:
-            return replace(names, notes=(*names.notes, "assembled, not executed or timed"))
-        table = self.table.summary()
-        return replace(
-            names,
-            what="Demo",
-            subject=f"{names.subject}, {title}",
-            tables=(*table.tables, *names.tables),
-            notes=(*names.notes, "assembled, not executed or timed", *table.notes),
-        )
