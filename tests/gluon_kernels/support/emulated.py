@@ -63,16 +63,36 @@ class Problem:
             *(Scalar("stride", "i64", s) for s in (*strides, 1)),
         ]
 
-    def errors(self, contents) -> tuple[float, float]:
-        """How far O and lse are from float64: of O, the worst row, by that row's largest value."""
+    @property
+    def scores(self):
+        """Scaled, float64; -inf where a query does not see a key."""
         scores = self.q @ self.k.T * self.config.head_dim**-0.5
         if self.config.causal:
             hidden = np.arange(self.keys)[None] > np.arange(self.queries)[:, None] + self.keys - self.queries
             scores[hidden] = -np.inf
-        powers = np.exp(scores - scores.max(1, keepdims=True))
-        total = powers.sum(1, keepdims=True)
-        o = powers / total @ self.v
-        found = np.frombuffer(contents[3], f"u{SIZES[FORMATS[self.config.out_dtype]]}").reshape(o.shape)
-        error = np.abs(decode(found, FORMATS[self.config.out_dtype]) - o).max(1) / np.abs(o).max(1)
-        lse = scores.max(1) + np.log(total[:, 0])
-        return float(error.max()), float(np.abs(np.frombuffer(contents[4], np.float32) - lse).max())
+        return scores
+
+    @property
+    def powers(self):
+        """exp(scores - their row's largest)."""
+        return np.exp(self.scores - self.scores.max(1, keepdims=True))
+
+    def error(self, o) -> float:
+        """How far O is from float64 in the worst row, relative to that row's largest value; NaN if O has one."""
+        exact = self.powers / self.powers.sum(1, keepdims=True) @ self.v
+        return float((np.abs(o - exact).max(1) / np.abs(exact).max(1)).max())
+
+    @property
+    def error_of_low_precision(self) -> float:
+        """That of an attention whose probabilities and O are rounded, and nothing else."""
+        times = 2.0**self.config.exp_bits
+        rounded = decode(codes(self.powers * times, self.config.dtype), FORMATS[self.config.dtype]) / times
+        o = rounded @ self.v / self.powers.sum(1, keepdims=True)
+        return self.error(decode(codes(o, self.config.out_dtype), FORMATS[self.config.out_dtype]))
+
+    def errors(self, contents) -> tuple[float, float]:
+        """Of O as `error` says, and the largest one of lse."""
+        out = FORMATS[self.config.out_dtype]
+        found = decode(np.frombuffer(contents[3], f"u{SIZES[out]}").reshape(self.q.shape), out)
+        lse = self.scores.max(1) + np.log(self.powers.sum(1))
+        return self.error(found), float(np.abs(np.frombuffer(contents[4], np.float32) - lse).max())

@@ -1,7 +1,7 @@
 """tcgen05.mma, UTCHMMA, UTCQMMA: products that are added to a block of tensor memory.
 
-It stops at one CTA (`.cta_group::1`), dense matrices, sums of float32, M of 64 or 128; A lies in tensor memory only
-with M 128. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout Organization".
+It stops at one CTA (`.cta_group::1`), dense matrices, sums of float32, M of 64 or 128; A in tensor memory has the lanes
+of D. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout Organization".
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class Shape:
     def k(self) -> int:
         return 8 * _K_BYTES // width(self.kinds[0])
 
-    @property
-    def lanes(self) -> Array:
-        """Where the rows of D lie: with M 64 in the lower half of the lanes of each warp."""
+    def lanes(self, first: int) -> Array:
+        """Where the rows of D lie, and of A in tensor memory: with M 64 in one half of the lanes of each warp."""
+        if first not in ((0,) if self.m == 128 else (0, 16)):
+            raise NotUnderstood(f"rows of M {self.m} from lane {first} on")
         rows = np.arange(self.m)
-        return rows if self.m == 128 else rows // 16 * 32 + rows % 16
+        return rows if self.m == 128 else first + rows // 16 * 32 + rows % 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +82,19 @@ def multiply_in_tensor_memory(
 ) -> None:
     """The product that a thread begins: it is done at once. a_is_near: A lies in tensor memory."""
     shape, memory = Shape.of(one.bits, formats), machine.tensor_memory
-    if one.d >> 16 or (a_is_near and (one.a >> 16 or shape.m != 128 or shape.transposed[0])):
-        raise NotUnderstood(f"tcgen05.mma with M {shape.m} of lanes {one.d >> 16} and {one.a >> 16}")
+    lanes = shape.lanes(one.d >> 16)
+    if a_is_near and (one.a >> 16 != one.d >> 16 or shape.transposed[0]):
+        raise NotUnderstood(f"A in tensor memory from lane {one.a >> 16} on, D from {one.d >> 16} on")
     b = _shared(machine, thread, one.b, shape.n, shape, 1)
     if a_is_near:
-        near = memory.block(thread, one.a, _K_BYTES // 4)
-        a = np.ascontiguousarray(near).view(UNSIGNED[_K_BYTES // shape.k])
+        a = memory.block(thread, one.a, _K_BYTES // 4)[lanes].view(UNSIGNED[_K_BYTES // shape.k])
         if machine.memory.watch is not None:
             machine.memory.watch.tensor_by_core(thread, one.a & 0xFFFF, _K_BYTES // 4, writes=False)
     else:
         a = _shared(machine, thread, one.a, shape.m, shape, 0)
     if machine.memory.watch is not None:
         machine.memory.watch.tensor_by_core(thread, one.d & 0xFFFF, shape.n, writes=True)
-    d, lanes = memory.block(thread, one.d, shape.n), shape.lanes
+    d = memory.block(thread, one.d, shape.n)
     held = d[lanes] if one.adds else np.zeros((shape.m, shape.n), np.uint32)
     sums = mma_sums("sm_100", shape.kinds[0], shape.k, "f32")
     d[lanes] = multiply(a, b.T, held, (*shape.kinds, "f32"), sums)
@@ -113,10 +114,11 @@ def _shared(machine: Machine, thread: int, descriptor: int, length: int, shape: 
 
 @lru_cache(maxsize=1024)
 def _tile(bits: int, length: int, k: int, size: int, is_k_major: bool) -> Array:
-    """The addresses of a tile's numbers. bits: a shared memory descriptor: its constant is 1; a base offset, absolute
-    strides and other swizzles are not known."""
-    swizzle = bits >> 61
-    if bits >> 46 & 7 != 1 or bits >> 49 & 0xFFF or swizzle not in _SWIZZLES or (size == 4 and not is_k_major):
+    """The addresses of a tile's numbers. bits: a shared memory descriptor: its constant is 1; absolute strides, other
+    swizzles, and a base offset are not known. Without a swizzle the latter says nothing."""
+    swizzle, base = bits >> 61, bits >> 49 & 7
+    known = bits >> 46 & 7 == 1 and not bits >> 52 & 0x1FF and swizzle in _SWIZZLES
+    if not known or (base and swizzle) or (size == 4 and not is_k_major):
         raise NotUnderstood(f"matrix descriptor {bits:#x}")
     start, leading, stride = ((bits >> at & 0x3FFF) << 4 for at in (0, 16, 32))
     return addresses(Descriptor(start, leading, stride, _SWIZZLES[swizzle]), length, k, size, is_k_major)
