@@ -84,8 +84,8 @@ class Product:
         return float(np.nan_to_num(np.abs(found - self.wanted), nan=np.inf).max())
 
 
-def code_of(ptx: Ptx, tools) -> Cubin:
-    made = assemble(tools.ptxas, ptx, ["-O3"])
+def code_of(ptx: Ptx, tools, level: str = "-O3") -> Cubin:
+    made = assemble(tools.ptxas, ptx, [level])
     assert isinstance(made, Assembled), made
     return made.cubin
 
@@ -94,7 +94,8 @@ def test_a_product_with_a_sum_in_tensor_memory(tools):
     one = Product()
     stored = run_ptx(one.ptx, one.run, one.contents)
     assert one.error(stored.contents) < 1e-5 and stored.unknown == ()
-    assert run_cubin(code_of(one.ptx, tools), "k", one.run, one.contents).contents == stored.contents
+    for level in ("-O0", "-O3"):
+        assert run_cubin(code_of(one.ptx, tools, level), "k", one.run, one.contents).contents == stored.contents
 
 
 @pytest.mark.parametrize(

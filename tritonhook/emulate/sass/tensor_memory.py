@@ -67,22 +67,26 @@ def move(site: Site) -> Step:
 
 @opcode("UTCHMMA", "UTCQMMA")
 def multiply(site: Site) -> Step:
-    """A, B, D, the lanes that are left out (none), the instruction descriptor, and whether to add to D."""
+    """A, B, D, where a sparse A says which numbers it has (0: it is dense), the instruction descriptor, four registers
+    with a bit for each lane of D that is left out (none is), and whether to add to D."""
     site.known()
     formats = FORMATS["f8f6f4"] if site.base == "UTCQMMA" else {**FORMATS["f16"], **FORMATS["tf32"]}
     kind, near, name = _bracketed(site, "gdesc", "tmem")
     a = near if kind == "tmem" else site.pair(name)
     b = site.pair(_bracketed(site, "gdesc")[2])
-    (_, d, _), (_, without, _), (_, bits, _) = (_bracketed(site, one) for one in ("tmem", "tmem", "idesc"))
+    (_, d, _), (_, sparse, _), (_, bits, _) = (_bracketed(site, one) for one in ("tmem", "tmem", "idesc"))
+    mask = site.text() if site.next_is(r"UR(\d+|Z)") else "URZ"
+    without = [site.register(mask, number) for number in range(4)]
     adds, machine = site.predicate(), site.machine
     site.done()
 
     def step(g: Group) -> None:
-        words, keeps = (d(g), a(g), b(g), bits(g), without(g)), adds(g)
+        words, keeps = (d(g), a(g), b(g), bits(g)), adds(g)
+        refused = np.bitwise_or.reduce([sparse(g), *(row[g.s] for row in without)])
         for lane in np.flatnonzero(first_lanes(g)):
-            into, first, second, described, left_out = (int(word[lane]) for word in words)
-            if left_out:
-                raise site.refuse("lanes that are left out")
+            into, first, second, described = (int(word[lane]) for word in words)
+            if refused[lane]:
+                raise site.refuse("a sparse A, or lanes that are left out")
             one = Operands(into, first, second, described, bool(keeps[lane]))
             multiply_in_tensor_memory(machine, g.s.start + int(lane), one, formats, kind == "tmem")
 
