@@ -87,6 +87,18 @@ print("all right")
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
 
 
+def test_blackwell_s_attention_passes_its_own_check(tmp_path, triton_cache):
+    """Tensor memory, tcgen05, partitions of one warp; within the limits that a GPU would have to keep."""
+    script = """
+from gluon_kernels.blackwell.launch import attention
+from gluon_kernels.verify.check import Case, judge
+verdict = judge(Case(150, 300, 64, "bf16", "bottom-right", qheads_per_kvhead=2), attention, 0)
+assert verdict.right, verdict
+print("all right")
+"""
+    assert "all right" in run_dry(tmp_path, script, "--emulate", arch="sm_100a").stdout
+
+
 def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, triton_cache):
     """The PTX and the machine code of the capture, from the launch's record alone."""
     run_dry(tmp_path, (SUPPORT / "host_descriptors.py").read_text(), "--launches")

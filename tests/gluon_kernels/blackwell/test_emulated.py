@@ -37,14 +37,17 @@ def cases():
             for causal in (False, True):
                 config = default_config(100, dtype, head_dim, causal=causal, seqlen_q=QUERIES, seqlen_k=KEYS)
                 marks = [] if (dtype, head_dim, causal) in daily else [pytest.mark.nightly]
-                yield pytest.param(config, id=describe(config), marks=marks)
+                yield pytest.param(100, config, id=describe(config), marks=marks)
     for config in CONFIGS:  # other ways to add, and no parts that are ragged
-        yield pytest.param(config, id=f"plain-{describe(config)}", marks=pytest.mark.nightly)
+        yield pytest.param(100, config, id=f"plain-{describe(config)}", marks=pytest.mark.nightly)
+    for dtype, head_dim in (("bf16", 64), ("fp8e4nv", 128)):
+        config = default_config(103, dtype, head_dim, causal=True, seqlen_q=QUERIES, seqlen_k=KEYS)
+        yield pytest.param(103, config, id=f"sm_103-{describe(config)}", marks=pytest.mark.nightly)
 
 
-@pytest.mark.parametrize("config", list(cases()))
-def test_the_attention_is_what_float64_says(config: AttentionConfig):
-    kernel = compile_offline(config)
+@pytest.mark.parametrize(("arch", "config"), list(cases()))
+def test_the_attention_is_what_float64_says(arch: int, config: AttentionConfig):
+    kernel = compile_offline(config, arch)
     problem = Problem(config, *((QUERIES, KEYS) if config.ragged else (256, 384)))
     launch, contents = problem.launch(kernel)
     run = Run(launch, (0,))
