@@ -1,7 +1,8 @@
 """tcgen05.mma, UTCHMMA, UTCQMMA: products that are added to a block of tensor memory.
 
 It stops at one CTA (`.cta_group::1`), dense matrices, sums of float32, M of 64 or 128; A in tensor memory has the lanes
-of D. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout Organization".
+of D. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout Organization". Sums are
+*published*: MMA-Sim, mmasim/simulator/nv.py, has 25 fraction bits and one sum of all k for these kinds.
 """
 
 from __future__ import annotations
