@@ -170,6 +170,22 @@ def test_each_thread_has_a_lane_and_halves_of_a_warp_share_them(tools):
     assert stored.contents[0] == found.T.tobytes()
 
 
+def test_columns_that_are_free_again_are_allocated_again(tools):
+    body = """mov.u32 %r27, begin; setp.ge.u32 %p1, %r20, 32; @%p1 bra ALL;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r27], 32; ld.shared.b32 %r1, [begin];
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r27], 256; ld.shared.b32 %r2, [begin];
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r27], 64; ld.shared.b32 %r3, [begin];
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 64;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r27], 256; ld.shared.b32 %r4, [begin];
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 256; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 256;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ALL:"""
+    out, run = np.zeros(512, np.uint32), Run(launch_of(np.zeros(512, np.uint32), threads=128), (0,))
+    ptx = module_of(body + OUT, 1, "sm_100a", ROOM)
+    stored = run_ptx(ptx, run, [out.tobytes()]).contents[0]
+    assert np.frombuffer(stored, np.uint32)[:4].tolist() == [0, 256, 64, 0]
+    assert run_cubin(code_of(ptx, tools), "k", run, [out.tobytes()]).contents[0][:512] == stored[:512]
+
+
 @pytest.mark.parametrize(
     ("line", "new", "kind", "first", "second"),
     [

@@ -65,7 +65,8 @@ class TensorMemory:
     # --- columns -----------------------------------------------------------------------------
 
     def allocate(self, cta: int, columns: int) -> int | None:
-        """The first column of so many that are free, a multiple of their count; None if there are none."""
+        """The first column of so many that are free, a multiple of their count; None if there are none. Which ones a GPU
+        takes is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
             taken = self.allocated[cta, begin : begin + columns]
             if not taken.any():
@@ -130,7 +131,9 @@ class TensorMemory:
     # --- what is asynchronous ------------------------------------------------------------------
 
     def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
-        """A load has begun: its registers get these values when the threads wait for it."""
+        """A load has begun: its registers get these values when the threads wait for it, and hold NaN before."""
+        for row in rows:
+            g.put(row, _NOTHING)
         self._loads.append(_Load(g.s, g.active.copy(), rows, values))
 
     def wait(self, g: Group) -> None:
