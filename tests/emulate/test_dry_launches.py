@@ -87,6 +87,7 @@ print("all right")
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
 
 
+@pytest.mark.nightly
 def test_blackwell_s_attention_passes_its_own_check(tmp_path, triton_cache):
     """Tensor memory, tcgen05, partitions of one warp; within the limits that a GPU would have to keep."""
     script = """
