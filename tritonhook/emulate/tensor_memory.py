@@ -65,8 +65,8 @@ class TensorMemory:
     # --- columns -----------------------------------------------------------------------------
 
     def allocate(self, cta: int, columns: int) -> int | None:
-        """The first column of so many that are free, a multiple of their count; None if there are none. Which a GPU takes
-        is not documented."""
+        """The first column of so many that are free, a multiple of their count; None if there are none. Which one a
+        GPU takes is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
             taken = self.allocated[cta, begin : begin + columns]
             if not taken.any():
