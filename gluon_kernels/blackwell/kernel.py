@@ -1,7 +1,7 @@
 """Forward attention for Blackwell (sm_100a, sm_103a) in Gluon: tcgen05 MMA, tensor memory, TMA, a partition per role.
 
 O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). A row that sees no key gets 0 and
--inf. This kernel was assembled, but never executed: there was no Blackwell GPU. The tests run this source on a CPU to
+-inf. This kernel was emulated on a CPU, never executed: there was no Blackwell GPU. The tests also run this source, to
 check the protocol below and the sums; the page on the Blackwell attention in docs/ explains why the protocol is right.
 
 A CTA is persistent and takes tiles of 256 query rows. A tile has two halves of 128 rows, with a TMEM lane for each row.

@@ -87,6 +87,47 @@ print("all right")
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
 
 
+@pytest.mark.nightly
+def test_blackwell_s_attention_passes_its_own_check(tmp_path, triton_cache):
+    """Tensor memory, tcgen05, partitions of one warp; within the limits that a GPU would have to keep."""
+    script = """
+from gluon_kernels.blackwell.launch import attention
+from gluon_kernels.verify.check import Case, judge
+verdict = judge(Case(150, 300, 64, "bf16", "bottom-right", qheads_per_kvhead=2), attention, 0)
+assert verdict.right, verdict
+print("all right")
+"""
+    assert "all right" in run_dry(tmp_path, script, "--emulate", arch="sm_100a").stdout
+
+
+@pytest.mark.nightly
+def test_triton_s_persistent_matmul_with_warps_of_their_own(tmp_path, triton_cache):
+    script = """
+import torch, triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    across, first, step = tl.cdiv(M, BM), tl.program_id(0), tl.num_programs(0)
+    for tile in tl.range(first, across * tl.cdiv(N, BN), step, flatten=True, warp_specialize=True):
+        i, j = tile % across * BM, tile // across * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, tl.cdiv(K, BK)):
+            total = tl.dot(a.load([i, k * BK]), b.load([j, k * BK]).T, total)
+        c.store([i, j], total.to(tl.float16))
+
+torch.manual_seed(0)
+a, b = (torch.randn(rows, 160, device="cuda").half() for rows in (300, 200))
+c = torch.zeros(300, 200, dtype=torch.float16, device="cuda")
+blocks = [TensorDescriptor.from_tensor(x, box) for x, box in ((a, [128, 64]), (b, [64, 64]), (c, [128, 64]))]
+matmul[(2,)](*blocks, 300, 200, 160, 128, 64, 64)
+wanted = a.double() @ b.double().T
+assert ((c.double() - wanted).abs() <= wanted.abs() * 2**-11 + 1e-4).all()
+print("all right")
+"""
+    assert "all right" in run_dry(tmp_path, script, "--emulate", arch="sm_100a").stdout
+
+
 def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, triton_cache):
     """The PTX and the machine code of the capture, from the launch's record alone."""
     run_dry(tmp_path, (SUPPORT / "host_descriptors.py").read_text(), "--launches")

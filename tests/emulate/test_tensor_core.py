@@ -26,7 +26,7 @@ def dot(kind, a, b, c, adds):
     return float(found.view(np.float32)[0, 0]) if adds.result == "f32" else int(found[0, 0])
 
 
-@pytest.mark.parametrize(("arch", "kept"), [("sm_80", 24), ("sm_90a", 25), ("sm_120a", 25)])
+@pytest.mark.parametrize(("arch", "kept"), [("sm_80", 24), ("sm_90a", 25), ("sm_100a", 25), ("sm_120a", 25)])
 def test_a_product_below_the_last_kept_bit_is_cut_off(arch, kept):
     adds = architectures.mma_sums(arch, "f16", 16, "f32")
     ones = [1.0] * 16

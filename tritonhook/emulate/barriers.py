@@ -216,6 +216,16 @@ class SharedBarriers:
             watch.copied(("mbarrier", place), place)
         self._settle(place, one)
 
+    def commit(self, place: int, thread: int) -> None:
+        """One arrival, when all products of tcgen05 that a thread has begun are done."""
+        one = self.at(place)
+        if not one.pending:
+            raise Fault("1 arrivals at an mbarrier that waits for 0", thread)
+        one.pending -= 1
+        if (watch := self.machine.memory.watch) is not None:
+            watch.products_done(("mbarrier", place), thread)
+        self._settle(place, one)
+
     def _settle(self, place: int, one: Phase) -> None:
         if one.settle() and (watch := self.machine.memory.watch) is not None:
             watch.open(("mbarrier", place))

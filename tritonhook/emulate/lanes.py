@@ -66,6 +66,12 @@ def elected(g: Group, asked: Array) -> tuple[Array, Array]:
     return first, g.machine.lane[g.s] == first
 
 
+def first_lanes(g: Group) -> Array:
+    """The first active lane of each warp."""
+    active = g.active.reshape(-1, WARP)
+    return (active & (np.cumsum(active, 1) == 1)).reshape(-1)
+
+
 def transposed(register: Array) -> Array:
     """A matrix of 8 rows of 8 numbers, one register of each lane."""
     return loaded(stored(register[None], True), False)[0]

@@ -25,7 +25,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.memory import Memory
 from tritonhook.errors import NotUnderstood
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.tensor_memory import TensorMemory
 
 Array = Any  # a NumPy array: numpy has no types where the project is checked
 WARP = 32
@@ -170,8 +174,9 @@ class Group:
 
     def scatter(self, pcs: Array) -> None:
         """Go to a place of each thread's own. pcs: over the slice."""
+        begin = self.s.start
         for pc in np.unique(pcs[self.active]):
-            part = self.part(pcs == pc)
+            part = self.part(pcs[self.s.start - begin : self.s.stop - begin] == pc)  # the group becomes smaller
             assert part is not None
             part.jump(int(pc))
             if part is self:
@@ -252,6 +257,13 @@ class Machine:
         self._running: tuple[int, int, Any] = (0, 0, iter(()))
         memory.attach(self)
         self.barriers, self.shared_barriers, self.copies = Barriers(self), SharedBarriers(self), AsyncCopies(self)
+
+    @cached_property
+    def tensor_memory(self) -> TensorMemory:
+        """That of sm_100; made where a kernel has instructions for it."""
+        from tritonhook.emulate.tensor_memory import TensorMemory
+
+        return TensorMemory(self)
 
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""

@@ -18,7 +18,7 @@ _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SPACES = {"shared": SHARED, "shared::cta": SHARED, "shared::cluster": CLUSTER}
 
 
-def _space(site: Site) -> str:
+def space_of(site: Site) -> str:
     """Take the space out of the modifiers."""
     found = [one for one in site.modifiers if one in _SPACES]
     site.modifiers = tuple(one for one in site.modifiers if one not in _SPACES)
@@ -27,7 +27,7 @@ def _space(site: Site) -> str:
 
 @opcode("mbarrier.init")
 def init(site: Site) -> Step:
-    space = _space(site)
+    space = space_of(site)
     site.known("b64")
     address, count, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
     return lambda g: barriers.init(g, space, address(g), count[g.s])
@@ -35,7 +35,7 @@ def init(site: Site) -> Step:
 
 @opcode("mbarrier.inval")
 def invalidate(site: Site) -> Step:
-    space = _space(site)
+    space = space_of(site)
     site.known("b64")
     address, barriers = site.address(0, space), site.machine.shared_barriers
     return lambda g: barriers.invalidate(g, space, address(g))
@@ -43,7 +43,7 @@ def invalidate(site: Site) -> Step:
 
 @opcode("mbarrier.arrive", "mbarrier.arrive_drop")
 def arrive(site: Site) -> Step:
-    space = _space(site)
+    space = space_of(site)
     how = site.known(*_SCOPES, "expect_tx", "noComplete")
     if "noComplete" in how:
         raise site.refuse()
@@ -68,7 +68,7 @@ def arrive(site: Site) -> Step:
 
 @opcode("mbarrier.expect_tx", "mbarrier.complete_tx")
 def transactions(site: Site) -> Step:
-    space = _space(site)
+    space = space_of(site)
     site.known(*_SCOPES)
     address, sizes, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
     if site.name.endswith("expect_tx"):
@@ -85,7 +85,7 @@ def transactions(site: Site) -> Step:
 @opcode("mbarrier.test_wait", "mbarrier.try_wait")
 def wait(site: Site) -> Step:
     """try_wait waits for the phase; test_wait looks, and lets others run."""
-    space = _space(site)
+    space = space_of(site)
     by_parity = "parity" in site.known(*_SCOPES, "parity")
     target, address = site.target(0, "pred"), site.address(1, space)
     state = site.row(2, "u32" if by_parity else "b64")
@@ -104,7 +104,7 @@ def wait(site: Site) -> Step:
 @opcode("cp.async.mbarrier.arrive")
 def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now."""
-    space = _space(site)
+    space = space_of(site)
     noinc = "noinc" in site.known("noinc", "b64")
     address, barriers, copies = site.address(0, space), site.machine.shared_barriers, site.machine.copies
 
@@ -221,7 +221,7 @@ def copy_in_bulk(site: Site) -> Step:
 
     def step(g: Group) -> None:
         for lane in np.flatnonzero(g.active):
-            one = _alone(g, int(lane))
+            one = alone(g, int(lane))
             size = int(sizes[g.s][lane])
             if size % 16:
                 raise site.refuse(f"{size} bytes")
@@ -242,7 +242,7 @@ def copy_in_bulk(site: Site) -> Step:
     return step
 
 
-def _alone(g: Group, lane: int) -> Group:
+def alone(g: Group, lane: int) -> Group:
     """The group with one lane."""
     only = np.zeros(g.size, bool)
     only[lane] = True

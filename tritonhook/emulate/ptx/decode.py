@@ -25,7 +25,10 @@ from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 
-MODULES = ("control", "integers", "floats", "conversions", "memory", "atomics", "warps", "matrices", "asynchronous")
+MODULES = (
+    *("control", "integers", "floats", "conversions", "memory", "atomics"),
+    *("warps", "matrices", "asynchronous", "tensor_memory"),
+)
 _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 

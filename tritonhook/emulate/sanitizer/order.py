@@ -3,9 +3,10 @@ where a CTA is one warp. Below, "warp" is either.
 
 Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (`seen`). Barriers and
 mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
-of the two writes. The bulk copies to a CTA's shared memory are an actor of their own; reads of wgmma and of bulk stores
-last until they are waited for, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
-which comes a `fence.proxy.async`: what wgmma and bulk stores read has to be ordered so, too.
+of the two writes. The bulk copies to a CTA's shared memory are an actor of their own, and so is its tensor core where
+it executes tcgen05; reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until a commit
+of theirs has arrived, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind which
+comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
 Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
 race.
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 Array = Any
 Place = tuple[str, int]  # of a barrier
 SEEN, FENCED = 0, 1
+NEVER = 1 << 60  # when a store to tensor memory is there that nobody has waited for
 MOST = 32  # findings
+KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,27 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy". first: the earlier
-    one, as it was executed. at: the shared address."""
+    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
+    column of tensor memory. first: the earlier one, as it was executed. at: the shared address, or the column."""
 
     kind: str
     first: Access
     second: Access
     at: int
+
+
+class TensorWrites:
+    """The last write of each column of tensor memory, for the lanes of each warp of a warpgroup: by which actor, when,
+    and by which instruction."""
+
+    def __init__(self, ctas: int) -> None:
+        from tritonhook.emulate.tensor_memory import COLUMNS
+
+        self.columns, shape = COLUMNS, (ctas, 4, COLUMNS)
+        self.writer, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+    def write(self, where: Any, actor: int, time: int, pc: int) -> None:
+        self.writer[where], self.time[where], self.pc[where] = actor, time, pc
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +86,7 @@ class Order:
         self.machine, self.memory, self.unit = machine, memory, unit
         self.grain = 1 if machine.geometry.padded_threads == WARP else WARP
         self.warps, ctas = machine.threads // self.grain, len(machine.geometry.ctas)
-        actors = self.warps + ctas
+        actors = self.warps + 2 * ctas
         self.state = np.zeros((2, actors, actors), np.int64)
         np.fill_diagonal(self.state[SEEN], 1)
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
@@ -80,8 +97,9 @@ class Order:
         self.read, self.read_pc = np.zeros((self.rows, size), np.int32), np.zeros((self.rows, size), np.int32)
         self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
         self.flights: list[_Flight] = []
-        self.committed = {kind: np.zeros(self.warps, np.int64) for kind in ("wgmma", "bulk")}
-        self.open_flights: dict[str, list[_Flight]] = {"wgmma": [], "bulk": []}
+        self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
+        self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
+        self.tensor = TensorWrites(ctas)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
         self._meeting: dict[Place, Array] = {}
@@ -284,12 +302,11 @@ class Order:
         self._written(places, actors, mine.pc, False)
 
     def bulk_read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
-        """A read that lasts until its warps wait for it: "wgmma", or a "bulk" store. threads: one of each warp."""
+        """A read that lasts until its warps wait for it: see KINDS. threads: one of each warp."""
         places, pc = np.unique(self._places(index.reshape(-1), size)), self.machine.pc
-        what = "read of wgmma" if kind == "wgmma" else "read of a bulk store"
         for thread in threads:
             warp = thread // self.grain
-            actors, mine = np.full(len(places), warp), Access(what, pc, 0)
+            actors, mine = np.full(len(places), warp), Access(KINDS[kind], pc, 0)
             self._check_writer(places, actors, mine)
             writers = self.writer[places]
             known = self.state[FENCED][actors, writers]
@@ -319,6 +336,54 @@ class Order:
             if len(one.clocks) < len(mine):
                 left.append(one)
         self.open_flights[kind] = left
+
+    # --- tcgen05 -----------------------------------------------------------------------------
+
+    def _core_of(self, thread: int) -> int:
+        """The tensor core of a thread's CTA: an actor, which does what it is told in order."""
+        return self.warps + len(self.machine.geometry.ctas) + int(self.machine.cta[thread])
+
+    def products_done(self, place: Place, thread: int) -> None:
+        """A commit: the products that a thread has begun arrive at an mbarrier when they are done."""
+        core, warp = self._core_of(thread), thread // self.grain
+        for one in self.open_flights["tcgen05"]:
+            if one.warp == warp:
+                one.clocks[core] = int(self.state[SEEN][core, core])
+        self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
+        self._give(place, np.array([core]), False)
+
+    def tensor_by_core(self, thread: int, begin: int, count: int, writes: bool) -> None:
+        """A product that a thread begins reads or writes so many columns of all lanes."""
+        core, warp = self._core_of(thread), thread // self.grain
+        self.state[:, core] = np.maximum(self.state[:, core], self.state[:, warp])
+        where = int(self.machine.cta[thread]), slice(None), slice(begin, begin + count)
+        self._tensor(where, core, warp, Access("product" if writes else "read of tcgen05.mma", self.machine.pc, core))
+        if writes:
+            self.tensor.write(where, core, int(self.state[SEEN][core, core]), self.machine.pc)
+
+    def tensor_by_warp(self, thread: int, columns: Array, writes: bool) -> None:
+        """A warp reads or writes columns of its lanes; what it writes is there when it has waited for it."""
+        warp, quarter = thread // self.grain, int(self.machine.warp[thread]) % 4
+        where = int(self.machine.cta[thread]), quarter, columns
+        self._tensor(where, warp, warp, Access("write" if writes else "read", self.machine.pc, warp))
+        if writes:
+            self.tensor.write(where, warp, NEVER, self.machine.pc)
+
+    def _tensor(self, where: Any, actor: int, knows: int, mine: Access) -> None:
+        """Whether the last writes there, by others, are ordered before what `knows` does."""
+        writer, time = self.tensor.writer[where], self.tensor.time[where]
+        wrong = (writer >= 0) & (writer != actor) & (time > self.state[SEEN][knows, writer])
+        if wrong.any():
+            first = tuple(int(one[0]) for one in np.nonzero(wrong))
+            earlier = Access("write of tensor memory", int(self.tensor.pc[where][first]), int(writer[first]))
+            column = np.arange(self.tensor.columns)[where[2]][first[-1]]
+            self._add(Conflict("tensor", earlier, mine, int(column)))
+
+    def tensor_stored(self, g: Group) -> None:
+        """tcgen05.wait::st: what these warps have stored is there."""
+        for warp in np.unique(g.numbers // self.grain):
+            mine = (self.tensor.writer == warp) & (self.tensor.time == NEVER)
+            self.tensor.time[mine] = self.state[SEEN][warp, warp]
 
     # --- findings ----------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class _Telling:
         elif one.actor < self.machine.threads // self.grain:
             who = f" by {name} {one.actor % warps} of CTA {self.machine.geometry.ctas[one.actor // warps]}"
         else:
-            who = f" to CTA {self.machine.geometry.ctas[one.actor - self.machine.threads // self.grain]}"
+            ctas = self.machine.geometry.ctas
+            who = f" to CTA {ctas[(one.actor - self.machine.threads // self.grain) % len(ctas)]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self, order: Order) -> Iterator[Finding]:
@@ -97,6 +98,8 @@ class _Telling:
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
             return Finding(PROXY, text, both)
+        if one.kind == "tensor":
+            return Finding(RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
         return Finding(RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
     def fault(self, fault: Fault) -> Iterator[Finding]:

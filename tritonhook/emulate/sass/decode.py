@@ -17,6 +17,7 @@ from tritonhook.emulate.sass import (
     integers,
     matrices,
     memory,
+    tensor_memory,
     transactions,
     warps,
 )
@@ -25,7 +26,7 @@ from tritonhook.emulate.sass.site import OPCODES, Site, any_of_warp
 from tritonhook.errors import NotUnderstood
 
 # They register their opcodes.
-MODULES = (control, conversions, floats, integers, matrices, memory, transactions, warps)
+MODULES = (control, conversions, floats, integers, matrices, memory, tensor_memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 

@@ -12,7 +12,8 @@ from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.mufu import mufu, mufu64
 from tritonhook.emulate.sass.integers import comparison, names_of
-from tritonhook.emulate.sass.site import Array, Reader, Site, modified, opcode, with_sign
+from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
+from tritonhook.emulate.words import joined
 
 MODES = {"RN": "rn", "RZ": "rz", "RM": "rm", "RP": "rp"}
 _HALF = np.uint32(16)
@@ -45,15 +46,23 @@ def pairs(site: Site) -> Step:
     function, operands = _ARITHMETIC[site.base[:-1]]
     how, put = site.known("FTZ", *MODES), site.target_pair()
     given = partial(function, mode=rounding(how), ftz="FTZ" in how)
-    terms = []
-    for _ in operands[1:]:
-        text = site.text()
-        sign, size, name = modified(text.removesuffix(".F32x2.HI_LO"))
-        if not text.endswith(".F32x2.HI_LO") or size:
-            raise site.refuse(f"operand {text}")
-        terms.append(with_sign(site.pair(name), sign, False, np.uint64(0x8000_0000_8000_0000), np.uint64(0)))
+    terms = [_two_singles(site) for _ in operands[1:]]
     site.done()
     return lambda g: put(g, numbers.twice(given, *(read(g) for read in terms)))
+
+
+def _two_singles(site: Site) -> Reader:
+    """Take a pair of float32, or one (R4.F32, a number) for both."""
+    name, dot, width = (text := site.text()).partition(".F32")
+    sign, size, name = modified(name if dot else text)
+    if size or (width != "x2.HI_LO" and (width or not (dot or FLOAT.match(text)))):
+        raise site.refuse(f"operand {text}")
+    if width:
+        read = site.pair(name)
+    else:
+        row = site.source_row(name)
+        read = lambda g: joined(row[g.s], row[g.s])  # noqa: E731
+    return with_sign(read, sign, False, np.uint64(0x8000_0000_8000_0000), np.uint64(0))
 
 
 @opcode("FMNMX", "UFMNMX", "FMNMX3", "HMNMX2", "UHMNMX2", "VHMNMX")

@@ -35,7 +35,7 @@ def plain(site: Site) -> Step:
 
 @opcode("MOV", "UMOV")
 def move(site: Site) -> Step:
-    how = site.known("U32", "64")
+    how = site.known("U32", "64", "SPILL")
     put, read = site.take("Ww" if "64" in how else "Ri")
     if site.given and site.given[0] == "0xf":  # which quarters of the lanes: all
         site.text()

@@ -36,7 +36,7 @@ _CONSTANT = re.compile(r"c\[(0x[0-9a-f]+)\]\[(?:(U?R(?:\d+|Z))\+?)?(-?0x[0-9a-f]
 _ADDRESS = re.compile(
     r"(?:desc\[(UR\d+|URZ)\])?\[(?:(R(?:\d+|Z))(?:\.(64|U32|X4|X8|X16))?)?(?:\+?(UR(?:\d+|Z)))?(?:\+?(-?0x[0-9a-f]+))?\](\.\w+)?$"
 )
-_FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
+FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
 
 
 def split(text: str) -> list[str]:
@@ -134,7 +134,7 @@ class Site:
         if re.fullmatch(r"-?0x[0-9a-f]+", text):
             value = int(text, 16)
             return self.decoder.constant(value >> 32 * offset & 0xFFFF_FFFF)
-        if _FLOAT.match(text):
+        if FLOAT.match(text):
             return self.decoder.constant(self.immediate)
         raise self.refuse(f"operand {text}")
 
@@ -188,7 +188,7 @@ class Site:
     def double(self) -> Reader:
         """Take a float64: a pair of registers, a constant, or the upper word of a number."""
         sign, size, text = modified(self.text().removesuffix(".64"))
-        if _FLOAT.match(text):
+        if FLOAT.match(text):
             row = np.full(self.machine.threads, self.immediate << 32, np.uint64)
             read: Reader = lambda g: row[g.s]  # noqa: E731
         else:

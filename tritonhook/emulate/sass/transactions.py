@@ -8,9 +8,10 @@ import numpy as np
 
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate import tma
-from tritonhook.emulate.machine import WARP, Group, Step
+from tritonhook.emulate.lanes import first_lanes
+from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.sass.memory import _NO_MATTER
-from tritonhook.emulate.sass.site import Array, Site, opcode
+from tritonhook.emulate.sass.site import Site, opcode
 
 
 @opcode("LDGSTS")
@@ -146,7 +147,7 @@ def copy_tile(site: Site) -> Step:
 
     def step(g: Group) -> None:
         where = descriptor(g)
-        for lane in np.flatnonzero(_first_lanes(g)):
+        for lane in np.flatnonzero(first_lanes(g)):
             thread = g.s.start + int(lane)
             target, *at = (int(row[thread]) for row in words)
             barrier = at.pop(0) if loads else 0
@@ -161,12 +162,6 @@ def copy_tile(site: Site) -> Step:
             machine.shared_barriers.complete(place, size)
 
     return step
-
-
-def _first_lanes(g: Group) -> Array:
-    """The first active lane of each warp."""
-    active = g.active.reshape(-1, WARP)
-    return (active & (np.cumsum(active, 1) == 1)).reshape(-1)
 
 
 @opcode("UTMACMDFLUSH", "UTMACCTL", "USETMAXREG")

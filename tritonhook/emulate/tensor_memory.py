@@ -1,0 +1,153 @@
+"""The tensor memory of sm_100: 128 lanes of 512 columns of 32 bits for each CTA, and how warps read and write it.
+
+It stops at one CTA (`.cta_group::1`), the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
+has written is NaN. Source: PTX ISA 9, "Tensor Memory" and "Tensorcore 5th Generation Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.machine import WARP, Group, lanes_of
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Machine
+
+Array = Any
+LANES, COLUMNS = 128, 512
+UNIT = 32  # columns: the least that is allocated, and the lanes that a warp reaches
+_NOTHING = 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What each thread of a warp reads or writes: so many columns. lanes, columns: where, beside the address."""
+
+    count: int
+    lanes: Array
+    columns: Array
+
+    @classmethod
+    def of_lanes(cls, count: int) -> Fragment:
+        """32x32b: a lane for each thread."""
+        return cls(count, np.arange(WARP), np.zeros(WARP, np.int64))
+
+    @classmethod
+    def of_halves(cls, count: int, apart: int = 0) -> Fragment:
+        """16x32bx2: both halves of the warp have the same 16 lanes, the upper one's columns are so many behind."""
+        return cls(count, np.arange(WARP) % 16, np.arange(WARP) // 16 * apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a load has read, before its threads wait for it. who: its threads among those of the slice s."""
+
+    s: slice
+    who: Array
+    rows: Sequence[Array]
+    values: Array
+
+
+class TensorMemory:
+    """Of all CTAs of a machine. cells: uint32 (CTA, lane, column). allocated: bool (CTA, column)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, ctas = machine, len(machine.geometry.ctas)
+        self.cells = np.full((ctas, LANES, COLUMNS), _NOTHING, np.uint32)
+        self.allocated = np.zeros((ctas, COLUMNS), bool)
+        self._loads: list[_Load] = []
+
+    # --- columns -----------------------------------------------------------------------------
+
+    def allocate(self, cta: int, columns: int) -> int | None:
+        """The first column of so many that are free, a multiple of their count; None if there are none. Which one a
+        GPU takes is not documented."""
+        for begin in range(0, COLUMNS - columns + 1, columns):
+            taken = self.allocated[cta, begin : begin + columns]
+            if not taken.any():
+                taken[:] = True
+                return begin
+        return None
+
+    def free(self, thread: int, begin: int, columns: int) -> None:
+        taken = self.allocated[self.machine.cta[thread], begin : begin + columns]
+        if len(taken) < columns or not taken.all():
+            raise Fault(f"dealloc of {columns} columns from {begin} on, outside of those that are allocated", thread)
+        taken[:] = False
+
+    def block(self, thread: int, address: int, columns: int) -> Array:
+        """The cells of all lanes of so many columns, a view. thread: whose CTA is meant. Raises Fault."""
+        cta, begin = int(self.machine.cta[thread]), address & 0xFFFF
+        self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
+        return self.cells[cta, :, begin : begin + columns]
+
+    def _check(self, ctas: Array, columns: Array, threads: Array) -> None:
+        """Whether these columns are allocated; all arrays have a row for each of the threads."""
+        good = columns < COLUMNS
+        good &= self.allocated[ctas, np.where(good, columns, 0)]
+        if not good.all():
+            row = int(np.flatnonzero(~good.all(1))[0])
+            text = f"column {int(columns[row][~good[row]][0])} of tensor memory, outside of those that are allocated"
+            raise Fault(text, int(threads[row]))
+
+    # --- warps -------------------------------------------------------------------------------
+
+    def load(self, g: Group, addresses: Array, one: Fragment) -> Array:
+        """Registers (count, threads) of whole warps."""
+        warps, place = self._places(g, addresses, one, False)
+        found = np.zeros((one.count, g.size // WARP, WARP), np.uint32)
+        found[:, warps] = self.cells[place].transpose(2, 0, 1)
+        return found.reshape(one.count, -1)
+
+    def store(self, g: Group, addresses: Array, one: Fragment, registers: Array, lanes: slice = slice(None)) -> None:
+        """lanes: of a warp, those that write."""
+        warps, (ctas, rows, columns) = self._places(g, addresses, one, True)
+        values = registers.reshape(one.count, -1, WARP)[:, warps].transpose(1, 2, 0)
+        self.cells[ctas, rows[:, lanes], columns[:, lanes]] = values[:, lanes]
+
+    def _places(self, g: Group, addresses: Array, one: Fragment, writes: bool) -> tuple[Array, tuple[Array, ...]]:
+        """The warps of the slice that are here, and the indices of their cells, (warps, threads, columns)."""
+        warps = np.flatnonzero(lanes_of(g.active))
+        threads = warps * WARP + g.s.start
+        first = addresses[warps * WARP].astype(np.int64)
+        lanes = (first >> 16)[:, None] + one.lanes
+        wrong = (lanes // UNIT != self.machine.warp[threads][:, None] % 4).any(1)
+        if wrong.any():
+            lane, thread = (int(found[wrong][0]) for found in (first >> 16, threads))
+            raise Fault(f"lane {lane} of tensor memory, outside of the {UNIT} lanes of this warp", thread)
+        columns = (first & 0xFFFF)[:, None, None] + one.columns[:, None] + np.arange(one.count)
+        ctas = self.machine.cta[threads]
+        self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)
+        if (watch := self.machine.memory.watch) is not None:
+            for thread, mine in zip(threads, columns, strict=True):
+                watch.tensor_by_warp(int(thread), np.unique(mine), writes)
+        return warps, (ctas[:, None, None], lanes[:, :, None], columns)
+
+    # --- what is asynchronous ------------------------------------------------------------------
+
+    def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
+        """A load has begun: its registers get these values when the threads wait for it, and hold NaN before."""
+        for row in rows:
+            g.put(row, _NOTHING)
+        self._loads.append(_Load(g.s, g.active.copy(), rows, values))
+
+    def wait(self, g: Group) -> None:
+        """What these warps have loaded arrives."""
+        left = []
+        for load in self._loads:
+            if load.s.stop <= g.s.start or g.s.stop <= load.s.start:
+                left.append(load)
+                continue
+            here = np.zeros(self.machine.threads, bool)
+            here[g.s] = g.active
+            arriving = load.who & here[load.s]
+            for row, value in zip(load.rows, load.values, strict=True):
+                np.copyto(row[load.s], value, where=arriving)
+            if (rest := load.who & ~arriving).any():
+                left.append(_Load(load.s, rest, load.rows, load.values))
+        self._loads = left
