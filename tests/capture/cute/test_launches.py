@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ import tritonhook
 from tritonhook.capture.cute import launches, runtime
 from tritonhook.capture.dry_run.cute import nothing_launched
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
-from tritonhook.capture.launches.record import Pointer
+from tritonhook.capture.launches.record import Descriptor, Pointer, Tiling
+from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.capture.store import CaptureFolder
 
 FLOATS = 128
@@ -122,6 +124,16 @@ def test_memory_of_no_tensor_is_refused_by_name(out: Path) -> None:
         cute.compile(kernels.add_pointers, *pointers)(*pointers)
     assert not recorded(out)
     assert any("argument 1 points to memory of no tensor" in note for note in session.notes), session.notes
+
+
+def test_packed_rows_are_found_by_their_memory() -> None:
+    """A descriptor whose address is 2^30 rows before its tensor, as FlashAttention 4 makes one of O."""
+    tensor = torch.zeros(256, dtype=torch.bfloat16)
+    tiling = Tiling(9, (8, 1 << 30, (1 << 31) - 1), (16, 16), (8, 4, 1), (1,) * 3, by_host=True)
+    data = encoded(tiling, tensor.data_ptr() - tiling.begin).ljust(BYTES, b"\0")
+    kernel: Any = SimpleNamespace(name="k", has_descriptors=lambda _: None)
+    launch, _ = launches.Called(kernel, (1,) * 6, 0, {}, [data]).described(LiveTensors())
+    assert launch.parameters == (Descriptor("0", 0, -tiling.begin, tiling),) and launch.buffers[0].size == 512
 
 
 def test_errors_of_recording_do_not_reach_the_launch(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

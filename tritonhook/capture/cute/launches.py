@@ -21,7 +21,7 @@ from tritonhook.capture.cute.parameters import Read, known_reads
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
-from tritonhook.capture.launches.record import Launch, Packed, Parameter, Pointer
+from tritonhook.capture.launches.record import ADDRESSES, Launch, Packed, Parameter, Pointer
 from tritonhook.capture.launches.recorder import Kept, recorder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import parameter_places
@@ -219,11 +219,14 @@ class Called:
             raise Unrecordable(f"{name}: launch attribute {min(unknown)}")
         given = Arguments(name)
         maps = {n: made for n, data in enumerate(self.parameters) if (made := tensor_map.decoded(data)) is not None}
-        words = [{0: maps[n][0]} if n in maps else self._words(n, data) for n, data in enumerate(self.parameters)]
+        words = [
+            {0: (maps[n][0] + maps[n][1].begin) % ADDRESSES} if n in maps else self._words(n, data)
+            for n, data in enumerate(self.parameters)
+        ]
         found = tensors.at({value for each in words for value in each.values()})
         for number, (data, each) in enumerate(zip(self.parameters, words, strict=True)):
             if (made := maps.get(number)) is not None:
-                parameter: Parameter = given.descriptor(str(number), *made, found.get(made[0]))
+                parameter: Parameter = given.descriptor(str(number), *made, found.get(each[0]))
             else:
                 parameter = self._parameter(number, data, self._pointers(number, data, each, found, given), given)
             given.parameters.append(parameter)
