@@ -93,6 +93,14 @@ def test_packed_rows_begin_before_their_memory() -> None:
         given.descriptor("o", begin + 4090 - tiling.begin, tiling, Tensor(Storage(begin, 4096), "bfloat16"))
 
 
+def test_a_descriptor_before_the_part_that_is_kept_of_a_large_allocation_is_refused() -> None:
+    view, tiling = Tensor(Storage(1 << 20, 9 << 30), "bfloat16", offset=4096), Tiling(9, (8, 4), (16,), (8, 4), (1, 1))
+    given = Arguments("k")
+    assert given.descriptor("x", view.data_ptr(), tiling, view).offset == 0
+    with pytest.raises(Unrecordable, match="reaches outside"):
+        given.descriptor("x", view.data_ptr() - 16, tiling, view)
+
+
 def test_packed_rows_of_triton_begin_where_their_memory_does() -> None:
     """As triton/tools/ragged_tma.py makes them."""
     rows = HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16"), (0x7FFF_0000, 0x7FFF_0000, 1 << 30, 40))
