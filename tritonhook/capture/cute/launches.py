@@ -83,7 +83,7 @@ class Kernel:
     def has_descriptors(self, numbers: Set[int]) -> None:
         """Let these parameters be TMA descriptors from now on."""
         if not numbers <= self.descriptors:
-            self.descriptors |= numbers
+            self.descriptors |= frozenset(numbers)
             vars(self).pop("mask", None)
 
     def parameters(self, places: int) -> int:
@@ -197,7 +197,7 @@ class Recording:
             if len(self.kinds) >= _MOST_KINDS:
                 self.forget()
             forms = self.forms.setdefault(launch, deque(maxlen=_MOST_FORMS))
-            kept = next((form.kept for form in forms if form.has(given, self.tensors)), None)
+            kept = next((form.kept for form in tuple(forms) if form.has(given, self.tensors)), None)
             if kept is None:
                 one = Called(kernel, shape, shared, dict(attributes), kernel.apart(given))
                 self.kinds[kind] = self._keep(one, given, forms)
