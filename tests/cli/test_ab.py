@@ -300,6 +300,16 @@ def test_rough_times_without_a_gpu_say_so(captures) -> None:
         rough.rough_times(captures)
 
 
+@pytest.mark.parametrize("name", ["add_kernel", "cutlass_add_kernel"])
+def test_the_control_keeps_the_trigger_where_both_sides_keep_their_name(name: str, captures, tools) -> None:
+    """CuTe kernels have it; without it ptxas would give the control a code that neither side has."""
+    capture = CaptureFolder.open(captures).capture(record(captures, "add_kernel").name)
+    ptx = capture.ptx.rename_entries({"add_kernel": name})
+    sides = sides_of_ptx(ptx, name, CandidateChange(options=("-O0",)), tools, ("-lineinfo",))
+    assert sides.reference.entry == sides.candidate.entry == name != sides.control.entry
+    assert ("cutlass" in sides.control.entry) is ("cutlass" in name)
+
+
 def test_a_rename_and_options_are_combined(captures, tools) -> None:
     capture = CaptureFolder.open(captures).capture(record(captures, "add_kernel").name)
     change = CandidateChange(Rename(prefix="cutlass_"), options=("-O0",))

@@ -1,5 +1,5 @@
 """On a GPU: FlashAttention 4 in a compiled program, by FlexAttention's option where torch has it, else as a call that
-torch.compile leaves alone. Executed where there is one."""
+torch.compile leaves alone; its launch for packed sequences. Executed where there is one."""
 
 from __future__ import annotations
 
@@ -75,3 +75,35 @@ def test_flash_attention_in_a_compiled_program_is_captured(tmp_path: Path) -> No
     flash = [kernel for kernel in kernels if kernel.front_end == "cute"]
     assert flash and all(kernel.ptx and kernel.cubin for kernel in flash)
     assert any("flash" in kernel.kernel.lower() for kernel in flash)
+
+
+def test_a_launch_for_packed_sequences_stores_the_same_again(tmp_path: Path) -> None:
+    """Its descriptor of O begins 2^30 rows before O."""
+    from flash_attn.cute.interface import flash_attn_varlen_func
+
+    from tritonhook.capture.launches.record import Descriptor
+    from tritonhook.timing.replay import Buffers, LoadedKernel
+
+    # given
+    lengths = (384, 100, 41)
+    q, k, v = (torch.randn(sum(lengths), 4, 128, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    ends = torch.tensor([0, 384, 484, 525], dtype=torch.int32, device="cuda")
+    with tritonhook.session(tmp_path / "out", launches="values") as session:
+        most = dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max(lengths))
+        given = flash_attn_varlen_func(q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends, **most, causal=True)
+    out = given[0] if isinstance(given, tuple) else given
+    torch.cuda.synchronize()
+
+    # when
+    folder = tritonhook.CaptureFolder.open(tmp_path / "out")
+    (record,) = folder.records
+    (one,) = folder.launches(record)
+    far = [item for item in one.launch.parameters if isinstance(item, Descriptor) and item.offset < 0]
+    memory = Buffers(one.launch, one.path.parent)
+    memory.tensors[far[0].buffer].fill_(0xEE)
+    LoadedKernel(folder.capture(record).cubin, str(one.launch.kernel), memory).launch()
+    torch.cuda.synchronize()
+
+    # then
+    assert len(far) == 1 and not [note for note in session.notes if "not recorded" in note]
+    assert torch.equal(memory.views()[far[0].buffer], out.flatten())

@@ -62,7 +62,9 @@ torch.save(sums, sys.argv[1])
 """
 
 
-@pytest.mark.skipif(not shutil.which("tileiras"), reason="requires tileiras on PATH")
+@pytest.mark.skipif(
+    not shutil.which("tileiras"), reason="requires tileiras on PATH, as the wheels of front_ends.txt bring it"
+)
 @pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="requires cuda.tile")
 def test_a_program_of_cuda_tile_computes_the_same(tmp_path: Path) -> None:
     """Its kernels are the examples' own; each form of `run` gives the plain program's bits, and captures both."""

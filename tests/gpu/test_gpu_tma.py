@@ -2,6 +2,7 @@
 watch sees no pool grow where there is no syscall. Executed where there is one."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from repository import SUPPORT
@@ -88,3 +89,44 @@ def test_launches_with_descriptors_of_the_host_are_replayed(tmp_path, monkeypatc
     main(["ab", script, "--candidate-options=-O1", "--rtol", "0.01", *short])
     timed = json.loads((tmp_path / "timed.json").read_text())
     assert timed["wrong"] == {} and timed["blocks"]
+
+
+def test_descriptors_in_bytes_are_recorded_and_launched_again() -> None:
+    """As torch's static launcher passes them, already encoded by the driver."""
+    import host_descriptors as program
+    from triton.backends.nvidia.driver import make_tensordesc_arg
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from tritonhook.capture.launches.record import Descriptor
+    from tritonhook.capture.launches.recorder import of_inductor
+    from tritonhook.timing.replay import Buffers, LoadedKernel
+
+    # given
+    a, b, c = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((100, 96), (64, 96), (100, 64)))
+    given = [TensorDescriptor.from_tensor(x, list(box)) for x, box in zip((a, b, c), program.boxes, strict=True)]
+    compiled = program.product[(2, 1)](*given, 96, 64, 64, 32)
+    expected = c.clone()
+    about = compiled.metadata
+    arguments = [
+        one
+        for which, meta in zip(given, about.tensordesc_meta, strict=True)
+        for one in make_tensordesc_arg(which, meta)
+    ]
+    scratch = {f"has_{what}_scratch": hasattr(about, f"{what}_scratch_size") for what in ("global", "profile")}
+    launcher = SimpleNamespace(
+        name=compiled.name, arg_tys="Miill" * 3 + "i", num_warps=about.num_warps, shared=about.shared, **scratch
+    )
+
+    # when
+    launch, _ = of_inductor(launcher, (2, 1, 1), [*arguments, 96])
+    memory = Buffers(launch)
+    for tensor, source in zip(memory.tensors, (a, b, c), strict=True):
+        tensor.copy_(source.view(torch.uint8).flatten())
+    memory.tensors[2].zero_()
+    LoadedKernel(compiled.asm["cubin"], compiled.name, memory).launch()
+    torch.cuda.synchronize()
+
+    # then
+    assert all(isinstance(one, Descriptor) for one in launch.parameters[:15:5])
+    assert torch.allclose(expected.float(), a.float() @ b.float().T, atol=0.05, rtol=0.02)
+    assert torch.equal(memory.views()[2], expected.flatten())

@@ -268,7 +268,7 @@ class Driver:
         rest = tiling.interleave, tiling.swizzle, tiling.promotion, tiling.fill
         where = ctypes.c_void_p(address)
         self._call("cuTensorMapEncodeTiled", made, tiling.element, rank, where, *sizes, *boxes, *rest)
-        if tiling.bytes < _SMALL_TENSOR and tuple(map(int, self.version().split("."))) <= (13, 1):
+        if tiling.reach < _SMALL_TENSOR and tuple(map(int, self.version().split("."))) <= (13, 1):
             made[10] &= ~(1 << 5)  # as CUTLASS and Triton do: these drivers set a bit that is wrong for small tensors
         return made
 

@@ -88,7 +88,8 @@ def sides_of_ptx(
         new = entry if change.rename is None else change.rename.new_name(entry)
         for name in change.rewrites:
             other, _ = rewrite_by_name(other, name)
-        neutral = control_name(entry, new if new != entry else f"control_{entry}")
+        # where the candidate keeps its name, ptxas must see the same in the control's
+        neutral = f"control_{entry}" if new == entry else control_name(entry, new)
         again = ptx.rename_entries({entry: neutral})
         tools = (toolchain, change.toolchain or toolchain, toolchain)
         builds = [

@@ -7,7 +7,9 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +27,8 @@ import tritonhook
 from tritonhook.capture.cute import launches, runtime
 from tritonhook.capture.dry_run.cute import nothing_launched
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
-from tritonhook.capture.launches.record import Pointer
+from tritonhook.capture.launches.record import Descriptor, Pointer, Tiling
+from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.capture.store import CaptureFolder
 
 FLOATS = 128
@@ -59,13 +62,23 @@ def test_a_launch_is_recorded_with_the_memory_of_its_tensors(out: Path) -> None:
     assert [buffer.size for buffer in one.launch.buffers] == [8 * FLOATS, 4 * FLOATS]
 
 
-def test_the_same_launch_with_other_memory_is_of_the_same_kind(out: Path) -> None:
+def test_the_same_launch_with_other_memory_is_of_the_same_kind(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not described again. Other offsets, sizes or shared memory make another kind."""
+    described = []
+    describe = launches.Called.described
+    monkeypatch.setattr(launches.Called, "described", lambda *given: described.append(given) or describe(*given))
     with tritonhook.session(out, launches=True):
         function, _, b = compiled()
         kept = [torch.zeros(2 * FLOATS) for _ in range(3)]
         for tensor in kept:
             function(from_dlpack(tensor[:FLOATS]), from_dlpack(b))
-    assert [one.count for one in recorded(out)] == [3]
+        assert len(described) == 1
+        whole, larger = torch.zeros(2 * FLOATS), torch.zeros(3 * FLOATS)
+        for x, y in ((whole[FLOATS:], b), (larger[:FLOATS], b), (whole[:FLOATS], whole[FLOATS:])):
+            function(from_dlpack(x), from_dlpack(y))
+    assert len(described) == 4
+    assert sorted(one.count for one in recorded(out)) == [1, 1, 1, 3]
+    assert sorted(len(one.launch.buffers) for one in recorded(out)) == [1, 2, 2, 2]
 
 
 def test_contents_are_kept_as_of_other_launches(out: Path) -> None:
@@ -92,7 +105,7 @@ def test_what_one_session_loaded_is_recorded_by_the_next(out: Path, tmp_path: Pa
         assert slots[0]
         kernels.compiled(kernels.add)
         function(from_dlpack(a[:FLOATS]), from_dlpack(b))
-    assert launches._recording == [made]
+    assert launches._recording == [made] and not made.kinds and not made.forms
     assert [one.count for one in recorded(out)] == [1]
 
 
@@ -122,6 +135,24 @@ def test_memory_of_no_tensor_is_refused_by_name(out: Path) -> None:
         cute.compile(kernels.add_pointers, *pointers)(*pointers)
     assert not recorded(out)
     assert any("argument 1 points to memory of no tensor" in note for note in session.notes), session.notes
+
+
+def test_packed_rows_are_found_by_their_memory() -> None:
+    """A descriptor whose address is 2^30 rows before its tensor, as FlashAttention 4 makes one of O."""
+    tensor = torch.zeros(256, dtype=torch.bfloat16)
+    tiling = Tiling(9, (8, 1 << 30, (1 << 31) - 1), (16, 16), (8, 4, 1), (1,) * 3, by_host=True)
+    data = encoded(tiling, tensor.data_ptr() - tiling.begin).ljust(BYTES, b"\0")
+    kernel: Any = SimpleNamespace(name="k", has_descriptors=lambda _: None)
+    launch, _ = launches.Called(kernel, (1,) * 6, 0, {}, [data]).described(LiveTensors())
+    assert launch.parameters == (Descriptor("0", 0, -tiling.begin, tiling),) and launch.buffers[0].size == 512
+
+    kernel.sizes = (len(data),)
+    form = launches.Form.of(launch, kernel, int.from_bytes(data, "little"), [])
+    for other, count, is_same in ((tiling, 256, True), (tiling, 264, False), (replace(tiling, swizzle=1), 256, False)):
+        new = torch.zeros(count, dtype=torch.bfloat16)
+        passed = encoded(other, new.data_ptr() - other.begin)
+        assert form.has(int.from_bytes(passed, "little"), LiveTensors()) is is_same
+    assert not form.has(int.from_bytes(encoded(tiling, 16 - tiling.begin), "little"), LiveTensors()), "no tensor"
 
 
 def test_errors_of_recording_do_not_reach_the_launch(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

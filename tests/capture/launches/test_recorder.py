@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,13 @@ from triton_kernels import add_kernel, fresh
 
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
-from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.record import (
     Buffer,
-    Descriptor,
     Launch,
     Packed,
     Pointer,
     Scalar,
     Scratch,
-    Tiling,
     buffers_of,
     to_document,
     with_buffers,
@@ -149,76 +145,6 @@ def test_inductors_static_launcher_is_recorded_by_its_codes() -> None:
     assert [type(parameter).__name__ for parameter in launch.parameters] == ["Pointer", "Pointer", "Scalar", "Scratch"]
     assert launch.parameters[2] == Scalar("2", "i32", 7)
     assert (launch.block, launch.shared, len(storages)) == ((128, 1, 1), 1024, 2)
-
-
-class HostDescriptor:
-    """As Triton's TensorDescriptor. newer: as from Triton 3.7 on."""
-
-    def __init__(self, base: Tensor, shape: tuple[int, ...] = (20, 40), newer: bool = True, padding: str = "nan"):
-        self.base, self.shape, self.strides, self.padding = base, shape, (48, 1), padding
-        if newer:
-            self.round_f32_to_tf32 = False
-
-
-ABOUT = {"swizzle": 2, "elem_size": 2, "elem_type": 10, "block_size": [8, 32], "fp4_padded": False}
-
-
-def described(descriptor: HostDescriptor, *abouts: dict[str, Any]) -> Arguments:
-    given = Arguments("k", abouts)
-    given.add("x", "tensordesc<bf16[8,32]>", descriptor)
-    return given
-
-
-def test_a_descriptor_that_the_host_makes_is_recorded_with_what_it_says() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16", offset=64)
-    first, *rest = described(HostDescriptor(base), ABOUT).parameters
-    tiling = Tiling(9, (40, 20), (96,), (32, 8), (1, 1), swizzle=2, promotion=2, fill=1)
-    assert first == Descriptor("x", 0, 64, tiling), "innermost first, with the driver's numbers"
-    assert [(one.type, one.value) for one in rest] == [("i32", 20), ("i32", 40), ("i64", 48), ("i64", 1)]  # type: ignore[union-attr]
-
-
-def test_a_descriptor_is_taken_apart_where_the_gpu_has_none() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
-    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base)).parameters]
-    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i1", "i32", "i32", "i64", "i64"]
-    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base, newer=False)).parameters]
-    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i32", "i32", "i64", "i64"]
-
-
-def test_rows_of_four_bits_are_twice_as_long() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "uint8")
-    about = ABOUT | {"elem_size": 1, "elem_type": 14, "fp4_padded": True}
-    for newer, passed in ((True, 40), (False, 80)):
-        given = described(HostDescriptor(base, newer=newer), about).parameters
-        assert isinstance(given[0], Descriptor) and given[0].tiling.shape == (80, 20) and given[0].tiling.bytes == 952
-        assert given[2] == Scalar("x.shape.1", "i32", passed)
-
-
-def test_a_descriptor_that_cannot_be_recorded_names_its_argument() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
-    for shape, about, why in (
-        ((60, 40), ABOUT, "reaches outside of its tensor's memory"),
-        ((20, 40), ABOUT | {"is_im2col": True}, "im2col"),
-    ):
-        with pytest.raises(Unrecordable, match=f"k: argument x is a TMA descriptor .*{why}"):
-            described(HostDescriptor(base, shape), about)
-
-
-def test_descriptors_are_read_back_and_checked() -> None:
-    given = described(HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16")), ABOUT)
-    launch = Launch("k", (1, 1, 1), (128, 1, 1), tuple(given.parameters), tuple(given.buffers))
-    document = to_document(launch)
-    assert from_json(json.dumps(document).encode(), "x") == launch
-    assert launch.summary.endswith(
-        "x descriptor of [20, 40], boxes of [8, 32], x.shape.0=20, x.shape.1=40, x.stride.0=48, x.stride.1=1"
-    )
-    other = described(HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16")), ABOUT | {"block_size": [4, 32]})
-    assert replace(launch, parameters=tuple(other.parameters)).problem == launch.problem, "of another configuration"
-    for change in ({"shape": [40, 60]}, {"box": [32]}, {"element": 16}, {"strides": [-96]}):
-        broken = to_document(launch)
-        broken["parameters"][0]["tiling"] |= change
-        with pytest.raises(CaptureError):
-            from_json(json.dumps(broken).encode(), "x")
 
 
 def test_an_argument_of_several_parts_is_read_back_and_checked() -> None:

@@ -8,6 +8,7 @@ np = pytest.importorskip("numpy")
 
 from emulated import launch_of, module_of, run_body  # noqa: E402
 
+from tritonhook.capture.launches.record import Tiling  # noqa: E402
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
 from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin  # noqa: E402
@@ -176,3 +177,19 @@ def test_a_box_outside_of_shared_memory_is_a_fault():
     memory.attach(Fixed())
     with pytest.raises(Fault, match="outside of shared memory"):
         load_tile(memory, tensor, (0, 0), 0, 512, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "begin"),
+    [
+        ((8, 1 << 30, 4, (1 << 31) - 1), (64, 16, 64), (0, (1 << 30) - 20 + 16, 2, 120)),
+        ((8, 1 << 30, 0x7FFF_0000, 0x7FFF_0000), (64, 64, (1 << 35) - 64), (0, (1 << 30) - 20 + 16, 120, 1 << 30)),
+    ],
+)
+def test_rows_of_a_packed_sequence_end_where_it_does(shape, strides, begin) -> None:
+    """20 rows from row 100 on, of which a box takes the last 4; the addresses wrap around."""
+    tiling = Tiling(9, shape, strides, (8, 8, 1, 1), (1,) * 4)
+    addresses, inside = TensorMap.of(tiling, 0x1000 - tiling.begin).places(begin)
+    first = addresses.reshape(8, 8)[:, 0] - 0x1000 - (2 * 16 if tiling.begin else 0)
+    assert list(first[:4]) == [64 * row for row in range(116, 120)]
+    assert list(inside.reshape(8, 8)[:, 0]) == [True] * 4 + [False] * 4

@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import struct
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ from tritonhook.capture.cute.parameters import Read, known_reads
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
-from tritonhook.capture.launches.record import Launch, Packed, Parameter, Pointer
+from tritonhook.capture.launches.record import ADDRESSES, Buffer, Descriptor, Launch, Packed, Parameter, Pointer
 from tritonhook.capture.launches.recorder import Kept, recorder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import parameter_places
@@ -35,7 +36,7 @@ _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
 _LEAST_ADDRESS = 1 << 32  # of what must be memory that is known: smaller numbers are sizes
-_MOST_KINDS = 1 << 16
+_MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
 
@@ -79,10 +80,11 @@ class Kernel:
         known = known_reads.get(self.hash)
         return Read(-1, None) if known is None else known.get(number) or Read()
 
-    def has_descriptors(self, numbers: Iterable[int]) -> None:
+    def has_descriptors(self, numbers: Set[int]) -> None:
         """Let these parameters be TMA descriptors from now on."""
-        self.descriptors |= {*numbers}
-        vars(self).pop("mask", None)
+        if not numbers <= self.descriptors:
+            self.descriptors |= frozenset(numbers)
+            vars(self).pop("mask", None)
 
     def parameters(self, places: int) -> int:
         """The bytes of all parameters that it reads, as one number. places: where the address of each one lies."""
@@ -98,6 +100,52 @@ class Kernel:
         return made
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Launches of one kernel that differ in addresses alone, and so are of one kind.
+
+    parameters: without the addresses. addresses: of each one the bit where it begins, how far behind it its memory
+    begins, and the buffer and the offset of that. buffers: what they lie in. kept: of the launch.
+    """
+
+    parameters: int
+    addresses: tuple[tuple[int, int, int, int], ...]
+    buffers: tuple[Buffer, ...]
+    kept: list[Kept]
+
+    @classmethod
+    def of(cls, launch: Launch, kernel: Kernel, parameters: int, kept: list[Kept]) -> Form:
+        """Of a launch as it was described."""
+        at, addresses = 0, []
+        for size, one in zip(kernel.sizes, launch.parameters, strict=True):
+            if isinstance(one, Packed):
+                addresses += [(8 * (at + where), 0, buffer, offset) for where, buffer, offset in one.pointers]
+            elif isinstance(one, Descriptor):
+                addresses.append((8 * at, one.tiling.begin, one.buffer, one.offset + one.tiling.begin))
+            elif isinstance(one, Pointer) and one.buffer is not None:
+                addresses.append((8 * at, 0, one.buffer, one.offset))
+            at += size
+        return cls(_without(parameters, addresses), tuple(addresses), launch.buffers, kept)
+
+    def has(self, parameters: int, tensors: LiveTensors) -> bool:
+        """Whether a launch with these parameters is of the kind. A number that was no address is none."""
+        if _without(parameters, self.addresses) != self.parameters:
+            return False
+        values = [((parameters >> bit) + begin) % ADDRESSES for bit, begin, *_ in self.addresses]
+        found, given = tensors.at({*values}), Arguments("")
+        if not all(value in found for value in values):
+            return False
+        placed = [given.place(found[value], value) for value in values]
+        same = zip(placed, self.addresses, strict=True)
+        return all(place == address[2:] for place, address in same) and tuple(given.buffers) == self.buffers
+
+
+def _without(parameters: int, addresses: Iterable[tuple[int, int, int, int]]) -> int:
+    for bit, *_ in addresses:
+        parameters &= ~(ADDRESSES - 1 << bit)
+    return parameters
+
+
 # --- the hooks -----------------------------------------------------------------------------------
 
 
@@ -105,12 +153,14 @@ class Kernel:
 class Recording:
     """What the host code has loaded and launched, as long as sessions record launches.
 
-    kinds: launches that were met, with what was kept of each; those of one kind are only counted.
+    kinds: launches that were met, with what was kept of each; those of one kind are only counted. forms: the same for
+    launches with other addresses, the last ones of each kernel and shape.
     """
 
     libraries: dict[int, bytes] = field(default_factory=dict)
     kernels: dict[int, Kernel] = field(default_factory=dict)
     kinds: dict[tuple[Any, ...], list[Kept]] = field(default_factory=dict)
+    forms: dict[tuple[Any, ...], deque[Form]] = field(default_factory=dict)
     tensors: LiveTensors = field(default_factory=LiveTensors)
 
     def loaded(self, library: int, code: int, *_: int) -> None:
@@ -140,18 +190,40 @@ class Recording:
             what = "a kernel that the DSL did not load" if kernel is None else f"the parameters of {kernel.name}"
             state.note(f"a launch of the CuTe DSL was not recorded: {what}: not known")
             return
-        given = kernel.parameters(parameters)
-        kind = (handle, *shape, shared, attributes, given)
+        given, launch = kernel.parameters(parameters), (handle, *shape, shared, attributes)
+        kind = (*launch, given)
         kept = self.kinds.get(kind)
         if kept is None:
             if len(self.kinds) >= _MOST_KINDS:
-                self.kinds.clear()
-            sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
-            one = Called(kernel, shape, shared, dict(attributes), kernel.apart(given))
-            self.kinds[kind] = recorder.met(sessions, kernel.hash, lambda: one.described(self.tensors))
-            return
+                self.forget()
+            forms = self.forms.setdefault(launch, deque(maxlen=_MOST_FORMS))
+            kept = next((form.kept for form in tuple(forms) if form.has(given, self.tensors)), None)
+            if kept is None:
+                one = Called(kernel, shape, shared, dict(attributes), kernel.apart(given))
+                self.kinds[kind] = self._keep(one, given, forms)
+                return
+            self.kinds[kind] = kept
         for session, record, key in kept:
             session.count_launch(record, key)
+
+    def _keep(self, one: Called, parameters: int, forms: deque[Form]) -> list[Kept]:
+        described: list[Launch] = []
+
+        def describe() -> tuple[Launch, list[Any]]:
+            launch, storages = one.described(self.tensors)
+            described.append(launch)
+            return launch, storages
+
+        sessions = [attached.session for attached in state.attached if attached.session.settings.launches]
+        kept = recorder.met(sessions, one.kernel.hash, describe)
+        if kept:
+            forms.append(Form.of(described[0], one.kernel, parameters & one.kernel.mask, kept))
+        return kept
+
+    def forget(self) -> None:
+        """What was kept."""
+        self.kinds.clear()
+        self.forms.clear()
 
 
 def _attributes(at: int, count: int) -> Attributes:
@@ -186,7 +258,7 @@ def changed() -> None:
         _recording.append(made)
         atexit.register(_leave)
     for made in _recording:
-        made.kinds.clear()
+        made.forget()
         place = runtime.of_process()
         place.hook(runtime.LAUNCH, _contained(made.launched) if wanted else None)
         place.hook(runtime.PLAIN_LAUNCH, _contained(made.launched_plainly) if wanted else None)
@@ -219,15 +291,18 @@ class Called:
             raise Unrecordable(f"{name}: launch attribute {min(unknown)}")
         given = Arguments(name)
         maps = {n: made for n, data in enumerate(self.parameters) if (made := tensor_map.decoded(data)) is not None}
-        words = [{0: maps[n][0]} if n in maps else self._words(n, data) for n, data in enumerate(self.parameters)]
+        words = [
+            {0: (maps[n][0] + maps[n][1].begin) % ADDRESSES} if n in maps else self._words(n, data)
+            for n, data in enumerate(self.parameters)
+        ]
         found = tensors.at({value for each in words for value in each.values()})
         for number, (data, each) in enumerate(zip(self.parameters, words, strict=True)):
             if (made := maps.get(number)) is not None:
-                parameter: Parameter = given.descriptor(str(number), *made, found.get(made[0]))
+                parameter: Parameter = given.descriptor(str(number), *made, found.get(each[0]))
             else:
                 parameter = self._parameter(number, data, self._pointers(number, data, each, found, given), given)
             given.parameters.append(parameter)
-        self.kernel.has_descriptors(maps)
+        self.kernel.has_descriptors(maps.keys())
         gx, gy, gz, bx, by, bz = self.shape
         x, y, z = self.attributes.get(_CLUSTER, (1, 1, 1))
         flags = (bool(self.attributes.get(which, (0,))[0] & 1) for which in (_COOPERATIVE, _STREAM_SERIALIZATION))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
+from tritonhook.capture.launches import tensor_map
+from tritonhook.capture.launches.live_tensors import LiveTensors
 from tritonhook.capture.launches.record import (
+    ADDRESSES,
     DTYPE_BYTES,
     SCALARS,
     Buffer,
     Descriptor,
+    Packed,
     Parameter,
     Pointer,
     Scalar,
@@ -19,6 +26,9 @@ from tritonhook.capture.launches.record import (
 MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
 _ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the device has another one
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
+_OF_NO_TENSOR = "a TMA descriptor of memory of no tensor"
+ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
+_tensors = LiveTensors()
 _TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
 
 
@@ -54,15 +64,47 @@ class Arguments:
             self.parameters.append(Scalar(name, kind, value))
         elif kind.startswith("tensordesc"):
             self._add_descriptor(name, argument)
+        elif kind == ENCODED:
+            self.parameters.append(self._encoded(name, argument))
         else:
-            what = "a TMA descriptor in bytes" if "TmaDesc" in kind else kind
-            raise self._refused(name, f"{what}; time it as MODULE:FUNCTION instead")
+            raise self._refused(name, f"{kind}; time it as MODULE:FUNCTION instead")
 
     def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
-        """A descriptor of what lies at an address. tensor: the one whose memory that is; None for none."""
+        """A descriptor with an address. tensor: the one in whose memory `tiling.begin` bytes behind it lie; or None."""
         if tensor is None:
-            raise self._refused(name, "a TMA descriptor of memory of no tensor")
-        return self._within(Descriptor(name, *self.place(tensor, address), tiling))
+            raise self._refused(name, _OF_NO_TENSOR)
+        number, offset = self.place(tensor, (address + tiling.begin) % ADDRESSES)
+        return self._within(Descriptor(name, number, offset - tiling.begin, tiling))
+
+    def _encoded(self, name: str, argument: Any) -> Descriptor | Packed:
+        """A descriptor that the program made: what it says, or its bytes where that is not understood (im2col). The
+        address is the first number of either."""
+        data = tensor_map.bytes_of(argument)
+        if data is None:
+            raise self._refused(name, f"a {type(argument).__name__}, not a TMA descriptor that is known")
+        address, tiling = tensor_map.decoded(data) or (int.from_bytes(data[:8], "little"), None)
+        begin = (address + (tiling.begin if tiling else 0)) % ADDRESSES
+        tensor = _tensors.at({begin}).get(begin)
+        if tiling is not None:
+            return self.descriptor(name, address, tiling, tensor)
+        if tensor is None:
+            raise self._refused(name, _OF_NO_TENSOR)
+        return self._in_bytes(name, data, tensor)
+
+    def _in_bytes(self, name: str, data: bytes, tensor: Any) -> Packed:
+        address = int.from_bytes(data[:8], "little")
+        return Packed(name, data[8:].rjust(len(data), b"\0").hex(), ((0, *self.place(tensor, address)),))
+
+    def _im2col(self, base: Pointer, given: Any, about: Mapping[str, Any]) -> Packed:
+        """In bytes, as Triton's launcher lets the driver encode it."""
+        data = None
+        with suppress(Exception):  # without a GPU
+            encode = import_module("triton.backends.nvidia.driver").make_tensordesc_arg
+            more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # since Triton 3.8
+            data = tensor_map.bytes_of(encode(given, about, *more)[0])
+        if data is None or int.from_bytes(data[:8], "little") != given.base.data_ptr():
+            raise self._refused(base.name, "a TMA descriptor of im2col, which only a GPU's driver encodes")
+        return self._in_bytes(base.name, data, getattr(given.base, "base", given.base))
 
     def _add_descriptor(self, name: str, argument: Any) -> None:
         """A descriptor, or its parts where the GPU has no TMA; then the shape and the strides, which Triton's launcher
@@ -75,6 +117,8 @@ class Arguments:
             self._add_numbers(name, "i64", shape, strides)
             flags = [argument.padding == "nan", getattr(argument, "round_f32_to_tf32", None)]  # since Triton 3.7
             self.parameters += [Scalar(f"{name}.flag", "i1", int(flag)) for flag in flags if flag is not None]
+        elif about.get("is_im2col"):
+            self.parameters.append(self._im2col(base, argument, about))
         else:
             descriptor = self._descriptor(base, argument, shape, about)
             self.parameters.append(descriptor)
@@ -89,8 +133,6 @@ class Arguments:
 
     def _descriptor(self, base: Pointer, given: Any, shape: Sequence[int], about: Mapping[str, Any]) -> Descriptor:
         """What Triton asks of the driver for a descriptor. Its own dimensions begin with the outermost."""
-        if about.get("is_im2col"):
-            raise self._refused(base.name, "a TMA descriptor of im2col, not of tiles")
         size = int(about["elem_size"])
         element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
         tiling = Tiling(
@@ -108,7 +150,8 @@ class Arguments:
         return self._within(Descriptor(base.name, base.buffer, base.offset, tiling))
 
     def _within(self, made: Descriptor) -> Descriptor:
-        if made.offset + made.tiling.bytes > self.buffers[made.buffer].size:
+        begin, size = made.offset + made.tiling.begin, self.buffers[made.buffer].size
+        if not 0 <= begin <= size - made.tiling.bytes:
             raise self._refused(made.name, _OUTSIDE)
         return made
 

@@ -69,19 +69,26 @@ class LiveTensors:
 
 
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
+    """Until for each address a tensor is met that begins there."""
+    left = set(missing)
     for begin, end, tensor in spans:
-        for address in [one for one in missing if begin <= one < end]:
-            if address not in found or tensor.data_ptr() == address:
+        for address in [one for one in left if begin <= one < end]:
+            if begins := tensor.data_ptr() == address:
+                left.discard(address)
+            if begins or address not in found:
                 found[address] = tensor
+        if not left:
+            break
     missing.difference_update(found)
 
 
 def _tensors(generation: int) -> Iterator[_Span]:
+    """The youngest first."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
     kinds: dict[type, bool] = {}
-    for one in gc.get_objects(generation=generation):
+    for one in reversed(gc.get_objects(generation=generation)):
         kind = type(one)
         if (is_tensor := kinds.get(kind)) is None:
             is_tensor = kinds[kind] = issubclass(kind, torch.Tensor)

@@ -35,6 +35,8 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of th
 }
 ELEMENT_BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # by CUtensorMapDataType
 NOT_FINITE = ("inf", "-inf", "nan")  # as text in JSON
+ADDRESSES = 1 << 64  # sums of addresses wrap around
+_ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000  # sizes of the dimensions of packed rows; the second one is the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +113,51 @@ class Tiling:
         return ELEMENT_BITS[self.element]
 
     @property
+    def packed_rows(self) -> tuple[frozenset[int], int]:
+        """The dimensions of packed ("ragged") rows, as indices of `strides`, and how far behind the address the first
+        row lies. None and 0 for other descriptors.
+
+        The sum of two coordinates is a row plus 2^30, so that the GPU checks where the rows of one sequence end. Either
+        the address lies 2^30 rows before the memory (quack's copy_utils.py), or a third dimension goes that far back
+        (Triton's tools/ragged_tma.py: 2^30 of its strides and 2^30 rows wrap around to nothing).
+        """
+        sizes = self.shape[1:]
+        if _ROWS not in sizes:
+            return frozenset(), 0
+        endless = {number for number, size in enumerate(sizes) if size >= _ENDLESS}
+        for row in (number for number, size in enumerate(sizes) if size == _ROWS):
+            stride = self.strides[row]
+            ends = {number for number in endless if self.strides[number] == stride}
+            back = {number for number in endless if not (self.strides[number] + stride) * _ROWS % ADDRESSES}
+            if len(ends) == 1 and len(back) <= 1:
+                return frozenset({row, *ends, *back}), 0 if back else stride * _ROWS
+        return frozenset(), 0
+
+    @property
+    def begin(self) -> int:
+        """How far behind the address its memory begins, in bytes."""
+        return self.packed_rows[1]
+
+    @property
     def bytes(self) -> int:
-        """From the begin of the first element to the end of the last."""
-        last = sum((count - 1) * stride for count, stride in zip(self.shape[1:], self.strides, strict=True))
+        """From the begin of the first element to the end of the last; of packed rows, those of the first."""
+        return self._span(self.packed_rows[0])
+
+    @property
+    def reach(self) -> int:
+        """The same, where all rows that the numbers allow count."""
+        return self._span(frozenset())
+
+    def _span(self, without: frozenset[int]) -> int:
+        sizes = enumerate(zip(self.shape[1:], self.strides, strict=True))
+        last = sum((count - 1) * stride for number, (count, stride) in sizes if number not in without)
         return last + -(-self.shape[0] * self.bits // 8)
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: as of a Pointer, of the first
-    element."""
+    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: as of a Pointer, of the address
+    in it; the offset of packed rows may be negative."""
 
     name: str
     buffer: int
@@ -141,7 +178,7 @@ class Packed:
         """The argument as the kernel gets it. addresses: of the buffers."""
         made = bytearray.fromhex(self.data)
         for at, buffer, offset in self.pointers:
-            made[at : at + 8] = (addresses[buffer] + offset).to_bytes(8, "little")
+            made[at : at + 8] = ((addresses[buffer] + offset) % ADDRESSES).to_bytes(8, "little")
         return bytes(made)
 
 

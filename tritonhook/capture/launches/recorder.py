@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.locks import ForkLock
-from tritonhook.capture.launches.arguments import Arguments, Unrecordable
+from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
 from tritonhook.capture.launches.record import Buffer, Launch, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
@@ -26,7 +26,7 @@ MOST_INTEGERS = 64 << 20  # bytes; the contents of larger integer buffers are no
 MOST_VALUES = 4 << 30  # bytes of contents per launch
 _LAUNCHERS = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
 _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
-_STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*"}
+_STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*", "e": "fp16", "y": "bf16", "M": ENCODED}
 
 
 Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the storages of its buffers
@@ -208,13 +208,16 @@ def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tup
 def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
     """Describe a launch through torch.compile's static launcher; as of_triton."""
     given = Arguments(kernel.name)
+    if getattr(kernel, "_has_tensordesc", False):
+        arguments = kernel._expand_tma_args(arguments)  # as its launcher does, if it was not done before
     for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
         if code not in _STATIC_TYPES:
             raise Unrecordable(f"{kernel.name}: argument {number} has the unknown type {code!r}")
         given.add(str(number), _STATIC_TYPES[code], argument)
-    scratch = (getattr(kernel, name, False) for name in ("has_global_scratch", "has_profile_scratch"))
-    given.parameters += [Scratch() for wanted in scratch if wanted]
     x, y, z = grid
+    for what in ("global", "profile"):
+        if getattr(kernel, f"has_{what}_scratch", False):
+            given.parameters.append(Scratch(x * y * z * int(getattr(kernel, f"{what}_scratch_size", 0))))
     block = (32 * kernel.num_warps, 1, 1)
     passed = tuple(given.parameters), tuple(given.buffers)
     return Launch(kernel.name, (x, y, z), block, *passed, shared=int(kernel.shared)), given.storages

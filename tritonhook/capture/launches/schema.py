@@ -102,7 +102,7 @@ class ParameterFields(Fields):
     stride: list[Whole] | None = None
     values: FileName | None = None
     buffer: Count | Literal["new"] | None = "new"
-    offset: Count = 0
+    offset: Whole = 0
     type: ScalarType | None = None
     value: int | float | bool | _NotFinite | None = None
     size: Count = 0
@@ -188,7 +188,7 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
             raise DocumentError(f"parameter {name}: a tensor needs dtype and shape, a number type and value")
         number = len(buffers)
         buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[given.dtype], given.dtype, given.values))
-    if number is not None and not (number < len(buffers) and given.offset <= buffers[number].size):
+    if number is not None and not (number < len(buffers) and 0 <= given.offset <= buffers[number].size):
         raise DocumentError(f"parameter {name}: it points outside of its buffer")
     stride = None if given.stride is None else tuple(given.stride)
     return Pointer(name, number, given.offset, given.dtype, shape, stride)
@@ -198,7 +198,8 @@ def _descriptor(name: str, given: ParameterFields, buffers: list[Buffer]) -> Des
     if given.tiling is None or not isinstance(given.buffer, int):
         raise DocumentError(f"parameter {name}: a descriptor needs tiling and buffer")
     tiling = given.tiling.tiling
-    if not (given.buffer < len(buffers) and given.offset + tiling.bytes <= buffers[given.buffer].size):
+    begin = given.offset + tiling.begin
+    if not (given.buffer < len(buffers) and 0 <= begin <= buffers[given.buffer].size - tiling.bytes):
         raise DocumentError(f"parameter {name}: its descriptor reaches outside of its buffer")
     return Descriptor(name, given.buffer, given.offset, tiling)
 

@@ -1,23 +1,28 @@
-"""The 128 bytes of a TMA descriptor that host code made itself, as the CuTe DSL's does.
+"""The 128 bytes of a TMA descriptor that was encoded before: by host code, as the CuTe DSL's does, or by the driver.
 
-NVIDIA documents none of it. What is here was read from descriptors that the DSL 4.8.1 made: of ranks 1 to 5, with its
-swizzles and types. Words of 64 bits:
+NVIDIA documents none of it. What is here was read from descriptors that the DSL 4.8.1 made, of ranks 1 to 5, with its
+swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
 
     0     the address
-    1     bits 0-3: 2; 4-6: rank - 1; 7-10: type; 13-14: swizzle; 16: TF32; 17-18: promotion to L2; 21: 128 KiB or more
+    1     bits 0-3: 2; 4-6: rank - 1; 7-10: type; 13-14: swizzle; 15: fill; 16: TF32; 17-18: promotion to L2; 21: large
     1-3   from bit 32 of word 1 on: 32 bits of each stride / 16; from bit 32 of word 3 on: the 4 bits above of each
-    4-6   32 bits of each size - 1; from bit 56 of word 6 on: 8 bits of each box - 1
+    4-6   32 bits of each size - 1; from bit 32 of word 6 on: 3 bits of each step - 1; from bit 56 on: 8 of each box - 1
     8-15  nothing; the DSL leaves what was there
 
-A descriptor that has any other bit is not understood. Driver 580 leaves bits 1 and 21 out, and writes to words 8 and 9
-(*executed* on an H200; kernels computed the same with either).
+A descriptor of host code that has any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
+words 8 and 9. What was read of its descriptors counts only where it makes the same bytes of that again.
 """
 
-from __future__ import annotations
-
+import ctypes
 import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from tritonhook.capture.launches.record import Tiling
+from tritonhook.capture.launches.record import ADDRESSES, Tiling
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.errors import DeviceError
 
 BYTES = 128
 _WORDS = struct.Struct("<8Q")
@@ -26,12 +31,39 @@ _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, None, 8, 9)  # CUtensorMapDataType, by the 
 _FLOAT32, _TF32 = 7, 11
 _LARGE = 1 << 17  # bytes
 _UNIT = 16  # bytes; strides are multiples
+Encode = Callable[[Tiling, int], Any]
 
 
-def decoded(data: bytes) -> tuple[int, Tiling] | None:
-    """The address and what else a descriptor says; None for bytes that are none, or that are not understood."""
-    if len(data) != BYTES:
+def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | None:
+    """The address and what else a descriptor says; None for bytes that are none, or that are not understood.
+
+    encode: makes one as the driver does (default: the driver). What was read of its descriptors counts only if it makes
+    the same bytes again.
+    """
+    if len(data) != BYTES or (read := _read(data)) is None:
         return None
+    address, tiling = read
+    if encoded(tiling, address) == data[:USED]:
+        return read
+    tiling = replace(tiling, by_host=False)
+    with suppress(DeviceError):
+        if _comparable((encode or Driver().tensor_map)(tiling, address)) == _comparable(data):
+            return address, tiling
+    return None
+
+
+def bytes_of(argument: Any) -> bytes | None:
+    """The bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, in an object of cuda-bindings or of
+    Triton's driver; None for anything else."""
+    if (get := getattr(argument, "tma_desc_cpu_ptr", None) or getattr(argument, "getPtr", None)) is not None:
+        return ctypes.string_at(int(get()), BYTES)
+    kind = type(argument)
+    if kind.__name__ == "PyCUtensorMap" and kind.__basicsize__ > BYTES:  # at the end of the object
+        return ctypes.string_at(id(argument) + kind.__basicsize__ - BYTES, BYTES)
+    return None
+
+
+def _read(data: bytes) -> tuple[int, Tiling] | None:
     address, *words = _WORDS.unpack(data[:USED])
     head, rank, kind = words[0] & 0xFFFF_FFFF, (words[0] >> 4 & 7) + 1, words[0] >> 7 & 15
     if rank > 5 or kind >= len(_ELEMENTS) or (element := _ELEMENTS[kind]) is None:
@@ -43,12 +75,21 @@ def decoded(data: bytes) -> tuple[int, Tiling] | None:
         tuple((sizes >> 32 * number & 0xFFFF_FFFF) + 1 for number in range(rank)),
         tuple((part | (strides >> 128 + 4 * number & 15) << 32) * _UNIT for number, part in enumerate(low)),
         tuple((sizes >> 184 + 8 * number & 0xFF) + 1 for number in range(rank)),
-        (1,) * rank,
+        tuple((sizes >> 160 + 3 * number & 7) + 1 for number in range(rank)),
+        interleave=head >> 11 & 3,
         swizzle=head >> 13 & 3,
         promotion=head >> 17 & 3,
+        fill=head >> 15 & 1,
         by_host=True,
     )
-    return (address, tiling) if encoded(tiling, address) == data[:USED] else None
+    return address, tiling
+
+
+def _comparable(data: Any) -> bytes:
+    """Without bit 21 of word 1, which some drivers set where it is wrong, and some programs clear."""
+    made = bytearray(data)
+    made[10] &= ~(1 << 5)
+    return bytes(made)
 
 
 def encoded(tiling: Tiling, address: int) -> bytes:
@@ -57,11 +98,11 @@ def encoded(tiling: Tiling, address: int) -> bytes:
     is_tf32 = tiling.element == _TF32
     kind = _ELEMENTS.index(_FLOAT32 if is_tf32 else tiling.element)
     head = 2 | rank - 1 << 4 | kind << 7 | tiling.swizzle << 13 | is_tf32 << 16 | tiling.promotion << 17
-    head |= (tiling.bytes >= _LARGE) << 21
+    head |= (tiling.reach >= _LARGE) << 21
     strides = sizes = 0
     for number, stride in enumerate(tiling.strides):
         strides |= (stride // _UNIT & 0xFFFF_FFFF) << 32 * number | (stride // _UNIT >> 32) << 128 + 4 * number
     for number, (size, box) in enumerate(zip(tiling.shape, tiling.box, strict=True)):
         sizes |= size - 1 << 32 * number | box - 1 << 184 + 8 * number
-    parts = ((address, 8), (head, 4), (strides, 20), (sizes, 32))
+    parts = ((address % ADDRESSES, 8), (head, 4), (strides, 20), (sizes, 32))
     return b"".join(part.to_bytes(size, "little") for part, size in parts)

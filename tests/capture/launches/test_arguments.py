@@ -1,0 +1,187 @@
+"""How arguments of launches are described, TMA descriptors among them, with fake tensors and without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_tensors import Storage, Tensor
+
+from tritonhook.capture.launches import arguments, tensor_map
+from tritonhook.capture.launches.arguments import Arguments, Unrecordable
+from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Scalar, Scratch, Tiling, to_document
+from tritonhook.capture.launches.recorder import of_inductor
+from tritonhook.capture.launches.schema import from_json
+from tritonhook.errors import CaptureError
+from tritonhook.timing.replay import pack
+
+
+class HostDescriptor:
+    """As Triton's TensorDescriptor. newer: as from Triton 3.7 on."""
+
+    def __init__(self, base: Tensor, shape: tuple[int, ...] = (20, 40), newer: bool = True, padding: str = "nan"):
+        self.base, self.shape, self.strides, self.padding = base, shape, (48, 1), padding
+        if newer:
+            self.round_f32_to_tf32 = False
+
+
+ABOUT = {"swizzle": 2, "elem_size": 2, "elem_type": 10, "block_size": [8, 32], "fp4_padded": False}
+
+
+def described(descriptor: HostDescriptor, *abouts: dict[str, Any]) -> Arguments:
+    given = Arguments("k", abouts)
+    given.add("x", "tensordesc<bf16[8,32]>", descriptor)
+    return given
+
+
+def test_a_descriptor_that_the_host_makes_is_recorded_with_what_it_says() -> None:
+    base = Tensor(Storage(1 << 20, 4096), "bfloat16", offset=64)
+    first, *rest = described(HostDescriptor(base), ABOUT).parameters
+    tiling = Tiling(9, (40, 20), (96,), (32, 8), (1, 1), swizzle=2, promotion=2, fill=1)
+    assert first == Descriptor("x", 0, 64, tiling), "innermost first, with the driver's numbers"
+    assert [(one.type, one.value) for one in rest] == [("i32", 20), ("i32", 40), ("i64", 48), ("i64", 1)]  # type: ignore[union-attr]
+
+
+def test_a_descriptor_is_taken_apart_where_the_gpu_has_none() -> None:
+    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
+    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base)).parameters]
+    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i1", "i32", "i32", "i64", "i64"]
+    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base, newer=False)).parameters]
+    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i32", "i32", "i64", "i64"]
+
+
+def test_rows_of_four_bits_are_twice_as_long() -> None:
+    base = Tensor(Storage(1 << 20, 4096), "uint8")
+    about = ABOUT | {"elem_size": 1, "elem_type": 14, "fp4_padded": True}
+    for newer, passed in ((True, 40), (False, 80)):
+        given = described(HostDescriptor(base, newer=newer), about).parameters
+        assert isinstance(given[0], Descriptor) and given[0].tiling.shape == (80, 20) and given[0].tiling.bytes == 952
+        assert given[2] == Scalar("x.shape.1", "i32", passed)
+
+
+def test_a_descriptor_that_cannot_be_recorded_names_its_argument() -> None:
+    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
+    for shape, about, why in (
+        ((60, 40), ABOUT, "reaches outside of its tensor's memory"),
+        ((20, 40), ABOUT | {"is_im2col": True}, "im2col, which only a GPU's driver encodes"),
+    ):
+        with pytest.raises(Unrecordable, match=f"k: argument x is a TMA descriptor .*{why}"):
+            described(HostDescriptor(base, shape), about)
+
+
+def test_packed_rows_begin_before_their_memory() -> None:
+    """FlashAttention 4's descriptor of O: its address is 2^30 rows before O."""
+    tiling = Tiling(9, (8, 1 << 30, 4, (1 << 31) - 1), (64, 16, 64), (8, 4, 1, 1), (1,) * 4, by_host=True)
+    begin, given = 1 << 20, Arguments("k")
+    made = given.descriptor("o", begin + 128 - tiling.begin, tiling, Tensor(Storage(begin, 4096), "bfloat16"))
+    assert made == Descriptor("o", 0, 128 - tiling.begin, tiling)
+    launch = Launch("k", (1, 1, 1), (128, 1, 1), (made,), tuple(given.buffers))
+    assert from_json(json.dumps(to_document(launch)).encode(), "x") == launch
+    address = 1 << 13  # of another buffer: the sum wraps around
+    (packed,) = pack(launch, [address], lambda _: 0, lambda *_: None)
+    assert int.from_bytes(bytes(packed)[:8], "little") == (address + made.offset) % (1 << 64)
+    for offset in (-tiling.begin - 1, 4096 - tiling.begin - 1, 0):
+        broken = to_document(replace(launch, parameters=(replace(made, offset=offset),)))
+        with pytest.raises(CaptureError, match="reaches outside"):
+            from_json(json.dumps(broken).encode(), "x")
+    with pytest.raises(Unrecordable, match="reaches outside"):
+        given.descriptor("o", begin + 4090 - tiling.begin, tiling, Tensor(Storage(begin, 4096), "bfloat16"))
+
+
+def test_a_descriptor_before_the_part_that_is_kept_of_a_large_allocation_is_refused() -> None:
+    view, tiling = Tensor(Storage(1 << 20, 9 << 30), "bfloat16", offset=4096), Tiling(9, (8, 4), (16,), (8, 4), (1, 1))
+    given = Arguments("k")
+    assert given.descriptor("x", view.data_ptr(), tiling, view).offset == 0
+    with pytest.raises(Unrecordable, match="reaches outside"):
+        given.descriptor("x", view.data_ptr() - 16, tiling, view)
+
+
+def test_packed_rows_of_triton_begin_where_their_memory_does() -> None:
+    """As triton/tools/ragged_tma.py makes them."""
+    rows = HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16"), (0x7FFF_0000, 0x7FFF_0000, 1 << 30, 40))
+    rows.strides = ((1 << 34) - 48, 48, 48, 1)
+    made = described(rows, ABOUT | {"block_size": [1, 1, 8, 32]}).parameters[0]
+    assert isinstance(made, Descriptor) and (made.offset, made.tiling.begin, made.tiling.bytes) == (0, 0, 80)
+    rows.strides = ((1 << 34) - 56, 48, 48, 1)
+    with pytest.raises(Unrecordable, match="reaches outside"):
+        described(rows, ABOUT | {"block_size": [1, 1, 8, 32]})
+
+
+class Encoded:
+    """As an object of cuda-bindings."""
+
+    def __init__(self, address: int) -> None:
+        self.data = address.to_bytes(8, "little") + bytes(range(120))
+        self.room = (ctypes.c_ubyte * 128).from_buffer_copy(self.data)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self.room)
+
+
+def test_a_descriptor_in_bytes_is_recorded_by_what_it_says_or_byte_by_byte(monkeypatch) -> None:
+    begin = 1 << 20
+    tensor, other = Tensor(Storage(begin, 4096), "bfloat16"), Encoded(begin + 256)
+    tensors = SimpleNamespace(at=lambda addresses: dict.fromkeys([one for one in addresses if begin <= one], tensor))
+    monkeypatch.setattr(arguments, "_tensors", tensors)
+    tiling = Tiling(9, (40, 20), (96,), (32, 8), (1, 1))
+    monkeypatch.setattr(tensor_map, "decoded", lambda data: None if data == other.data else (begin + 64, tiling))
+    given = Arguments("k")
+    for name, one in (("x", Encoded(0)), ("y", other)):
+        given.add(name, "nvTmaDesc", one)
+    assert given.parameters[0] == Descriptor("x", 0, 64, tiling)
+    assert given.parameters[1] == Packed("y", (bytes(8) + other.data[8:]).hex(), ((0, 0, 256),))
+    monkeypatch.setattr(tensor_map, "decoded", lambda data: None)
+    for wrong, why in ((Encoded(0), "memory of no tensor"), (3, "a int, not a TMA descriptor")):
+        with pytest.raises(Unrecordable, match=f"k: argument z is .*{why}"):
+            given.add("z", "nvTmaDesc", wrong)
+
+
+def test_im2col_is_recorded_byte_by_byte(monkeypatch) -> None:
+    """As Triton's launcher lets the driver encode it; here a stand-in does."""
+    base = Tensor(Storage(1 << 20, 4096), "bfloat16", offset=64)
+    encoded = Encoded(base.data_ptr())
+    driver = SimpleNamespace(make_tensordesc_arg=lambda arg, about, kernel: [encoded, *arg.shape])
+    monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", driver)
+    about = ABOUT | {"is_im2col": True}
+    first, *rest = described(HostDescriptor(base), about).parameters
+    assert first == Packed("x", (bytes(8) + encoded.data[8:]).hex(), ((0, 0, 64),)) and len(rest) == 4
+    driver.make_tensordesc_arg = lambda arg, about: [Encoded(4096)]
+    with pytest.raises(Unrecordable, match="im2col"):
+        described(HostDescriptor(base), about)
+
+
+def test_the_static_launcher_takes_descriptors_and_scratch(monkeypatch) -> None:
+    """Of newer torch: its codes, descriptors that it still has to encode, scratch memory for each block."""
+    tensor = Tensor(Storage(1 << 20, 4096), "bfloat16")
+    monkeypatch.setattr(arguments, "_tensors", SimpleNamespace(at=lambda addresses: dict.fromkeys(addresses, tensor)))
+    kernel = SimpleNamespace(
+        **{"name": "k", "arg_tys": "eyMi", "num_warps": 4, "shared": 0, "_has_tensordesc": True},
+        **{"has_global_scratch": True, "global_scratch_size": 48, "has_profile_scratch": True},
+        _expand_tma_args=lambda given: (*given[:2], Encoded(tensor.data_ptr()), 7),
+    )
+    launch, _ = of_inductor(kernel, (5, 2, 1), (1.5, 2.5, "a descriptor"))
+    first, second, packed, seven, *scratch = launch.parameters
+    assert (first, second, seven) == (Scalar("0", "fp16", 1.5), Scalar("1", "bf16", 2.5), Scalar("3", "i32", 7))
+    assert isinstance(packed, Packed) and scratch == [Scratch(480), Scratch(0)]
+
+
+def test_descriptors_are_read_back_and_checked() -> None:
+    given = described(HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16")), ABOUT)
+    launch = Launch("k", (1, 1, 1), (128, 1, 1), tuple(given.parameters), tuple(given.buffers))
+    document = to_document(launch)
+    assert from_json(json.dumps(document).encode(), "x") == launch
+    assert launch.summary.endswith(
+        "x descriptor of [20, 40], boxes of [8, 32], x.shape.0=20, x.shape.1=40, x.stride.0=48, x.stride.1=1"
+    )
+    other = described(HostDescriptor(Tensor(Storage(1 << 20, 4096), "bfloat16")), ABOUT | {"block_size": [4, 32]})
+    assert replace(launch, parameters=tuple(other.parameters)).problem == launch.problem, "of another configuration"
+    for change in ({"shape": [40, 60]}, {"box": [32]}, {"element": 16}, {"strides": [-96]}):
+        broken = to_document(launch)
+        broken["parameters"][0]["tiling"] |= change
+        with pytest.raises(CaptureError):
+            from_json(json.dumps(broken).encode(), "x")
