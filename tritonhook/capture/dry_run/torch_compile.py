@@ -53,6 +53,11 @@ def await_inductor(stack: ExitStack, autotune: str) -> None:
 
 def _change_compiler(compiler: Any, stack: ExitStack) -> None:
     import torch._inductor.config
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    # Tensor.copy_ asks for the GPU before any operator is called.
+    FakeTensor.copy_ = lambda own, *given, **named: torch.ops.aten.copy_(own, *given, **named)
+    stack.callback(delattr, FakeTensor, "copy_")
 
     known = torch._inductor.config.get_config_copy()
     patches = [
@@ -148,6 +153,8 @@ def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
     def compile_inner(graph: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        if (cudagraphs := named.get("cudagraphs")) is not None:
+            cudagraphs.value = False  # they would be captured of a GPU's stream
         with torch._C.DisableTorchFunction():
             return original(graph, _moved(graph, inputs), *rest, **named)
 

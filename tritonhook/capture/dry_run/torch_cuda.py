@@ -17,12 +17,15 @@ _NOTHING = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
+    *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
 )
-_NO_MEMORY = (
+_ZERO = (
     *("memory_allocated", "memory_reserved", "memory_cached", "device_memory_used", "utilization"),
-    *("max_memory_allocated", "max_memory_reserved", "max_memory_cached"),
+    *("max_memory_allocated", "max_memory_reserved", "max_memory_cached", "get_sync_debug_mode"),
+    *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
-_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph", "use_mem_pool")
+_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph")
+_TYPES = [f"{name}Tensor" for name in "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()]
 _CUDA = "12.8"
 _MOST_GPUS = 8
 _missing = object()
@@ -60,6 +63,10 @@ class DryStream:
 
     def is_capturing(self) -> bool:
         return False
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
 
     def query(self) -> bool:
         return True
@@ -133,11 +140,16 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
     """Let torch.cuda answer for the GPU of the dry run."""
     import torch
     import torch.cuda.nvtx
+    import torch.cuda.profiler
 
     replaced: list[tuple[Any, str, Any]] = []
     told: dict[Any, Mapping[str, Any]] = {
         torch.cuda: _answers(dry),
-        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "mark"), _always(None)),
+        torch.cuda.memory: {"_record_memory_history": _always(None)},
+        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _always(None)),
+        torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), _always(None)),
+        torch.backends.cudnn: {"is_acceptable": _always(False)},  # an RNN would give cuDNN its weights
+        torch.Tensor: {"record_stream": _always(None)},  # torch looks at the stream before it asks a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {"_cuda_getCurrentRawStream": _always(0), "_cuda_getDevice": lambda: current.device},
     }
@@ -177,11 +189,17 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
         "is_current_stream_capturing": False,
         "can_device_access_peer": False,
         "graph_pool_handle": (0, 0),
+        "use_mem_pool": DryContext(),
         "mem_get_info": (memory, memory),
+        "get_allocator_backend": "native",
+        "get_per_process_memory_fraction": 1.0,
+        "cudart": SimpleNamespace(cudaProfilerStart=_always(0), cudaProfilerStop=_always(0)),
+        "get_stream_from_external": stream,
+        "list_gpu_processes": "",
         "memory_summary": "",
         "memory_snapshot": [],
         **dict.fromkeys(_NOTHING, None),
-        **dict.fromkeys(_NO_MEMORY, 0),
+        **dict.fromkeys(_ZERO, 0),
     }
 
 
@@ -192,6 +210,8 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
+        **{name: getattr(torch, name) for name in _TYPES},
+        "make_graphed_callables": lambda callables, *_, **__: callables,
         "default_generators": tuple(DryGenerator(generator) for _ in range(_MOST_GPUS)),
         "current_device": lambda: current.device,
         "_exchange_device": lambda device: current.device,
@@ -244,6 +264,7 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
 
     answering.__name__ = answering.__qualname__ = name
     answering.__module__ = owner.__name__
+    answering.__wrapped__ = answer  # type: ignore[attr-defined]  # as a context manager of torch has it: Dynamo asks
     return answering
 
 

@@ -142,7 +142,7 @@ def _mode(place: Any) -> Any:
             if without_memory:
                 return _without_memory(func, given, named)
             result = func(*given, **named)
-            if func in unset:
+            if func in unset and not torch.compiler.is_compiling():
                 _set_to_zero(result)
             return result
 
@@ -170,7 +170,6 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
         tensor.cuda: lambda own, *_, **__: own.to(place),
         tensor.pin_memory: lambda own, *_, **__: own,
         tensor.is_pinned: lambda own, *_, **__: False,
-        tensor.record_stream: lambda own, stream: None,
     }
 
 
