@@ -8,8 +8,9 @@ Needs no GPU; torch's CPU build is enough. The programs are those of dry_program
 configuration of each autotuned kernel. `real`: the programs of tune_h200 with its shapes, in all configurations, in
 tensors without memory; the hashes of their PTX are looked for among these. A row of tune_h200 has the same
 configuration where a dry launch has the same kernel, grid, block and arguments; how many stages it had is not known.
-`refused`: the library itself ends these programs, for this Triton on this GPU. `compile_seconds`: of Triton and ptxas, as
-captured. `processes_waiting`: of the whole machine, when the row was done; above the number of cores, times are too long.
+`refused`: the library itself ends these programs, for this Triton on this GPU. `compile_seconds`: of Triton and ptxas,
+as captured. `processes_waiting`: of the whole machine, when the row was done; above the number of cores, times are too
+long.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "torch.compile": ("block",),
     "liger-kernel": ("liger",),
     "fla-core": ("fla-1", "fla-2", "fla-3", "fla-4"),
-    "flag_gems": ("flag_gems", VALUES),
+    "flag_gems": ("flag_gems",),
+    "flag_gems, emulated": (VALUES,),
     "conch-triton-kernels": ("conch",),
     "mamba-ssm": ("mamba",),
     "cut-cross-entropy": ("cut_cross_entropy",),
@@ -171,10 +173,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, Any]:
     small = [row for row in rows if row["library"] in LIBRARIES]
-    kernels, spent = sum(row["kernels"] for row in small), sum(row["compile_seconds"] for row in small)
+    timed = [row for row in small if LIBRARIES[row["library"]] != (VALUES,)]
+    kernels, spent = (sum(row[name] for row in timed) for name in ("kernels", "compile_seconds"))
     same = [row for row in gpu if row["same_configuration"]]
     return {
-        "libraries": len(small),
+        "libraries": len(timed),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),
         "refused_programs": sum(len(row["refused"]) for row in small),
@@ -183,7 +186,7 @@ def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, 
         "kernels_of_gpu": len(gpu),
         "kernels_of_gpu_same_configuration": len(same),
         "ptx_equal_to_gpu_ratio": sum(row["equal"] for row in same) / len(same) if same else None,
-        "seconds_per_kernel": sum(row["seconds"] for row in small) / kernels if kernels else None,
-        "seconds_by_compile_seconds": sum(row["seconds"] for row in small) / spent if spent else None,
-        "program_seconds_by_compile_seconds": sum(row["program_seconds"] for row in small) / spent if spent else None,
+        "seconds_per_kernel": sum(row["seconds"] for row in timed) / kernels if kernels else None,
+        "seconds_by_compile_seconds": sum(row["seconds"] for row in timed) / spent if spent else None,
+        "program_seconds_by_compile_seconds": sum(row["program_seconds"] for row in timed) / spent if spent else None,
     }

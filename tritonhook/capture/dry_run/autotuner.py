@@ -14,7 +14,7 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, PINNED
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.launches.recorder import recorder
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 from tritonhook.capture.triton.listener import listening
 
 _WORTH_IT = 3  # configurations
@@ -40,17 +40,10 @@ def choosing(autotune: str) -> Iterator[None]:
     """Let the Autotuner choose so. autotune: FIRST, ALL or PINNED; pins of a policy come before (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
-    patches = [
-        Patch(Autotuner, "run", _unmeasured),
-        Patch(Autotuner, "_bench", {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)),
-    ]
-    if autotune == ALL:
-        patches.append(Patch(Autotuner, "prune_configs", _compiled_ahead))
-    try:
+    tried = {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)
+    ahead = [(Autotuner, "prune_configs", _compiled_ahead)] if autotune == ALL else []
+    with patched((Autotuner, "run", _unmeasured), (Autotuner, "_bench", tried), *ahead):
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
 
 
 def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,13 +25,12 @@ _ZERO = (
     *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
 _CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph")
-_TYPES = [f"{name}Tensor" for name in "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()]
 _CUDA = "12.8"
 _MOST_GPUS = 8
 _missing = object()
 
 
-class DryContext(AbstractContextManager[None]):
+class DryContext(AbstractContextManager[Any]):
     """A device or a stream that is the current one for a while."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -39,62 +38,31 @@ class DryContext(AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None: ...
 
 
-class DryStream:
-    """A stream. All that is asked of it has happened already."""
-
-    cuda_stream = device_index = priority = 0
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    @property
-    def device(self) -> Any:
-        import torch
-
-        return torch.device("cuda", current.device)
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or DryEvent()
-
-    def synchronize(self) -> None: ...
-
-    def is_capturing(self) -> bool:
-        return False
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        return 0, -5
-
-    def query(self) -> bool:
-        return True
-
-    def __enter__(self) -> DryStream:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
 
 
-class DryEvent:
-    """An event. The time between two is not known."""
+def _idle(name: str, **answers: Any) -> Any:
+    """A class whose methods do nothing but answer."""
+    return type(name, (DryContext,), {method: _always(answer) for method, answer in answers.items()})
 
-    cuda_event = 0
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+_ended = {"query": True, "synchronize": None}  # all that is asked of a stream or an event has happened already
+_seconds = math.inf  # between two events: not known. Not NaN: programs make a number of repetitions of it
+DryEvent = _idle("Event", record=None, wait=None, elapsed_time=_seconds, **_ended)
+DryEvent.cuda_event = 0
+# What a graph would capture runs at once.
+DryGraph = _idle("CUDAGraph", capture_begin=None, capture_end=None, replay=None, reset=None, pool=(0, 0))
+DryStream = _idle("Stream", wait_stream=None, wait_event=None, is_capturing=False, priority_range=(0, -5), **_ended)
+DryStream.cuda_stream = DryStream.device_index = DryStream.priority = 0
+DryStream.device = property(lambda stream: _device())
+DryStream.record_event = lambda stream, event=None: event or DryEvent()
 
-    def record(self, stream: Any = None) -> None: ...
 
-    def wait(self, stream: Any = None) -> None: ...
+def _device() -> Any:
+    import torch
 
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return math.inf  # not NaN: programs make a number of repetitions of it
+    return torch.device("cuda", current.device)
 
 
 class DryGenerator:
@@ -116,23 +84,6 @@ class DryGenerator:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
-
-
-class DryGraph:
-    """A graph. What would be captured runs at once."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def capture_begin(self, *_: Any, **__: Any) -> None: ...
-
-    def capture_end(self) -> None: ...
-
-    def replay(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def pool(self) -> tuple[int, int]:
-        return 0, 0
 
 
 @contextmanager
@@ -210,7 +161,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
-        **{name: getattr(torch, name) for name in _TYPES},
+        **{name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(torch.cuda, name)},
         "make_graphed_callables": lambda callables, *_, **__: callables,
         "default_generators": tuple(DryGenerator(generator) for _ in range(_MOST_GPUS)),
         "current_device": lambda: current.device,
@@ -266,10 +217,6 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
     answering.__module__ = owner.__name__
     answering.__wrapped__ = answer  # type: ignore[attr-defined]  # as a context manager of torch has it: Dynamo asks
     return answering
-
-
-def _always(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
 
 
 def _generator(original: Any) -> Any:
