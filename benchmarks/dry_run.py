@@ -69,6 +69,7 @@ def dry_run(
     words += [*(["--real"] if real else []), *(["--few", str(few)] if few else [])]
     paths = [site, str(REPOSITORY), os.environ.get("PYTHONPATH")]
     variables = {"TRITON_CACHE_DIR": f"{out}.cache-{group}", "PYTHONPATH": ":".join(filter(None, paths))}
+    variables["FLAGGEMS_CACHE_DIR"] = f"{out}.gems-{group}"  # it keeps what it takes for times
     started = time.perf_counter()
     command = [sys.executable, "-W", "ignore", "-m", "tritonhook", *words]
     with Path(f"{out}-{group}.log").open("wb") as log:

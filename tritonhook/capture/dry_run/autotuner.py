@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any, NoReturn
 
 from tritonhook._util.variables import EMULATE
@@ -41,38 +42,40 @@ def choosing(autotune: str) -> Iterator[None]:
     from triton.runtime.autotuner import Autotuner
 
     tried = {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)
-    ahead = [(Autotuner, "prune_configs", _compiled_ahead)] if autotune == ALL else []
-    with patched((Autotuner, "run", _unmeasured), (Autotuner, "_bench", tried), *ahead):
+    pruned = partial(_pruned, autotune == ALL)
+    with patched((Autotuner, "run", _unmeasured), (Autotuner, "_bench", tried), (Autotuner, "prune_configs", pruned)):
         yield
 
 
 def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A run of a tuner without its clock, and without its cache on disk, which is for what was measured."""
+    """A run of a tuner without its cache on disk, which is for what was measured."""
 
     def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        tuners.found.discard(id(tuner))
         outer, tuners.arguments = tuners.arguments, arguments
-        kept = getattr(tuner, "cache_results", False), vars(tuner).get("do_bench", _missing)
-        tuner.cache_results, tuner.do_bench = False, _call_once
+        kept, tuner.cache_results = getattr(tuner, "cache_results", False), False
         try:
             return original(tuner, *arguments, **named)
         finally:
             tuners.arguments = outer
-            tuner.cache_results = kept[0]
-            del tuner.do_bench
-            if kept[1] is not _missing:
-                tuner.do_bench = kept[1]
+            tuner.cache_results = kept
 
     return run
 
 
 def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Try a configuration without the tuner's clock. A tuner with a `run` of its own comes here too."""
+
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
         outer, tuners.trying = tuners.trying, True
+        own = vars(tuner).get("do_bench", _missing)
+        tuner.do_bench = _call_once
         try:
             times = original(tuner, *arguments, **named)
         finally:
             tuners.trying = outer
+            vars(tuner).pop("do_bench", None)
+            if own is not _missing:
+                tuner.do_bench = own
         if times != _NEVER:
             tuners.found.add(id(tuner))
         return times
@@ -101,10 +104,14 @@ def _not_pinned(original: Callable[..., Any]) -> Callable[..., Any]:
     return bench
 
 
-def _compiled_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
+def _pruned(ahead: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The configurations that are tried next. ahead: compile them all now."""
+
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
+        tuners.found.discard(id(tuner))
         configs = list(original(tuner, named, *rest))
-        compile_ahead(tuner, tuners.arguments, named, configs)
+        if ahead:
+            compile_ahead(tuner, tuners.arguments, named, configs)
         return configs
 
     return prune

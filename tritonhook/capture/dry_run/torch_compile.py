@@ -36,6 +36,8 @@ def awaited_inductor(autotune: str) -> Iterator[None]:
         "torch._inductor.runtime.triton_helpers": lambda module: [
             (module, "set_driver_to_gpu", _instead(lambda: None))
         ],
+        # It takes no gradients of tensors on the CPU.
+        "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
         "torch._subclasses.meta_utils": lambda module: [(module.MetaTensorDescriber, "describe_tensor", _as_it_is)],
     }
     for name, change in changes.items():
