@@ -222,6 +222,7 @@ Squared.apply(x).sum().backward()
 assert x.grad.is_cuda and x.grad.shape == x.shape
 short = torch.randint(0, 10, (100,), device="cuda")
 assert (short < 10).all() and not (short > 3).any()
+assert torch.compile(fullgraph=True)(torch.compile(lambda x: x + 1))(short).is_cuda
 print(short.sum().item(), short[:2].tolist(), short.cpu().device, torch.nonzero(short).shape, torch.zeros(2).device)
 """,
         "--memory",
@@ -232,6 +233,7 @@ print(short.sum().item(), short[:2].tolist(), short.cpu().device, torch.nonzero(
     names = {folder.capture(record).kernel for record in folder.records}
     assert names == {"scale", "square"}
     assert any("the program read values of tensors" in note for note in folder.notes)
+    assert any("torch.compile compiled nothing" in note for note in folder.notes)
     (one,) = folder.launches(next(r for r in folder.records if folder.capture(r).kernel == "scale"))
     assert len(one.launch.buffers) == 2, "two allocations of one size are not one"
 

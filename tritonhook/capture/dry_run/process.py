@@ -37,7 +37,7 @@ def begin_torch(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
-    return _begun(cuda_answers(dry), without_nccl(), awaited_inductor(dry.autotune), tensors_on_the_gpu(dry.memory))
+    return _begun(cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
 
 
 def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:

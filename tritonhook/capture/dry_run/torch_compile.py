@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tritonhook._util.import_hook import AfterImport
-from tritonhook.capture.dry_run.gpu import PINNED
+from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
 from tritonhook.capture.patching import patched
@@ -25,13 +25,17 @@ _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor
 
 
 @contextmanager
-def awaited_inductor(autotune: str) -> Iterator[None]:
-    """Replace what Inductor needs of a GPU, once the program has loaded it. autotune: FIRST, ALL or PINNED."""
+def awaited_inductor(dry: DryRun) -> Iterator[None]:
+    """Replace what Inductor needs of a GPU, once the program has loaded it."""
+    import torch
+
     stack = ExitStack()
+    if dry.memory == NONE:
+        stack.enter_context(patched((torch, "compile", _left_out)))
     changes: dict[str, Callable[[Any], list[_Change]]] = {
         "torch._inductor.compile_fx": partial(_of_compiler, stack),
         "torch._inductor.runtime.triton_heuristics": _of_heuristics,
-        "torch._inductor.select_algorithm": partial(_of_selecting, autotune == PINNED),
+        "torch._inductor.select_algorithm": partial(_of_selecting, dry.autotune == PINNED),
         # Triton's driver is the one of the dry run.
         "torch._inductor.runtime.triton_helpers": lambda module: [
             (module, "set_driver_to_gpu", _instead(lambda: None))
@@ -119,6 +123,14 @@ def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*arguments, **named)
 
     return describe
+
+
+def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(model: Any = None, **_: Any) -> Any:
+        notes.add("--memory none: torch.compile compiled nothing; what it was given ran as it is")
+        return (lambda given: given) if model is None else model
+
+    return compile
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE, REAL
@@ -22,14 +23,7 @@ from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 
-
-class Current:
-    """device: the number of the GPU that the program has chosen. Its tensors say that they are there."""
-
-    device = 0
-
-
-current = Current()
+current = SimpleNamespace(device=0)  # the GPU that the program has chosen: its tensors say that they are there
 _GPU = re.compile(r"cuda(:\d+)?")
 
 
