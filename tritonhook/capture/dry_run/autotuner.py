@@ -41,8 +41,7 @@ def choosing(autotune: str) -> Iterator[None]:
     """Let the Autotuner choose so. autotune: FIRST, ALL or PINNED; pins of a policy come before (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
-    tried = {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)
-    pruned = partial(_pruned, autotune == ALL)
+    tried, pruned = partial(_tried, autotune), partial(_pruned, autotune)
     with patched((Autotuner, "run", _unmeasured), (Autotuner, "_bench", tried), (Autotuner, "prune_configs", pruned)):
         yield
 
@@ -62,10 +61,17 @@ def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try a configuration without the tuner's clock. A tuner with a `run` of its own comes here too."""
+def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Try a configuration without the tuner's clock; with FIRST and PINNED, until one fits. A tuner with a `run` of its
+    own comes here too, but none whose configuration is pinned."""
 
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        if autotune == PINNED:
+            notes.add(
+                f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled"
+            )
+        if autotune != ALL and id(tuner) in tuners.found:
+            return _NEVER
         outer, tuners.trying = tuners.trying, True
         own = vars(tuner).get("do_bench", _missing)
         tuner.do_bench = _call_once
@@ -83,34 +89,13 @@ def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
     return bench
 
 
-def _tried_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try configurations until one fits."""
-    tried = _tried_all(original)
-
-    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        return _NEVER if id(tuner) in tuners.found else tried(tuner, *arguments, **named)
-
-    return bench
-
-
-def _not_pinned(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Note a kernel that the policy does not pin: one that it pins is not tried."""
-    tried = _tried_once(original)
-
-    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        notes.add(f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled")
-        return tried(tuner, *arguments, **named)
-
-    return bench
-
-
-def _pruned(ahead: bool, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The configurations that are tried next. ahead: compile them all now."""
+def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The configurations that are tried next; with ALL they are compiled here."""
 
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
         tuners.found.discard(id(tuner))
         configs = list(original(tuner, named, *rest))
-        if ahead:
+        if autotune == ALL:
             compile_ahead(tuner, tuners.arguments, named, configs)
         return configs
 
