@@ -8,6 +8,9 @@ Needs no GPU; torch's CPU build is enough. The programs are those of dry_program
 configuration of each autotuned kernel. `real`: the programs of tune_h200 with its shapes, in all configurations, in
 tensors without memory; the hashes of their PTX are looked for among these. A row of tune_h200 has the same
 configuration where a dry launch has the same kernel, grid, block and arguments; how many stages it had is not known.
+`refused`: the library itself ends these programs, for this Triton on this GPU. `compile_seconds`: of Triton and ptxas,
+as captured. `processes_waiting`: of the whole machine, when the row was done; above the number of cores, times are too
+long.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.ptx.normal_form import normal_sha256
 
 ARCH = "sm_90a"
+VALUES = "flag_gems-values"  # its programs assert what their kernels store: each launch is executed on the CPU
+# The library raises RuntimeError for Triton 3.4 to 3.7.0 on Hopper, on a GPU too: its issue 640.
+REFUSED = frozenset(f"{name}.chunk_{name}" for name in ("simple_gla", "gated_delta_rule", "comba"))
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "Triton's tutorials": ("tutorials",),
     "tritonhook": ("targets", "gluon"),
@@ -34,6 +40,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "liger-kernel": ("liger",),
     "fla-core": ("fla-1", "fla-2", "fla-3", "fla-4"),
     "flag_gems": ("flag_gems",),
+    "flag_gems, emulated": (VALUES,),
     "conch-triton-kernels": ("conch",),
     "mamba-ssm": ("mamba",),
     "cut-cross-entropy": ("cut_cross_entropy",),
@@ -57,10 +64,12 @@ def dry_run(
     own = (
         ["--autotune", "all", "--memory", "none", "--gpu", "H200", "--ptxas-limit", "60"] if real else ["--arch", arch]
     )
+    own += ["--emulate"] if group == VALUES else []
     words = ["run", *own, "--out", str(out), "-m", "benchmarks", "dry_programs", group]
     words += [*(["--real"] if real else []), *(["--few", str(few)] if few else [])]
     paths = [site, str(REPOSITORY), os.environ.get("PYTHONPATH")]
     variables = {"TRITON_CACHE_DIR": f"{out}.cache-{group}", "PYTHONPATH": ":".join(filter(None, paths))}
+    variables["FLAGGEMS_CACHE_DIR"] = f"{out}.gems-{group}"  # it keeps what it takes for times
     started = time.perf_counter()
     command = [sys.executable, "-W", "ignore", "-m", "tritonhook", *words]
     with Path(f"{out}-{group}.log").open("wb") as log:
@@ -70,7 +79,7 @@ def dry_run(
     programs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b'{"program"')]
     if not programs:
         tail = Path(f"{out}-{group}.log").read_text().strip().splitlines()[-1:]
-        programs = [{"program": group, "seconds": 0.0, "compile_seconds": 0.0, "why": "".join(tail)[:200]}]
+        programs = [{"program": group, "seconds": 0.0, "why": "".join(tail)[:200]}]
     return {"group": group, "seconds": time.perf_counter() - started, "programs": programs}
 
 
@@ -84,15 +93,18 @@ def library(name: str, work: Path, few: int | None, arch: str = ARCH, site: str 
     programs = [{"group": one["group"], **program} for one in runs for program in one["programs"]]
     folder = CaptureFolder.open(out) if out.is_dir() else None
     records = folder.records if folder else []
+    ended = [{name: one[name] for name in ("group", "program", "why")} for one in programs if one["why"]]
     row = {
         "library": name,
         "programs": len(programs),
-        "failed": [{name: one[name] for name in ("group", "program", "why")} for one in programs if one["why"]],
+        "failed": [one for one in ended if one["program"] not in REFUSED],
+        "refused": [one for one in ended if one["program"] in REFUSED],
         "launches": sum(one.count or 0 for record in records for one in (folder.launches(record) if folder else ())),
         "kernels": len(records),
         "seconds": sum(one["seconds"] for one in runs),
         "program_seconds": sum(one["seconds"] for one in programs),
-        "compile_seconds": sum(one["compile_seconds"] for one in programs),
+        "compile_seconds": sum(sum(folder.compile_us(one).values()) for one in records) / 1e6 if folder else 0.0,
+        "processes_waiting": os.getloadavg()[0],
         "mb": sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6 if folder else 0.0,
         "notes": list(folder.notes) if folder else [],
     }
@@ -162,18 +174,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, Any]:
     small = [row for row in rows if row["library"] in LIBRARIES]
-    kernels, spent = sum(row["kernels"] for row in small), sum(row["compile_seconds"] for row in small)
+    timed = [row for row in small if LIBRARIES[row["library"]] != (VALUES,)]
+    kernels, spent = (sum(row[name] for row in timed) for name in ("kernels", "compile_seconds"))
     same = [row for row in gpu if row["same_configuration"]]
     return {
-        "libraries": len(small),
+        "libraries": len(timed),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),
+        "refused_programs": sum(len(row["refused"]) for row in small),
         "kernels": kernels,
         "launches": sum(row["launches"] for row in small),
         "kernels_of_gpu": len(gpu),
         "kernels_of_gpu_same_configuration": len(same),
         "ptx_equal_to_gpu_ratio": sum(row["equal"] for row in same) / len(same) if same else None,
-        "seconds_per_kernel": sum(row["seconds"] for row in small) / kernels if kernels else None,
-        "seconds_by_compile_seconds": sum(row["seconds"] for row in small) / spent if spent else None,
-        "program_seconds_by_compile_seconds": sum(row["program_seconds"] for row in small) / spent if spent else None,
+        "seconds_per_kernel": sum(row["seconds"] for row in timed) / kernels if kernels else None,
+        "seconds_by_compile_seconds": sum(row["seconds"] for row in timed) / spent if spent else None,
+        "program_seconds_by_compile_seconds": sum(row["program_seconds"] for row in timed) / spent if spent else None,
     }

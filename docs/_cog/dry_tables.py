@@ -9,12 +9,13 @@ def libraries() -> str:
     """What the programs of each library gave."""
     rows = result("dry_run")["samples"]["libraries"]
     return markdown(
-        ("library", "programs", "failed", "kernels", "launches", "seconds"),
+        ("library", "programs", "failed", "refused by the library", "kernels", "launches", "seconds"),
         (
             (
                 row["library"] + (" (stopped)" if row["stopped"] else ""),
                 str(row["programs"]),
                 str(len(row["failed"])),
+                str(len(row["refused"])),
                 f"{row['kernels']:,}",
                 f"{row['launches']:,}",
                 f"{row['seconds']:,.0f}",
@@ -30,10 +31,12 @@ def libraries_sum() -> str:
     rows, told = document["samples"]["libraries"], document["summary"]
     equal = sum(row["equal"] for row in document["samples"]["against_gpu"])
     programs, kernels = (sum(row[name] for row in rows) for name in ("programs", "kernels"))
-    failed, stopped = sum(len(row["failed"]) for row in rows), sum(bool(row["stopped"]) for row in rows)
+    failed, refused = (sum(len(row[name]) for row in rows) for name in ("failed", "refused"))
+    stopped = sum(bool(row["stopped"]) for row in rows)
     ended = f", and {stopped} collections were stopped before their end" if stopped else ""
     return (
-        f"\n{programs} programs of {len(rows)} collections gave {kernels:,} kernels; {failed} programs failed{ended}.\n"
+        f"\n{programs} programs of {told['libraries']} collections gave {kernels:,} kernels; {failed} programs failed, "
+        f"and {refused} were refused by their library for this Triton{ended}.\n"
         f"Of {told['kernels_of_gpu']} kernels whose PTX is known from an H200, "
         f"{told['kernels_of_gpu_same_configuration']} were compiled in the same configuration, and {equal} have the "
         "same PTX.\n\n"

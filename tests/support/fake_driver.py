@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tritonhook.capture.dry_run.driver import DryDriver, DryLaunch, DryUtils
+from tritonhook.capture.dry_run.driver import DryDriver
 from tritonhook.capture.dry_run.driver import active as _active
 from tritonhook.capture.dry_run.gpu import DryRun
 
@@ -18,20 +18,13 @@ class FakeDriver(DryDriver):
         super().__init__(DryRun(arch))
         self.loaded: list[str] = []
         self.launched: list[str] = []
-        self.utils = _Utils(DryRun(arch), self.loaded)
 
-    def launch(self, launch: DryLaunch) -> None:
-        self.launched.append(launch.function)
-
-
-class _Utils(DryUtils):
-    def __init__(self, dry: DryRun, loaded: list[str]) -> None:
-        super().__init__(dry)
-        self._loaded = loaded
+    def launch(self, function: str) -> None:
+        self.launched.append(function)
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
         found = super().load_binary(name, binary, shared, device)
-        self._loaded.append(name)
+        self.loaded.append(name)
         return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 
@@ -34,3 +35,12 @@ class Patch:
         there = self.owner.__dict__.get(self.name) if isinstance(self.owner, type) else getattr(self.owner, self.name)
         if there is self.replacement:
             setattr(self.owner, self.name, self.original)
+
+
+@contextmanager
+def patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
+    """Replace several attributes: owner, name, wrap of each, as of Patch. Undone in the other order."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.callback(Patch(*patch).undo)
+        yield

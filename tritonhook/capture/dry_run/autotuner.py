@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any, NoReturn
 
 from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, PINNED
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.launches.recorder import recorder
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 from tritonhook.capture.triton.listener import listening
 
 _WORTH_IT = 3  # configurations
@@ -40,46 +41,47 @@ def choosing(autotune: str) -> Iterator[None]:
     """Let the Autotuner choose so. autotune: FIRST, ALL or PINNED; pins of a policy come before (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
-    patches = [
-        Patch(Autotuner, "run", _unmeasured),
-        Patch(Autotuner, "_bench", {ALL: _tried_all, PINNED: _not_pinned}.get(autotune, _tried_once)),
-    ]
-    if autotune == ALL:
-        patches.append(Patch(Autotuner, "prune_configs", _compiled_ahead))
-    try:
+    tried, pruned = partial(_tried, autotune), partial(_pruned, autotune)
+    with patched((Autotuner, "run", _unmeasured), (Autotuner, "_bench", tried), (Autotuner, "prune_configs", pruned)):
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
 
 
 def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A run of a tuner without its clock, and without its cache on disk, which is for what was measured."""
+    """A run of a tuner without its cache on disk, which is for what was measured."""
 
     def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        tuners.found.discard(id(tuner))
         outer, tuners.arguments = tuners.arguments, arguments
-        kept = getattr(tuner, "cache_results", False), vars(tuner).get("do_bench", _missing)
-        tuner.cache_results, tuner.do_bench = False, _call_once
+        kept, tuner.cache_results = getattr(tuner, "cache_results", False), False
         try:
             return original(tuner, *arguments, **named)
         finally:
             tuners.arguments = outer
-            tuner.cache_results = kept[0]
-            del tuner.do_bench
-            if kept[1] is not _missing:
-                tuner.do_bench = kept[1]
+            tuner.cache_results = kept
 
     return run
 
 
-def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Try a configuration without the tuner's clock; with FIRST and PINNED, until one fits. A tuner with a `run` of its
+    own comes here too, but none whose configuration is pinned."""
+
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        if autotune == PINNED:
+            notes.add(
+                f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled"
+            )
+        if autotune != ALL and id(tuner) in tuners.found:
+            return _NEVER
         outer, tuners.trying = tuners.trying, True
+        own = vars(tuner).get("do_bench", _missing)
+        tuner.do_bench = _call_once
         try:
             times = original(tuner, *arguments, **named)
         finally:
             tuners.trying = outer
+            vars(tuner).pop("do_bench", None)
+            if own is not _missing:
+                tuner.do_bench = own
         if times != _NEVER:
             tuners.found.add(id(tuner))
         return times
@@ -87,31 +89,14 @@ def _tried_all(original: Callable[..., Any]) -> Callable[..., Any]:
     return bench
 
 
-def _tried_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try configurations until one fits."""
-    tried = _tried_all(original)
+def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The configurations that are tried next; with ALL they are compiled here."""
 
-    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        return _NEVER if id(tuner) in tuners.found else tried(tuner, *arguments, **named)
-
-    return bench
-
-
-def _not_pinned(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Note a kernel that the policy does not pin: one that it pins is not tried."""
-    tried = _tried_once(original)
-
-    def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        notes.add(f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled")
-        return tried(tuner, *arguments, **named)
-
-    return bench
-
-
-def _compiled_ahead(original: Callable[..., Any]) -> Callable[..., Any]:
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
+        tuners.found.discard(id(tuner))
         configs = list(original(tuner, named, *rest))
-        compile_ahead(tuner, tuners.arguments, named, configs)
+        if autotune == ALL:
+            compile_ahead(tuner, tuners.arguments, named, configs)
         return configs
 
     return prune

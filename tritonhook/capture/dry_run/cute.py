@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from tritonhook.capture.cute import runtime
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 
 _ON_CUDA = 2  # DLDeviceType
 _LIMIT = 227 << 10  # bytes of shared memory: what the stand-in of a device has of everything
@@ -34,7 +34,7 @@ def nothing_launched() -> ExitStack:
             ("cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunctionWithKwargs", "__call__", _given_on_the_gpu),
         ):
             if name in vars(owner := getattr(sys.modules.get(f"cutlass.{module}"), owner_name, object)):
-                stack.callback(Patch(owner, name, wrap).undo)
+                stack.enter_context(patched((owner, name, wrap)))
         return stack.pop_all()
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.patching import patched
 from tritonhook.cubin.image import Cubin
 
 if TYPE_CHECKING:
@@ -21,26 +23,15 @@ if TYPE_CHECKING:
 _REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a block
 
 
-@dataclass(frozen=True, slots=True)
-class DryLaunch:
-    """A launch that is not made. arguments: as Triton passes them, constexprs too, in the order of the signature of
-    `source`. metadata: Triton's, of the compiled kernel."""
-
-    function: str
-    grid: tuple[int, int, int]
-    arguments: tuple[Any, ...]
-    source: Any
-    metadata: Any
-
-
 class DryDriver:
-    """Takes the place of Triton's CudaDriver."""
+    """Takes the place of Triton's CudaDriver, and of its CudaUtils."""
 
     def __init__(self, dry: DryRun) -> None:
         from triton.backends.compiler import GPUTarget
 
+        self._dry = dry
         self.target = GPUTarget("cuda", dry.capability, _WARP)
-        self.utils = DryUtils(dry)
+        self.utils = self
 
     @staticmethod
     def is_active() -> bool:
@@ -59,7 +50,19 @@ class DryDriver:
         return self.target
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return self.utils.get_device_capability(device)
+        return divmod(self._dry.capability, 10)
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        gpu = self._dry.gpu
+        return {
+            "max_shared_mem": gpu.shared_bytes,
+            "max_num_regs": _REGISTERS,
+            "multiprocessor_count": gpu.multiprocessors,
+            "warpSize": _WARP,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 5120,
+        }
 
     def map_python_to_cpp_type(self, name: str) -> str:
         from triton.backends.nvidia.driver import ty_to_cpp
@@ -87,44 +90,6 @@ class DryDriver:
     def clear_cache(self, cache: Any) -> None:
         pass
 
-    def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
-
-        def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
-            enter, leave, *arguments = rest
-            if enter is not None:
-                enter(lazy)
-            self.launch(DryLaunch(function, (x, y, z), tuple(arguments), src, metadata))
-            if leave is not None:
-                leave(lazy)
-
-        return launch
-
-    def launch(self, launch: DryLaunch) -> None:
-        """The one place where a kernel would be launched."""
-
-
-class DryUtils:
-    """Takes the place of Triton's CudaUtils."""
-
-    def __init__(self, dry: DryRun) -> None:
-        self._dry = dry
-
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        gpu = self._dry.gpu
-        return {
-            "max_shared_mem": gpu.shared_bytes,
-            "max_num_regs": _REGISTERS,
-            "multiprocessor_count": gpu.multiprocessors,
-            "warpSize": _WARP,
-            "sm_clock_rate": 1_000_000,
-            "mem_clock_rate": 1_000_000,
-            "mem_bus_width": 5120,
-        }
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return divmod(self._dry.capability, 10)
-
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
         """(module, function, registers, spills, most threads) as CUDA tells them, read from the cubin; the function is
         its name. Raises RuntimeError if the cubin has no such kernel."""
@@ -145,6 +110,22 @@ class DryUtils:
 
     def is_stream_capturing(self, stream: int) -> bool:
         return False
+
+    def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
+        """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
+
+        def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
+            enter, leave, *_ = rest
+            if enter is not None:
+                enter(lazy)
+            self.launch(function)
+            if leave is not None:
+                leave(lazy)
+
+        return launch
+
+    def launch(self, function: str) -> None:
+        """The one place where a kernel would be launched."""
 
 
 def _most_threads(resources: Resources) -> int:
@@ -184,17 +165,13 @@ def without_measuring() -> Iterator[None]:
     import triton.testing
 
     names = ("do_bench", "do_bench_cudagraph")
-    patches = [Patch(triton.testing, name, lambda _: _not_measured()) for name in names]
-    try:
+    with patched(*((triton.testing, name, lambda _: partial(not_measured)) for name in names)):
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
 
 
 @contextmanager
-def without_cublas(note: Callable[[str], None]) -> Iterator[None]:
-    """Let Triton's binding of cuBLAS do nothing. note: told where a program uses it."""
+def without_cublas() -> Iterator[None]:
+    """Let Triton's binding of cuBLAS do nothing, and note where a program uses it."""
     from triton._C.libtriton import nvidia
 
     class Cublas:
@@ -202,28 +179,18 @@ def without_cublas(note: Callable[[str], None]) -> Iterator[None]:
             return lambda *_, **__: None
 
     def begin(*_: Any) -> Cublas:
-        note("cuBLAS needs a GPU: what the program calls of it did nothing")
+        notes.add("cuBLAS needs a GPU: what the program calls of it did nothing")
         return Cublas()
 
     binding = getattr(nvidia, "cublas", None)
-    patches = [Patch(binding, "CublasLt", lambda _: begin)] if hasattr(binding, "CublasLt") else []
-    try:
+    with patched((binding, "CublasLt", lambda _: begin)) if hasattr(binding, "CublasLt") else nullcontext():
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
-
-
-def _not_measured() -> Callable[..., Any]:
-    return lambda *arguments, **options: not_measured(*arguments, **options)
 
 
 @contextmanager
-def room_for_all(note: Callable[[str], None], trying: Callable[[], bool]) -> Iterator[None]:
-    """Note kernels that need more than the GPU has, and go on as if they had been launched.
-
-    note: takes a line for each. trying: whether an autotuner tries a configuration now: then it gets Triton's error.
-    """
+def room_for_all() -> Iterator[None]:
+    """Note kernels that need more than the GPU has, and go on as if they had been launched. Where an autotuner tries a
+    configuration, it gets Triton's error."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources
@@ -234,17 +201,14 @@ def room_for_all(note: Callable[[str], None], trying: Callable[[], bool]) -> Ite
                 original(kernel)
             except OutOfResources as error:
                 kernel._run = None  # else it raises this error at each later launch
-                if trying():
+                if tuners.trying:
                     raise
-                note(f"{kernel.name}: needs {error.required} of {error.name}, the GPU has {error.limit}")
+                notes.add(f"{kernel.name}: needs {error.required:,} of {error.name}, the GPU has {error.limit:,}")
                 kernel._run = config.active.launcher_cls(kernel.src, kernel.metadata)
                 loaded = config.active.utils.load_binary(kernel.name, kernel.kernel, kernel.metadata.shared, 0)
                 kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = loaded
 
         return init_handles
 
-    patch = Patch(CompiledKernel, "_init_handles", wrap)
-    try:
+    with patched((CompiledKernel, "_init_handles", wrap)):
         yield
-    finally:
-        patch.undo()

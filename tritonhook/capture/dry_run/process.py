@@ -3,12 +3,12 @@ imported."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.dry_run.notes import notes
 
 
 def check_assembled(dry: DryRun) -> None:
@@ -22,32 +22,28 @@ def check_assembled(dry: DryRun) -> None:
 
 def begin_triton(dry: DryRun) -> ExitStack:
     """Let Triton compile for the GPU of the dry run, and launch nothing, until the stack is closed."""
-    from tritonhook.capture.dry_run.autotuner import choosing, tuners
+    from tritonhook.capture.dry_run.autotuner import choosing
     from tritonhook.capture.dry_run.driver import DryDriver, active, room_for_all, without_cublas, without_measuring
     from tritonhook.capture.dry_run.ptxas_limit import limited
 
-    with ExitStack() as stack:
-        stack.enter_context(active(DryDriver(dry)))
-        stack.enter_context(without_measuring())
-        stack.enter_context(without_cublas(notes.add))
-        stack.enter_context(room_for_all(notes.add, lambda: tuners.trying))
-        stack.enter_context(limited(dry.ptxas_seconds, notes.add, lambda: tuners.trying))
-        stack.enter_context(choosing(dry.autotune))
-        return stack.pop_all()
+    changes = without_measuring(), without_cublas(), room_for_all(), limited(dry.ptxas_seconds), choosing(dry.autotune)
+    return _begun(active(DryDriver(dry)), *changes)
 
 
 def begin_torch(dry: DryRun) -> ExitStack:
     """Let torch say that there is that GPU, and keep tensors in the CPU's memory, until the stack is closed."""
-    from tritonhook.capture.dry_run.torch_compile import await_inductor
+    from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
+    return _begun(cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
+
+
+def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
     with ExitStack() as stack:
-        stack.enter_context(cuda_answers(dry))
-        stack.enter_context(without_nccl(notes.add))
-        await_inductor(stack, dry.autotune)
-        stack.enter_context(tensors_on_the_gpu(dry.memory))
+        for change in changes:
+            stack.enter_context(change)
         return stack.pop_all()
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.dry_run.autotuner import tuners
+from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.patching import patched
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
 
 
 @contextmanager
-def limited(seconds: float, note: Callable[[str], None], trying: Callable[[], bool]) -> Iterator[None]:
-    """End a ptxas that Triton runs for longer. note: takes a line for each kernel that has no machine code. trying:
-    whether an autotuner tries a configuration now: then it gets the error, and passes it over."""
+def limited(seconds: float) -> Iterator[None]:
+    """End a ptxas that Triton runs for longer, and note each kernel that has no machine code. An autotuner that tries a
+    configuration gets the error, and passes it over."""
     from triton.backends.nvidia import compiler
     from triton.runtime.errors import PTXASError
     from triton.runtime.jit import JITFunction
@@ -43,21 +45,17 @@ def limited(seconds: float, note: Callable[[str], None], trying: Callable[[], bo
             try:
                 return original(kernel, key, *rest, **named)
             except TooLong as error:
-                note(error.error_message)
-                if trying():
+                notes.add(error.error_message)
+                if tuners.trying:
                     raise
                 left.add((id(kernel), key))
                 return None
 
         return do_compile
 
-    calls = Patch(compiler, "subprocess", lambda own: SimpleNamespace(**vars(own) | {"run": run}))
-    patches = (calls, Patch(JITFunction, "_do_compile", wrap))
-    try:
+    calls = lambda own: SimpleNamespace(**vars(own) | {"run": run})  # noqa: E731
+    with patched((compiler, "subprocess", calls), (JITFunction, "_do_compile", wrap)):
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
 
 
 def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
@@ -72,14 +70,14 @@ def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-    try:
-        code = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    finally:
-        timer.cancel()
+    with process:  # waits also where this thread is interrupted
+        try:
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
     return None if late.is_set() else code
 
 

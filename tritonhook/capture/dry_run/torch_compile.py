@@ -7,41 +7,47 @@ the CPU's memory again, and operators that are no kernels of Triton's run there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from tritonhook._util.import_hook import AfterImport
-from tritonhook.capture.dry_run.gpu import PINNED
+from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 
-_COMPILER, _HEURISTICS = "torch._inductor.compile_fx", "torch._inductor.runtime.triton_heuristics"
-_SELECTING = "torch._inductor.select_algorithm"
-_HELPERS = "torch._inductor.runtime.triton_helpers"
-_FAKES = "torch._subclasses.meta_utils"
+_Change = tuple[Any, str, Callable[[Any], Any]]  # what Patch takes
 _MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # with these a choice stays open for long
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
 
 
-def await_inductor(stack: ExitStack, autotune: str) -> None:
-    """Replace what Inductor needs of a GPU, once the program has loaded it, until the stack is closed. autotune: FIRST,
-    ALL or PINNED."""
-    import sys
+@contextmanager
+def awaited_inductor(dry: DryRun) -> Iterator[None]:
+    """Replace what Inductor needs of a GPU, once the program has loaded it."""
+    import torch
 
-    changes: dict[str, Callable[[Any, ExitStack], None]] = {
-        _SELECTING: partial(_change_selecting, autotune),
-        _COMPILER: _change_compiler,
-        _HEURISTICS: _change_heuristics,
-        _HELPERS: _change_helpers,
-        _FAKES: _change_fakes,
+    stack = ExitStack()
+    if dry.memory == NONE:
+        stack.enter_context(patched((torch, "compile", _left_out)))
+    changes: dict[str, Callable[[Any], list[_Change]]] = {
+        "torch._inductor.compile_fx": partial(_of_compiler, stack),
+        "torch._inductor.runtime.triton_heuristics": _of_heuristics,
+        "torch._inductor.select_algorithm": partial(_of_selecting, dry.autotune == PINNED),
+        # Triton's driver is the one of the dry run.
+        "torch._inductor.runtime.triton_helpers": lambda module: [
+            (module, "set_driver_to_gpu", _instead(lambda: None))
+        ],
+        # It takes no gradients of tensors on the CPU.
+        "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
+        "torch._subclasses.meta_utils": lambda module: [(module.MetaTensorDescriber, "describe_tensor", _as_it_is)],
     }
     for name, change in changes.items():
 
-        def changed(name: str = name, change: Callable[[Any, ExitStack], None] = change) -> None:
-            change(sys.modules[name], stack)
+        def changed(name: str = name, change: Callable[[Any], list[_Change]] = change) -> None:
+            stack.enter_context(patched(*change(sys.modules[name])))
 
         if name in sys.modules:
             changed()
@@ -49,66 +55,63 @@ def await_inductor(stack: ExitStack, autotune: str) -> None:
             waiting = AfterImport(name, changed)
             waiting.begin()
             stack.callback(waiting.end)
+    with stack:
+        yield
 
 
-def _change_compiler(compiler: Any, stack: ExitStack) -> None:
-    import torch._inductor.config
+def _instead(value: Any) -> Callable[[Any], Any]:
+    return lambda original: value
 
-    known = torch._inductor.config.get_config_copy()
-    patches = [
-        Patch(compiler, "compile_fx", _traced),
-        Patch(compiler, "_compile_fx_inner", _for_the_gpu),
-        Patch(torch._C._dynamo.guards, "_empty_strided_cuda", lambda _: _zeros),
-        Patch(torch.cuda, "_DeviceGuard", lambda _: lambda *_: DryContext()),
-        Patch(torch._inductor.config, "force_disable_caches", lambda _: True),
-        *(Patch(torch._inductor.config, name, lambda _: False) for name in _MEASURING if name in known),
-        *(Patch(torch._inductor.config, name, lambda _: False) for name in _STATIC if name in known),
+
+def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
+    import torch
+    from torch._inductor import config
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    # Tensor.copy_ asks for the GPU before any operator is called.
+    FakeTensor.copy_ = lambda own, *given, **named: torch.ops.aten.copy_(own, *given, **named)
+    stack.callback(delattr, FakeTensor, "copy_")
+    known = config.get_config_copy()
+    return [
+        (compiler, "compile_fx", _traced),
+        (compiler, "_compile_fx_inner", _for_the_gpu),
+        (torch._C._dynamo.guards, "_empty_strided_cuda", _instead(_zeros)),
+        (torch.cuda, "_DeviceGuard", _instead(lambda *_: DryContext())),
+        (config, "force_disable_caches", _instead(True)),
+        *((config, name, _instead(False)) for name in (*_MEASURING, *_STATIC) if name in known),
     ]
-    for patch in patches:
-        stack.callback(patch.undo)
 
 
-def _change_heuristics(heuristics: Any, stack: ExitStack) -> None:
+def _of_heuristics(heuristics: Any) -> list[_Change]:
     """Take the first configuration: nothing can be measured. Inductor has compiled them all by then."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def first(tuner: Any, *arguments: Any, **named: Any) -> None:
-            tuner.launchers = tuner.launchers[:1]
-
-        return first
+    def first(tuner: Any, *arguments: Any, **named: Any) -> None:
+        tuner.launchers = tuner.launchers[:1]
 
     tuner = heuristics.CachingAutotuner
-    stack.callback(Patch(tuner, "autotune_to_one_config", wrap).undo)
-    stack.callback(Patch(tuner, "coordinate_descent_tuning", lambda _: lambda tuner, launcher, *_, **__: launcher).undo)
+    return [
+        (tuner, "autotune_to_one_config", _instead(first)),
+        (tuner, "coordinate_descent_tuning", _instead(lambda tuner, launcher, *_, **__: launcher)),
+    ]
 
 
-def _change_selecting(autotune: str, selecting: Any, stack: ExitStack) -> None:
+def _of_selecting(is_pinned: bool, selecting: Any) -> list[_Change]:
     """Take the first template for a matrix product: nothing can be measured, and a library's kernel is not captured. A
     policy's pin comes before (inductor_templates.py)."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def first(
-            cache: Any, name: str, nodes: Any, layout: Any, inputs: Any, key: Any, choices: Any, *_: Any, **__: Any
-        ) -> Any:
-            taken = next((choice for choice in choices if hasattr(choice, "get_make_kernel_render")), choices[0])
-            if autotune == PINNED:
-                notes.add(f"{name}: the policy pins no template for this call; the first is compiled")
-            return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
-
-        return first
+    def first(
+        cache: Any, name: str, nodes: Any, layout: Any, inputs: Any, key: Any, choices: Any, *_: Any, **__: Any
+    ) -> Any:
+        taken = next((choice for choice in choices if hasattr(choice, "get_make_kernel_render")), choices[0])
+        if is_pinned:
+            notes.add(f"{name}: the policy pins no template for this call; the first is compiled")
+        return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
 
     cache = selecting.AlgorithmSelectorCache
-    stack.callback(Patch(cache, "do_autotuning", wrap).undo)
-    stack.callback(Patch(cache, "make_precompile_fn", lambda _: lambda *_, **__: dict).undo)
-
-
-def _change_helpers(helpers: Any, stack: ExitStack) -> None:
-    """Let Triton's driver be the one of the dry run."""
-    stack.callback(Patch(helpers, "set_driver_to_gpu", lambda _: lambda: None).undo)
-
-
-def _change_fakes(fakes: Any, stack: ExitStack) -> None:
-    stack.callback(Patch(fakes.MetaTensorDescriber, "describe_tensor", _as_it_is).undo)
+    return [
+        (cache, "do_autotuning", _instead(first)),
+        (cache, "make_precompile_fn", _instead(lambda *_, **__: dict)),
+    ]
 
 
 def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +123,14 @@ def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*arguments, **named)
 
     return describe
+
+
+def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(model: Any = None, **_: Any) -> Any:
+        notes.add("--memory none: torch.compile compiled nothing; what it was given ran as it is")
+        return (lambda given: given) if model is None else model
+
+    return compile
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,6 +159,8 @@ def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
     def compile_inner(graph: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        if (cudagraphs := named.get("cudagraphs")) is not None:
+            cudagraphs.value = False  # they would be captured of a GPU's stream
         with torch._C.DisableTorchFunction():
             return original(graph, _moved(graph, inputs), *rest, **named)
 

@@ -17,18 +17,20 @@ _NOTHING = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
+    *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
 )
-_NO_MEMORY = (
+_ZERO = (
     *("memory_allocated", "memory_reserved", "memory_cached", "device_memory_used", "utilization"),
-    *("max_memory_allocated", "max_memory_reserved", "max_memory_cached"),
+    *("max_memory_allocated", "max_memory_reserved", "max_memory_cached", "get_sync_debug_mode"),
+    *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
-_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph", "use_mem_pool")
+_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph")
 _CUDA = "12.8"
 _MOST_GPUS = 8
 _missing = object()
 
 
-class DryContext(AbstractContextManager[None]):
+class DryContext(AbstractContextManager[Any]):
     """A device or a stream that is the current one for a while."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -36,58 +38,31 @@ class DryContext(AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None: ...
 
 
-class DryStream:
-    """A stream. All that is asked of it has happened already."""
-
-    cuda_stream = device_index = priority = 0
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    @property
-    def device(self) -> Any:
-        import torch
-
-        return torch.device("cuda", current.device)
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or DryEvent()
-
-    def synchronize(self) -> None: ...
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def query(self) -> bool:
-        return True
-
-    def __enter__(self) -> DryStream:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
 
 
-class DryEvent:
-    """An event. The time between two is not known."""
+def _idle(name: str, **answers: Any) -> Any:
+    """A class whose methods do nothing but answer."""
+    return type(name, (DryContext,), {method: _always(answer) for method, answer in answers.items()})
 
-    cuda_event = 0
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+_ended = {"query": True, "synchronize": None}  # all that is asked of a stream or an event has happened already
+_seconds = math.inf  # between two events: not known. Not NaN: programs make a number of repetitions of it
+DryEvent = _idle("Event", record=None, wait=None, elapsed_time=_seconds, **_ended)
+DryEvent.cuda_event = 0
+# What a graph would capture runs at once.
+DryGraph = _idle("CUDAGraph", capture_begin=None, capture_end=None, replay=None, reset=None, pool=(0, 0))
+DryStream = _idle("Stream", wait_stream=None, wait_event=None, is_capturing=False, priority_range=(0, -5), **_ended)
+DryStream.cuda_stream = DryStream.device_index = DryStream.priority = 0
+DryStream.device = property(lambda stream: _device())
+DryStream.record_event = lambda stream, event=None: event or DryEvent()
 
-    def record(self, stream: Any = None) -> None: ...
 
-    def wait(self, stream: Any = None) -> None: ...
+def _device() -> Any:
+    import torch
 
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return math.inf  # not NaN: programs make a number of repetitions of it
+    return torch.device("cuda", current.device)
 
 
 class DryGenerator:
@@ -111,33 +86,21 @@ class DryGenerator:
         return getattr(self._own, name)
 
 
-class DryGraph:
-    """A graph. What would be captured runs at once."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def capture_begin(self, *_: Any, **__: Any) -> None: ...
-
-    def capture_end(self) -> None: ...
-
-    def replay(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def pool(self) -> tuple[int, int]:
-        return 0, 0
-
-
 @contextmanager
 def cuda_answers(dry: DryRun) -> Iterator[None]:
     """Let torch.cuda answer for the GPU of the dry run."""
     import torch
     import torch.cuda.nvtx
+    import torch.cuda.profiler
 
     replaced: list[tuple[Any, str, Any]] = []
     told: dict[Any, Mapping[str, Any]] = {
         torch.cuda: _answers(dry),
-        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "mark"), _always(None)),
+        torch.cuda.memory: {"_record_memory_history": _always(None)},
+        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _always(None)),
+        torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), _always(None)),
+        torch.backends.cudnn: {"is_acceptable": _always(False)},  # an RNN would give cuDNN its weights
+        torch.Tensor: {"record_stream": _always(None)},  # torch looks at the stream before it asks a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {"_cuda_getCurrentRawStream": _always(0), "_cuda_getDevice": lambda: current.device},
     }
@@ -177,11 +140,17 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
         "is_current_stream_capturing": False,
         "can_device_access_peer": False,
         "graph_pool_handle": (0, 0),
+        "use_mem_pool": DryContext(),
         "mem_get_info": (memory, memory),
+        "get_allocator_backend": "native",
+        "get_per_process_memory_fraction": 1.0,
+        "cudart": SimpleNamespace(cudaProfilerStart=_always(0), cudaProfilerStop=_always(0)),
+        "get_stream_from_external": stream,
+        "list_gpu_processes": "",
         "memory_summary": "",
         "memory_snapshot": [],
         **dict.fromkeys(_NOTHING, None),
-        **dict.fromkeys(_NO_MEMORY, 0),
+        **dict.fromkeys(_ZERO, 0),
     }
 
 
@@ -192,6 +161,8 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
+        **{name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(torch.cuda, name)},
+        "make_graphed_callables": lambda callables, *_, **__: callables,
         "default_generators": tuple(DryGenerator(generator) for _ in range(_MOST_GPUS)),
         "current_device": lambda: current.device,
         "_exchange_device": lambda device: current.device,
@@ -244,11 +215,8 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
 
     answering.__name__ = answering.__qualname__ = name
     answering.__module__ = owner.__name__
+    answering.__wrapped__ = answer  # type: ignore[attr-defined]  # as a context manager of torch has it: Dynamo asks
     return answering
-
-
-def _always(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
 
 
 def _generator(original: Any) -> Any:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.patching import patched
 
 _NOTE = "NCCL needs GPUs: gloo carried the program's collectives, and kernels of NCCL are not captured"
 
 
 @contextmanager
-def without_nccl(note: Callable[[str], None]) -> Iterator[None]:
-    """Begin process groups with gloo, whatever is asked for. note: told of it."""
+def without_nccl() -> Iterator[None]:
+    """Begin process groups with gloo, whatever is asked for, and note it."""
     import torch.distributed
 
     if not torch.distributed.is_available():
@@ -25,26 +26,22 @@ def without_nccl(note: Callable[[str], None]) -> Iterator[None]:
         def begin(*given: Any, **named: Any) -> Any:
             named.pop("device_id", None)  # its group would begin on that GPU at once
             if original.__name__ == "init_process_group":
-                given, named["backend"] = given[1:], _gloo((*given, named.get("backend"))[0], note)
+                given, named["backend"] = given[1:], _gloo((*given, named.get("backend"))[0])
             elif named.get("backend") is not None:
-                named["backend"] = _gloo(named["backend"], note)
+                named["backend"] = _gloo(named["backend"])
             return original(*given, **named)
 
         return begin
 
     names = ("init_process_group", "new_group")
     owners = (distributed_c10d, torch.distributed)
-    patches = [Patch(owner, name, wrap) for owner in owners for name in names]
-    try:
+    with patched(*((owner, name, wrap) for owner in owners for name in names)):
         yield
-    finally:
-        for patch in patches:
-            patch.undo()
 
 
-def _gloo(backend: Any, note: Callable[[str], None]) -> str:
+def _gloo(backend: Any) -> str:
     """The backend to begin with: gloo, also where none is named, as then torch begins NCCL too."""
-    if backend is not None and "nccl" in str(backend).lower():
-        note(_NOTE)
-        return "gloo"
-    return "gloo" if backend is None else str(backend)
+    if "nccl" not in str(backend).lower():
+        return str(backend or "gloo")
+    notes.add(_NOTE)
+    return "gloo"

@@ -13,23 +13,17 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE, REAL
 from tritonhook.capture.dry_run.notes import notes
 from tritonhook.capture.launches.recorder import recorder
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 
-
-class Current:
-    """device: the number of the GPU that the program has chosen. Its tensors say that they are there."""
-
-    device = 0
-
-
-current = Current()
+current = SimpleNamespace(device=0)  # the GPU that the program has chosen: its tensors say that they are there
 _GPU = re.compile(r"cuda(:\d+)?")
 
 
@@ -53,21 +47,18 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
     def hooking(original: Callable[..., None]) -> Callable[..., None]:
         return lambda hooks, pack, unpack: original(hooks, within(pack), within(unpack))
 
-    with ExitStack() as stack:
+    changes = patched(
         # In torch's functions, such as `loss.backward()`, the mode is off: but not in Python that they call back.
-        for owner, name, wrap in (
-            (torch.autograd, "_engine_run_backward", within),
-            (torch.autograd.graph.saved_tensors_hooks, "__init__", hooking),
-            (threading.Thread, "_bootstrap_inner", within),
-            (torch, "load", partial(_load, place)),
-            (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
-            (torch.amp.autocast_mode.autocast, "__init__", _autocast),
-            (torch, "is_autocast_enabled", _of_cpu),
-            (torch, "get_autocast_dtype", _of_cpu),
-        ):
-            stack.callback(Patch(owner, name, wrap).undo)
-        stack.enter_context(operators_of_the_gpu(memory, within))
-        stack.enter_context(mode)
+        (torch.autograd, "_engine_run_backward", within),
+        (torch.autograd.graph.saved_tensors_hooks, "__init__", hooking),
+        (threading.Thread, "_bootstrap_inner", within),
+        (torch, "load", partial(_load, place)),
+        (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
+        (torch.amp.autocast_mode.autocast, "__init__", _autocast),
+        (torch, "is_autocast_enabled", _of_cpu),
+        (torch, "get_autocast_dtype", _of_cpu),
+    )
+    with changes, operators_of_the_gpu(memory, within), mode:
         yield
 
 
@@ -142,7 +133,7 @@ def _mode(place: Any) -> Any:
             if without_memory:
                 return _without_memory(func, given, named)
             result = func(*given, **named)
-            if func in unset:
+            if func in unset and not torch.compiler.is_compiling():
                 _set_to_zero(result)
             return result
 
@@ -170,7 +161,6 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
         tensor.cuda: lambda own, *_, **__: own.to(place),
         tensor.pin_memory: lambda own, *_, **__: own,
         tensor.is_pinned: lambda own, *_, **__: False,
-        tensor.record_stream: lambda own, stream: None,
     }
 
 
@@ -315,6 +305,5 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
 
         return impl
 
-    with ExitStack() as stack:
-        stack.callback(Patch(torch.library.Library, "impl", wrap).undo)
+    with patched((torch.library.Library, "impl", wrap)):
         yield
