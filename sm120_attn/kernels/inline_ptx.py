@@ -243,6 +243,13 @@ def quad_sum(x):
     return x + cute.arch.shuffle_sync_bfly(x, offset=2)
 
 
+def over_quads(combine, x):
+    """Combine x of the eight lanes that have the same place in their quads."""
+    for offset in (4, 8, 16):
+        x = combine(x, cute.arch.shuffle_sync_bfly(x, offset=offset))
+    return x
+
+
 def kept(x, lane):
     """x, in a register that ptxas keeps instead of computing x again at each use: a shuffle with the lane itself."""
     return cute.arch.shuffle_sync(x, lane)

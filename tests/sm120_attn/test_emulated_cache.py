@@ -239,6 +239,18 @@ CASES = {
     "e4m3": (replace(BASE, kv_dtype="e4m3"), Problem()),
     "nvfp4": (replace(BASE, kv_dtype="nvfp4"), Problem()),
     "mxfp8": (replace(BASE, kv_dtype="mxfp8"), Problem()),
+    "nvfp4, 8 rows": (replace(BASE, kv_dtype="nvfp4", rows_per_warp=8), Problem()),
+    "nvfp4, 8 rows, D64, masks": (
+        replace(
+            BASE, kv_dtype="nvfp4", rows_per_warp=8, tile_n=64, head_dim=64, dtype="fp16", causal=True, window=True,
+            sinks=True,
+        ),
+        Problem(queries=3, window_left=40, page_size=64),
+    ),
+    "nvfp4, 8 rows, D256, softcap": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, tile_n=16, head_dim=256, softcap=True, causal=True),
+        Problem((70, 300), queries=1, heads=4, heads_kv=1, softcap=5.0),
+    ),
     "nvfp4, D64, masks": (
         replace(BASE, kv_dtype="nvfp4", head_dim=64, dtype="fp16", causal=True, window=True, sinks=True),
         Problem(queries=3, window_left=40, page_size=32),
@@ -256,7 +268,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "arch"), [*((name, "sm_120a") for name in CASES), ("nvfp4", "sm_90a"), ("mxfp8", "sm_90a")]
+    ("name", "arch"), [*((name, "sm_120a") for name in CASES), ("nvfp4", "sm_90a"), ("nvfp4, 8 rows", "sm_90a"), ("mxfp8", "sm_90a")]
 )
 def test_decode_is_what_float64_says(name: str, arch: str) -> None:
     config, problem = CASES[name]

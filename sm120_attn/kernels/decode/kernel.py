@@ -220,14 +220,14 @@ class Decode(Attention):
         last_query = (first_row + c.tile_m - 1) // sizes.group
         tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
         mine = part_of(tiles, split * WARPS + warp, sizes.num_splits * WARPS)
-        rows = self.policy.row_numbers(first_row, lane)
         scale, tanh_scale = scores[:2]
         if cutlass.const_expr(c.kv_dtype):
             scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv] * c.k_factor)
         v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
         softmax, acc_o = self.walk_over_cache(
-            given, sizes.group, page_shift, work, band, mine, rows, tiles_base, q_base, scale, tanh_scale, warp, lane
-        )
+            given, sizes.group, page_shift, work, band, mine, first_row, tiles_base, q_base, scale, tanh_scale, warp,
+            lane,
+        )  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
@@ -254,7 +254,7 @@ class Decode(Attention):
     @cute.jit
     def walk_over_cache(
         self, given: cutlass.Constexpr, group, page_shift, work: cutlass.Constexpr, band: cutlass.Constexpr,
-        mine: cutlass.Constexpr, rows: cutlass.Constexpr, tiles_base, q_base, scale, tanh_scale, warp, lane,
+        mine: cutlass.Constexpr, first_row, tiles_base, q_base, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
         """Work on a warp's tiles. Returns the softmax state and O."""
         c, policy = self.config, self.policy
@@ -268,7 +268,7 @@ class Decode(Attention):
             )
             for cache, scales, base in ((given.k, given.k_scales, k_base), (given.v, given.v_scales, v_base))
         )  # fmt: skip
-        words = self.load_q(work, given.q, rows, group, warp, lane)
+        words = self.load_q(work, given.q, policy.q_row_numbers(first_row, lane), group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
         cute.arch.sync_threads()
         for stage in cutlass.range(c.stages, unroll=1):
@@ -280,7 +280,7 @@ class Decode(Attention):
         acc_o = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
         _, k_offsets, v_offsets = policy.lane_offsets(lane)
-        queries = [row // group for row in rows]
+        queries = [row // group for row in policy.row_numbers(first_row, lane)]
         w = Warp(
             c, policy, band, softmax, acc_o, q_of, k_base, v_base, k_offsets, v_offsets, k_ring,
             v_ring, tanh_scale, queries, policy.key_offsets(lane), lane, start - 1, Int32(0),
@@ -296,12 +296,12 @@ class Decode(Attention):
         """
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
-        made = []
+        made, n = [], len(places) // policy.blocks
         for step in range(0, c.k_steps, policy.q_steps):
             mine = True if c.q_in_registers or c.kv_dtype else warp == step % WARPS
             rows = [policy.q_pairs(self.q_words(at, there & mine, 16 * step)) for at, there in places]
             for words in zip(*rows, strict=True):
-                made.append([[words[2 * block + i % 2][i // 2] for i in range(4)] for block in range(policy.blocks)])
+                made.append([[words[n * block + i % n][i // n] for i in range(2 * n)] for block in range(policy.blocks)])
         return made
 
     def q_words(self, at, there, column: int):
@@ -352,13 +352,13 @@ class Decode(Attention):
         """Write a warp's O and row statistics to shared memory, row by row. Of O only rows below `rows_left`."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
-            at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * (lane & 3)
+            at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * policy.row_of_lane(lane)
             parts = policy.row_parts(acc_o, r)
             if row - warp * c.tile_m < rows_left:
                 for offset, values in parts:
                     ptx.store_shared(at, offset, values)
-            total = ptx.quad_sum(softmax.row_sum[r])
-            if lane & 3 == 0:
+            total = policy.row_sum(softmax.row_sum[r])
+            if policy.row_of_lane(lane) == 0:
                 ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])
 
 
