@@ -49,7 +49,7 @@ SMALL = {"POOL_VALUES": 1 << 26, "ROWS": [(1, 8192, 8, 64), (4, 8192, 4, 16)]}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no new row begins after as many")
     parser.add_argument("--heads-first", action="store_true", help="pages of HND: the rows of a head are neighbours")
-    parser.add_argument("--ctas", type=int, help="CTAs that share an SM with NVFP4, in place of the planned number")
+    parser.add_argument("--ctas", type=int, help="CTAs that share an SM with 8 rows, in place of the planned number")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from sm120_attn.verify import bench
 
     if arguments.ctas:
-        planner.CTAS_PER_SM["nvfp4"] = arguments.ctas
+        planner.CTAS_PER_SM[8] = arguments.ctas
     started = time.perf_counter()
     document: dict[str, Any] = {
         "what": "decode over KV caches of four formats, compiled for sm_90a and timed on an H200 in turns",

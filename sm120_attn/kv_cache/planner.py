@@ -22,8 +22,8 @@ MOST_QUERIES = 16  # of decode: speculative decoding has no more
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
-# CTAs of 128 threads that share an SM, by the format of the cache: 2 with up to 255 registers for a thread.
-CTAS_PER_SM = {"": 2, "e4m3": 2, "mxfp8": 2, "nvfp4": 2}
+# CTAs of 128 threads that share an SM, by the rows of a tile: 2 with up to 255 registers for a thread, 3 with 168.
+CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
 # Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
 # about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
@@ -77,16 +77,19 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     rows, features = shape.seqlen_q * (shape.heads // shape.heads_kv), Features.of(shape)
     row_bytes = shape.head_dim * ELEMENT_BYTES[shape.kv_dtype or shape.dtype] // PACKED_COLUMNS.get(shape.kv_dtype, 1)
+    rows_per_warp = 8 if rows <= 8 and shape.kv_dtype == "nvfp4" else 32 if rows > 16 and shape.head_dim <= 128 else 16
+    tile_n = 2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS
     config = _with_stages(
         DecodeConfig(
             arch=shape.arch,
             dtype=shape.dtype,
             head_dim=shape.head_dim,
-            rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
-            tile_n=2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS,
+            rows_per_warp=rows_per_warp,
+            tile_n=tile_n,
             kv_dtype=shape.kv_dtype,
             paged=shape.page_size > 0,
-            ctas_per_sm=CTAS_PER_SM[shape.kv_dtype] if shape.head_dim <= 128 and rows <= 16 else 2,
+            ctas_per_sm=CTAS_PER_SM[rows_per_warp] if shape.head_dim <= 128 else 2,
+            group_keys=GROUP_KEYS if 0 < shape.page_size < tile_n else tile_n,
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
@@ -124,13 +127,17 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
-    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel."""
-    for stages in range(MOST_STAGES, 0, -1):
-        found = replace(config, stages=stages)
-        wrong = why_not(found)
-        if wrong is None:
-            return found
-    raise ValueError(wrong)
+    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel.
+
+    With 8 rows per warp room for a second CTA comes first: these kernels wait for their own instructions.
+    """
+    made = [replace(config, stages=stages) for stages in range(MOST_STAGES, 0, -1)]
+    fits = [found for found in made if why_not(found) is None]
+    if not fits:
+        raise ValueError(why_not(made[-1]))
+    if config.rows_per_warp == 8:
+        return next((found for found in fits if found.stages > 1 and ctas_per_sm(found) > 1), fits[0])
+    return fits[0]
 
 
 def ctas_per_sm(config: DecodeConfig) -> int:

@@ -239,7 +239,7 @@ CASES = {
     "e4m3": (replace(BASE, kv_dtype="e4m3"), Problem()),
     "nvfp4": (replace(BASE, kv_dtype="nvfp4"), Problem()),
     "mxfp8": (replace(BASE, kv_dtype="mxfp8"), Problem()),
-    "nvfp4, 8 rows": (replace(BASE, kv_dtype="nvfp4", rows_per_warp=8), Problem()),
+    "nvfp4, 8 rows": (replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32), Problem(page_size=32)),
     "nvfp4, 8 rows, D64, masks": (
         replace(
             BASE, kv_dtype="nvfp4", rows_per_warp=8, tile_n=64, head_dim=64, dtype="fp16", causal=True, window=True,

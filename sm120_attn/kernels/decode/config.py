@@ -26,7 +26,7 @@ DTYPES = ("bf16", "fp16")
 KV_DTYPES = ("", "e4m3", *SCALE_COLUMNS)
 CHUNK_BYTES = 16  # that one cp.async copies
 PAGE_SIZES = (16, 32, 64, 128, 256)
-GROUP_KEYS = 16  # keys that are loaded together: the smallest page has them all
+GROUP_KEYS = 16  # keys that the smallest page has
 WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
@@ -53,6 +53,7 @@ class DecodeConfig:
     split          the keys of a sequence are split over CTAs; a second kernel combines their results
     sinks          a logit per query head joins the denominator
     ctas_per_sm    CTAs that share an SM where its shared memory has room: 2 to 4, with fewer registers for each thread
+    group_keys     keys that are loaded together, from one page: 16, or the tile's
     """
 
     arch: str = "sm_120a"
@@ -71,6 +72,7 @@ class DecodeConfig:
     sinks: bool = False
     lse: bool = False
     ctas_per_sm: int = 2
+    group_keys: int = GROUP_KEYS
 
     # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
     @property
@@ -243,6 +245,8 @@ def why_not(config: DecodeConfig) -> str | None:
         return f"tile_n {c.tile_n}: 16 or 32 keys, with 8 rows_per_warp also 64"
     if not 1 <= c.stages <= MOST_STAGES:
         return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
+    if c.group_keys not in (GROUP_KEYS, c.tile_n):
+        return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:
         return f"ctas_per_sm {c.ctas_per_sm}: 2 to 4"
     if c.registers > REGISTERS[c.ctas_per_sm]:

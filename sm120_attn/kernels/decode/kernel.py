@@ -19,7 +19,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64
+from cutlass import Float32, Int32, Int64, Uint32
 from cutlass.memory import SmemAllocator
 
 from ...config import PANEL_BYTES
@@ -31,7 +31,7 @@ from ..epilogue import row_address
 from ..given import Given, Scores
 from ..softmax import OnlineSoftmax
 from . import combine
-from .config import CHUNK_BYTES, GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
+from .config import CHUNK_BYTES, STATS_BYTES, WARPS, DecodeConfig
 
 
 @dataclass(frozen=True)
@@ -61,31 +61,36 @@ class Source:
             scales = cls.of(config, scales, None, head_kv, table, batch, page_shift, seqlen)
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
-    def rows(self, key) -> Rows:
-        """The rows from `key` on, up to the end of its page. Past the sequence: no row, at a valid address."""
-        return self.rows_of(*self.place(key))
+    def starts(self, tile):
+        """The first key of each group of a tile, and the keys of the sequence from it on. Past the sequence: key 0."""
+        keys = [tile * self.config.tile_n + first for first in range(0, self.config.tile_n, self.config.group_keys)]
+        lefts = [self.seqlen - key for key in keys]
+        return [(ptx.select(left > 0, key, Int32(0)), left) for key, left in zip(keys, lefts, strict=True)]
 
-    def place(self, key):
-        """Page and row of a key, and the keys of the sequence from it on."""
-        left = self.seqlen - key
-        key = ptx.select(left > 0, key, Int32(0))
-        page, row = self.batch, key
-        if self.config.paged:
-            page, row = self.table[self.batch, key >> self.page_shift], key & ((Int32(1) << self.page_shift) - 1)
-        return page, row, left
+    def fetch_pages(self, pages, tile):
+        """Load the pages of a tile's groups. Before key 0: that of key 0."""
+        for group, (key, _) in enumerate(self.starts(tile)):
+            pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
+
+    def places(self, pages, tile):
+        """Page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
+        if not self.config.paged:
+            return [(self.batch, key, left) for key, left in self.starts(tile)]
+        mask = (Int32(1) << self.page_shift) - 1
+        return [(pages[group], key & mask, left) for group, (key, left) in enumerate(self.starts(tile))]
 
     def rows_of(self, page, row, left) -> Rows:
-        return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
+        page, row = (Int64(Uint32(n)) for n in (page, row))  # never negative: one multiplication less
+        return Rows(self.address + page * self.page_stride + row * self.row_stride, self.row_stride, left)
 
-    def copy(self, tile, base, lane):
+    def copy(self, pages, tile, base, lane):
         """Start the copy of a tile to shared memory, by one warp. Rows past the sequence become zero."""
         c = self.config
-        for group in range(c.tile_n // GROUP_KEYS):
-            place = self.place(tile * c.tile_n + group * GROUP_KEYS)
-            first = group * GROUP_KEYS
+        for group, place in enumerate(self.places(pages, tile)):
+            first = group * c.group_keys
             if c.row_chunks * CHUNK_BYTES == PANEL_BYTES:
                 at = base + first * PANEL_BYTES
-                copy_rows(c, self.rows_of(*place), Int32(0), at, GROUP_KEYS, lane, 32, c.tile_n)
+                copy_rows(c, self.rows_of(*place), Int32(0), at, c.group_keys, lane, 32, c.tile_n)
             else:
                 copy_narrow_rows(c, self.rows_of(*place), first, base, lane)
             if self.scales is not None:
@@ -93,14 +98,14 @@ class Source:
 
 
 def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
-    """As copy_rows, for GROUP_KEYS rows from `first` of the tile on, where several rows share a row of a panel.
+    """As copy_rows, for group_keys rows from `first` of the tile on, where several rows share a row of a panel.
 
     Where nothing is read the address is that of a row past the sequence, or of padding.
     """
     chunks = config.row_chunks
     chunk, row = lane % chunks, lane // chunks
     offset = Int64(row) * rows.stride + Int64(chunk * CHUNK_BYTES)
-    for start in range(0, GROUP_KEYS, 32 // chunks):
+    for start in range(0, config.group_keys, 32 // chunks):
         key = row + (first + start)
         number = (key >> 3) * chunks + chunk
         within = (number >> 3) * (8 * PANEL_BYTES) + (key & 7) * PANEL_BYTES + (((number ^ key) & 7) * CHUNK_BYTES)
@@ -112,11 +117,11 @@ def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
 
 
 def copy_scales(config, rows: Rows, base, lane):
-    """Start the copy of the scales of GROUP_KEYS keys. Lanes past the last piece copy a piece once more."""
+    """Start the copy of the scales of group_keys keys. Lanes past the last piece copy a piece once more."""
     size = math.gcd(config.scale_bytes, CHUNK_BYTES)
     pieces = config.scale_bytes // size
-    for start in range(0, GROUP_KEYS * pieces, 32):
-        number = (start + lane) % (GROUP_KEYS * pieces)
+    for start in range(0, config.group_keys * pieces, 32):
+        number = (start + lane) % (config.group_keys * pieces)
         at, piece = number // pieces, number % pieces
         source = rows.address + Int64(at) * rows.stride + Int64(piece * size)
         ptx.cp_async_small(base + number * size, source, size, ptx.select(at < rows.count, Int32(size), Int32(0)))
@@ -128,9 +133,14 @@ class WarpRing:
 
     The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
     2 * stages - 1 groups are newer than the one that is waited for.
+
+    pages: of the tile that is loaded next, for both rings; None for a contiguous cache. After its tile of V they are
+    those of the next one, so no copy waits for the table.
     """
 
     source: Source
+    pages: Any
+    fetches: bool  # whether this is the ring of V
     base: Any
     last: Any  # the tile after the warp's last one, which is number 0
     end: Any  # number of tiles
@@ -148,7 +158,9 @@ class WarpRing:
         """Start the copy of a tile."""
         if count < self.end:
             at = self.base + self.slot(count) * self.source.config.kv_bytes
-            self.source.copy(self.last - 1 - count, at, self.lane)
+            self.source.copy(self.pages, self.last - 1 - count, at, self.lane)
+            if cutlass.const_expr(self.fetches and self.source.config.paged):
+                self.source.fetch_pages(self.pages, self.last - 2 - count)
         cute.arch.cp_async_commit_group()
 
     def wait_full(self, count):
@@ -261,13 +273,16 @@ class Decode(Attention):
         k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
         v_base = k_base + c.stages * c.kv_bytes
         start = mine.last  # tile t has the number start - 1 - t
+        pages = cute.make_rmem_tensor((c.tile_n // c.group_keys,), Int32) if c.paged else None
         k_ring, v_ring = (
             WarpRing(
                 Source.of(c, cache, scales, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k),
-                base, start, start - mine.first, lane,
+                pages, cache is given.v, base, start, start - mine.first, lane,
             )
             for cache, scales, base in ((given.k, given.k_scales, k_base), (given.v, given.v_scales, v_base))
         )  # fmt: skip
+        if cutlass.const_expr(c.paged):
+            k_ring.source.fetch_pages(pages, start - 1)
         words = self.load_q(work, given.q, policy.q_row_numbers(first_row, lane), group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
         cute.arch.sync_threads()
