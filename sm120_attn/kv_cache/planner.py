@@ -24,6 +24,9 @@ OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
 # CTAs of 128 threads that share an SM, by the rows of a tile: 2 with up to 255 registers for a thread, 3 with 168.
 CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
+# The time of a round with NVFP4, by heads_per_cta: 32 bytes of scales are of four heads, where heads lie between the rows.
+HEADS_FACTOR = {4: 1.0, 2: 1.15, 1: 1.4}
+SHORT_ROUNDS = 8  # up to as many tiles of a warp two stages are faster than more
 # Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
 # about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
@@ -93,15 +96,26 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
-    tiles = -(-rows // config.tile_m) * shape.batch * shape.heads_kv
-    places = shape.sms * ctas_per_sm(config)
-    if num_splits is None:
-        num_splits = splits(tiles, places, -(-shape.capacity // config.tile_n))
-    config = replace(config, split=num_splits > 1)
-    reason = (
-        f"{tiles} tiles of {config.tile_m} rows x {num_splits} splits: {tiles * num_splits} CTAs for {places} places"
+    return _divided(config, -(-rows // config.tile_m) * shape.batch * shape.heads_kv, shape, num_splits)
+
+
+def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
+    """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
+    places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
+    plans = []
+    for heads, factor in HEADS_FACTOR.items() if config.rows_per_warp == 8 else ((1, 1.0),):
+        if shape.heads_kv % heads == 0:
+            tiles, warps = row_tiles // heads, WARPS // heads
+            number = num_splits or splits(tiles, places, key_tiles, warps)
+            rounds = -(-key_tiles // warps)
+            plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles, -(-rounds // number)))
+    _, heads, number, tiles, rounds = min(plans)
+    short = config.rows_per_warp == 8 and rounds <= SHORT_ROUNDS
+    config = replace(
+        config, heads_per_cta=heads, split=number > 1, stages=min(config.stages, 2) if short else config.stages
     )
-    return CachePlan(config, num_splits, reason)
+    reason = f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs for {places} places"
+    return CachePlan(config, number, reason)
 
 
 def _plan_prefill(shape: CacheShape) -> CachePlan:
@@ -146,16 +160,19 @@ def ctas_per_sm(config: DecodeConfig) -> int:
     return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), config.ctas_per_sm)
 
 
-def splits(tiles: int, places: int, key_tiles: int) -> int:
+def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
     """The number of splits with the least estimated time; the smaller one of two equal ones.
 
-    tiles: of rows, each of which reads key_tiles. places: CTAs that run at the same time.
+    tiles: of rows, each of which reads key_tiles with `warps` warps. places: CTAs that run at the same time.
     """
-    rounds = -(-key_tiles // WARPS)
+    rounds = -(-key_tiles // warps)
+    return min(
+        range(1, min(MOST_SPLITS, max(rounds, 1)) + 1), key=lambda number: _cost(number, tiles, places, rounds, 1.0)
+    )
 
-    def cost(number: int) -> float:
-        waves = -(-tiles * number // places)
-        combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
-        return waves * (-(-rounds // number) + START_ROUNDS) + combine
 
-    return min(range(1, min(MOST_SPLITS, max(rounds, 1)) + 1), key=cost)
+def _cost(number: int, tiles: int, places: int, rounds: int, factor: float) -> float:
+    """Estimated time of a number of splits, in rounds. factor: of the time of a round."""
+    waves = -(-tiles * number // places)
+    combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
+    return waves * (-(-rounds // number) * factor + START_ROUNDS) + combine

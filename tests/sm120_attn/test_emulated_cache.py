@@ -190,7 +190,7 @@ def place_decode(config: DecodeConfig, problem: Problem, given: Inputs, into: Ar
         scale, tanh = problem.softcap * math.log2(math.e), 2 * scale / problem.softcap
     into.numbers(batch, problem.heads_kv, group, problem.queries, 1, tiles, problem.page_size.bit_length() - 1)
     into.numbers(scale, tanh, problem.window_left, NO_BOUND)
-    grid = tiles * problem.heads_kv, 1, batch
+    grid = tiles * problem.heads_kv // config.heads_per_cta, 1, batch
 
     def stored() -> list[Any]:
         return [
@@ -240,6 +240,14 @@ CASES = {
     "nvfp4": (replace(BASE, kv_dtype="nvfp4"), Problem()),
     "mxfp8": (replace(BASE, kv_dtype="mxfp8"), Problem()),
     "nvfp4, 8 rows": (replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32), Problem(page_size=32)),
+    "nvfp4, 4 heads": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32, heads_per_cta=4, sinks=True),
+        Problem((150, 37), heads=16, heads_kv=8, page_size=32),
+    ),
+    "nvfp4, 2 heads": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, heads_per_cta=2, causal=True),
+        Problem((300,), queries=3, heads=4, heads_kv=2),
+    ),
     "nvfp4, 8 rows, D64, masks": (
         replace(
             BASE, kv_dtype="nvfp4", rows_per_warp=8, tile_n=64, head_dim=64, dtype="fp16", causal=True, window=True,

@@ -54,6 +54,8 @@ class DecodeConfig:
     sinks          a logit per query head joins the denominator
     ctas_per_sm    CTAs that share an SM where its shared memory has room: 2 to 4, with fewer registers for each thread
     group_keys     keys that are loaded together, from one page: 16, or the tile's
+    heads_per_cta  neighbouring key heads of a CTA: 1, 2 or 4. Its warps are divided among them, and those of different
+                   heads read the same keys at about the same time; so 32 bytes of NVFP4's scales are read once
     """
 
     arch: str = "sm_120a"
@@ -73,6 +75,7 @@ class DecodeConfig:
     lse: bool = False
     ctas_per_sm: int = 2
     group_keys: int = GROUP_KEYS
+    heads_per_cta: int = 1
 
     # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
     @property
@@ -111,6 +114,10 @@ class DecodeConfig:
     def element_bytes(self) -> int:
         """Bytes of an element of K and V."""
         return ELEMENT_BYTES[self.kv_dtype or self.dtype]
+
+    @property
+    def warps_per_head(self) -> int:
+        return WARPS // self.heads_per_cta
 
     @property
     def threads(self) -> int:
@@ -245,6 +252,8 @@ def why_not(config: DecodeConfig) -> str | None:
         return f"tile_n {c.tile_n}: 16 or 32 keys, with 8 rows_per_warp also 64"
     if not 1 <= c.stages <= MOST_STAGES:
         return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
+    if c.heads_per_cta not in (1, 2, 4):
+        return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
         return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:

@@ -197,7 +197,7 @@ class Decode(Attention):
         type(self).kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(given, sizes, tiles_m, page_shift, scores).launch(
-            grid=(tiles_m * num_heads_kv, num_splits, batch), block=(c.threads, 1, 1),
+            grid=(tiles_m * (num_heads_kv // c.heads_per_cta), num_splits, batch), block=(c.threads, 1, 1),
             stream=stream, use_pdl=True, min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
@@ -224,14 +224,17 @@ class Decode(Attention):
         q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
         # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
-        first_row, head_kv = index % tiles_m * c.tile_m, index // tiles_m
+        first_row, head_kv, part = index % tiles_m * c.tile_m, index // tiles_m, warp
+        if cutlass.const_expr(c.heads_per_cta > 1):
+            head_kv = head_kv * c.heads_per_cta + warp // c.warps_per_head
+            part = warp % c.warps_per_head
         cute.arch.griddepcontrol_wait()
         work = work_of(c, batch, head_kv, first_row, sizes.max_seqlen_q, given)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, scores.window_left, scores.window_right)
         first_query = first_row // sizes.group
         last_query = (first_row + c.tile_m - 1) // sizes.group
         tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
-        mine = part_of(tiles, split * WARPS + warp, sizes.num_splits * WARPS)
+        mine = part_of(tiles, split * c.warps_per_head + part, sizes.num_splits * c.warps_per_head)
         scale, tanh_scale = scores[:2]
         if cutlass.const_expr(c.kv_dtype):
             scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv] * c.k_factor)
