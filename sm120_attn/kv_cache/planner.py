@@ -24,9 +24,8 @@ OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
 # CTAs of 128 threads that share an SM, by the rows of a tile: 2 with up to 255 registers for a thread, 3 with 168.
 CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
-# The time of a round with NVFP4, by heads_per_cta: 32 bytes of scales are of four heads, where heads lie between the rows.
-HEADS_FACTOR = {4: 1.0, 2: 1.15, 1: 1.4}
-SHORT_ROUNDS = 8  # up to as many tiles of a warp two stages are faster than more
+# The time of a round over NVFP4, by heads_per_cta: where heads lie between the rows, 32 bytes of scales are of four.
+HEADS_FACTOR = {4: 1.0, 2: 1.04, 1: 1.4}
 # Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
 # about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
@@ -103,17 +102,15 @@ def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits
     """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
-    for heads, factor in HEADS_FACTOR.items() if config.rows_per_warp == 8 else ((1, 1.0),):
+    shared = config.kv_dtype == "nvfp4" and config.rows_per_warp <= 16
+    for heads, factor in HEADS_FACTOR.items() if shared else ((1, 1.0),):
         if shape.heads_kv % heads == 0:
             tiles, warps = row_tiles // heads, WARPS // heads
             number = num_splits or splits(tiles, places, key_tiles, warps)
             rounds = -(-key_tiles // warps)
-            plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles, -(-rounds // number)))
-    _, heads, number, tiles, rounds = min(plans)
-    short = config.rows_per_warp == 8 and rounds <= SHORT_ROUNDS
-    config = replace(
-        config, heads_per_cta=heads, split=number > 1, stages=min(config.stages, 2) if short else config.stages
-    )
+            plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles))
+    _, heads, number, tiles = min(plans)
+    config = replace(config, heads_per_cta=heads, split=number > 1)
     reason = f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs for {places} places"
     return CachePlan(config, number, reason)
 
@@ -143,15 +140,14 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
     """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel.
 
-    With 8 rows per warp room for a second CTA comes first: these kernels wait for their own instructions.
+    With 8 rows 2 at most: more are slower, and on an SM120 leave no room for a second CTA.
     """
-    made = [replace(config, stages=stages) for stages in range(MOST_STAGES, 0, -1)]
-    fits = [found for found in made if why_not(found) is None]
-    if not fits:
-        raise ValueError(why_not(made[-1]))
-    if config.rows_per_warp == 8:
-        return next((found for found in fits if found.stages > 1 and ctas_per_sm(found) > 1), fits[0])
-    return fits[0]
+    for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
+        found = replace(config, stages=stages)
+        wrong = why_not(found)
+        if wrong is None:
+            return found
+    raise ValueError(wrong)
 
 
 def ctas_per_sm(config: DecodeConfig) -> int:

@@ -291,8 +291,9 @@ def _block_scaled() -> Iterator[CacheCase]:
     for (batch, heads_kv, splits), page_size, options in itertools.product(many, (0, 16, 64), (False, True)):
         yield replace(
             base, name=f"nvfp4, {batch} sequences, {heads_kv} key heads, page {page_size}{', options' * options}",
-            lengths=tuple(37 * i % 301 for i in range(batch)), queries=1 + options, heads=(4 if options else 8) * heads_kv,
-            heads_kv=heads_kv, num_splits=splits, page_size=page_size, sinks=options, softcap=20.0 * options,
+            lengths=tuple(37 * i % 301 for i in range(batch)), queries=1 + options,
+            heads=(4 if options else 8) * heads_kv, heads_kv=heads_kv, num_splits=splits,
+            page_size=page_size, sinks=options, softcap=20.0 * options,
             window=(90, 9) if options else None, dtype="fp16" if options else "bf16",
         )  # fmt: skip
     for head_dim, batch in ((64, 100), (192, 67), (256, 67)):

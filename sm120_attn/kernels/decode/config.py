@@ -120,6 +120,11 @@ class DecodeConfig:
         return WARPS // self.heads_per_cta
 
     @property
+    def pages_ahead(self) -> bool:
+        """Whether the pages of a tile are read from the table a tile earlier: not where all registers are in use."""
+        return self.paged and self.rows_per_warp < 32
+
+    @property
     def threads(self) -> int:
         return 32 * WARPS
 

@@ -113,7 +113,7 @@ def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
         if chunks * CHUNK_BYTES > config.row_bytes:
             there = there & (chunk * CHUNK_BYTES < config.row_bytes)
         source = rows.address + offset + Int64(start) * rows.stride
-        ptx.cp_async_16(base + within, source, 0, ptx.select(there, Int32(CHUNK_BYTES), Int32(0)))
+        ptx.cp_async_16(base + within, source, 0, ptx.select(there, Int32(CHUNK_BYTES), Int32(0)), 256)
 
 
 def copy_scales(config, rows: Rows, base, lane):
@@ -124,7 +124,8 @@ def copy_scales(config, rows: Rows, base, lane):
         number = (start + lane) % (config.group_keys * pieces)
         at, piece = number // pieces, number % pieces
         source = rows.address + Int64(at) * rows.stride + Int64(piece * size)
-        ptx.cp_async_small(base + number * size, source, size, ptx.select(at < rows.count, Int32(size), Int32(0)))
+        bytes_read = ptx.select(at < rows.count, Int32(size), Int32(0))
+        ptx.cp_async_small(base + number * size, source, size, bytes_read, 128 if config.kv_dtype == "nvfp4" else 0)
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,13 @@ class WarpRing:
     The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
     2 * stages - 1 groups are newer than the one that is waited for.
 
-    pages: of the tile that is loaded next, for both rings; None for a contiguous cache. After its tile of V they are
-    those of the next one, so no copy waits for the table.
+    pages: of the tile that is loaded next, for both rings; None for a contiguous cache. With pages_ahead they are loaded
+    after the tile of V before, so no copy waits for the table.
     """
 
     source: Source
     pages: Any
-    fetches: bool  # whether this is the ring of V
+    fetches: bool  # whether this is the ring of V, which is loaded after K
     base: Any
     last: Any  # the tile after the warp's last one, which is number 0
     end: Any  # number of tiles
@@ -156,10 +157,13 @@ class WarpRing:
     @cute.jit
     def load(self, count):
         """Start the copy of a tile."""
+        c = self.source.config
         if count < self.end:
-            at = self.base + self.slot(count) * self.source.config.kv_bytes
+            if cutlass.const_expr(c.paged and not c.pages_ahead):
+                self.source.fetch_pages(self.pages, self.last - 1 - count)
+            at = self.base + self.slot(count) * c.kv_bytes
             self.source.copy(self.pages, self.last - 1 - count, at, self.lane)
-            if cutlass.const_expr(self.fetches and self.source.config.paged):
+            if cutlass.const_expr(self.fetches and c.pages_ahead):
                 self.source.fetch_pages(self.pages, self.last - 2 - count)
         cute.arch.cp_async_commit_group()
 
@@ -284,7 +288,7 @@ class Decode(Attention):
             )
             for cache, scales, base in ((given.k, given.k_scales, k_base), (given.v, given.v_scales, v_base))
         )  # fmt: skip
-        if cutlass.const_expr(c.paged):
+        if cutlass.const_expr(c.pages_ahead):
             k_ring.source.fetch_pages(pages, start - 1)
         words = self.load_q(work, given.q, policy.q_row_numbers(first_row, lane), group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
@@ -314,12 +318,12 @@ class Decode(Attention):
         """
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
-        made, n = [], len(places) // policy.blocks
+        made, n, blocks = [], len(places) // policy.blocks, range(policy.blocks)
         for step in range(0, c.k_steps, policy.q_steps):
             mine = True if c.q_in_registers or c.kv_dtype else warp == step % WARPS
             rows = [policy.q_pairs(self.q_words(at, there & mine, 16 * step)) for at, there in places]
             for words in zip(*rows, strict=True):
-                made.append([[words[n * block + i % n][i // n] for i in range(2 * n)] for block in range(policy.blocks)])
+                made.append([[words[n * block + i % n][i // n] for i in range(2 * n)] for block in blocks])
         return made
 
     def q_words(self, at, there, column: int):
