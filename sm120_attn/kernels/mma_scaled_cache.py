@@ -1,9 +1,9 @@
 """The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
 
 NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
-so is 2^-14 of it, which the conversion without `cvt` gives. The loop over 32 keys of pages with head_dim 128 takes 866
-instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has therefore (ptxas
-13.4.59). A 16-bit element of ldmatrix is four values:
+so is 2^-14 of it, which the conversion without `cvt` gives. With 16 rows the loop over 32 keys of pages with head_dim
+128 takes 866 instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has
+therefore (ptxas 13.4.59). A 16-bit element of ldmatrix is four values:
 
     K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
@@ -150,15 +150,16 @@ class MmaNvfp4Cache(MmaScaledCache):
         ]
 
 
-class QueryColumns:
-    """For up to 8 rows: queries are the columns of an MMA, and keys, or the columns of V, are its rows.
+class MmaNvfp4CacheColumns(MmaNvfp4Cache):
+    """For NVFP4 caches and up to 8 rows: queries are the columns of an MMA; keys, or the columns of V, are its rows.
 
     S^T = K Q^T and O^T = V^T P^T. The operands of two n8 columns of keys, or of O, together are one A operand, register
     by register; so half as many MMAs, scores and values of O. Of an n8 column of S lane 4g + t has key g of queries 2t
-    and 2t + 1; P is transposed for the next product. Before a policy among the bases of a class.
+    and 2t + 1; P is transposed for the next product. Of O it has columns 4g to 4g + 3 of 32.
     """
 
     key_columns = 2
+    o_lane_bytes = 16
 
     def __init__(self, config):
         super().__init__(config)
@@ -209,22 +210,16 @@ class QueryColumns:
     def p_operand(self, probs, step: int):
         return [ptx.transpose_8x8(ptx.pack(self.p_dtype, *two)) for two in probs]
 
+    def row_parts(self, acc_o, row: int):
+        return [
+            (128 * chunk, [acc_o[0, 4 * chunk + n, row] for n in range(4)]) for chunk in range(self.config.k_steps // 2)
+        ]
+
 
 def rows_of(columns):
     """The B operands of two n8 columns, as one A operand of 16 rows."""
     (a, b), (c, d) = columns
     return [a, c, b, d]
-
-
-class MmaNvfp4CacheColumns(QueryColumns, MmaNvfp4Cache):
-    """For NVFP4 caches and up to 8 rows. Lane 4g + t has columns 4g to 4g + 3 of 32 of O."""
-
-    o_lane_bytes = 16
-
-    def row_parts(self, acc_o, row: int):
-        return [
-            (128 * chunk, [acc_o[0, 4 * chunk + n, row] for n in range(4)]) for chunk in range(self.config.k_steps // 2)
-        ]
 
 
 class MmaMxfp8Cache(MmaScaledCache):

@@ -91,7 +91,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
             kv_dtype=shape.kv_dtype,
             paged=shape.page_size > 0,
             ctas_per_sm=CTAS_PER_SM[rows_per_warp] if shape.head_dim <= 128 else 2,
-            group_keys=GROUP_KEYS if 0 < shape.page_size < tile_n else tile_n,
+            group_keys=GROUP_KEYS if 0 < shape.page_size < tile_n or rows_per_warp > 8 else tile_n,
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
@@ -102,9 +102,8 @@ def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits
     """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
-    shared = config.kv_dtype == "nvfp4" and config.rows_per_warp <= 16
-    for heads, factor in HEADS_FACTOR.items() if shared else ((1, 1.0),):
-        if shape.heads_kv % heads == 0:
+    for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
+        if shape.heads_kv % heads == 0 and why_not(replace(config, heads_per_cta=heads)) is None:
             tiles, warps = row_tiles // heads, WARPS // heads
             number = num_splits or splits(tiles, places, key_tiles, warps)
             rounds = -(-key_tiles // warps)

@@ -244,6 +244,14 @@ CASES = {
         replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32, heads_per_cta=4, sinks=True),
         Problem((150, 37), heads=16, heads_kv=8, page_size=32),
     ),
+    "nvfp4, 16 rows, 4 heads": (
+        replace(BASE, kv_dtype="nvfp4", heads_per_cta=4, causal=True),
+        Problem((70, 33), queries=2, heads=20, heads_kv=4),
+    ),
+    "e4m3, 32 rows, window": (
+        replace(BASE, kv_dtype="e4m3", rows_per_warp=32, stages=1, causal=True, window=True),
+        Problem((200, 90), queries=5, window_left=50),
+    ),
     "nvfp4, 2 heads": (
         replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, heads_per_cta=2, causal=True),
         Problem((300,), queries=3, heads=4, heads_kv=2),

@@ -121,8 +121,8 @@ class DecodeConfig:
 
     @property
     def pages_ahead(self) -> bool:
-        """Whether the pages of a tile are read from the table a tile earlier: not where all registers are in use."""
-        return self.paged and self.rows_per_warp < 32
+        """Whether the pages of a tile are read from the table a tile earlier: where instructions are the limit."""
+        return self.paged and self.rows_per_warp == 8
 
     @property
     def threads(self) -> int:
@@ -259,6 +259,8 @@ def why_not(config: DecodeConfig) -> str | None:
         return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
     if c.heads_per_cta not in (1, 2, 4):
         return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
+    if c.heads_per_cta > 1 and not c.q_in_registers:
+        return f"heads_per_cta {c.heads_per_cta}: 1 where Q is in shared memory, of one head; use 8 rows_per_warp"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
         return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:

@@ -63,9 +63,10 @@ class Source:
 
     def starts(self, tile):
         """The first key of each group of a tile, and the keys of the sequence from it on. Past the sequence: key 0."""
-        keys = [tile * self.config.tile_n + first for first in range(0, self.config.tile_n, self.config.group_keys)]
-        lefts = [self.seqlen - key for key in keys]
-        return [(ptx.select(left > 0, key, Int32(0)), left) for key, left in zip(keys, lefts, strict=True)]
+        for first in range(0, self.config.tile_n, self.config.group_keys):
+            key = tile * self.config.tile_n + first
+            left = self.seqlen - key
+            yield ptx.select(left > 0, key, Int32(0)), left
 
     def fetch_pages(self, pages, tile):
         """Load the pages of a tile's groups. Before key 0: that of key 0."""
@@ -74,14 +75,17 @@ class Source:
 
     def places(self, pages, tile):
         """Page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
-        if not self.config.paged:
-            return [(self.batch, key, left) for key, left in self.starts(tile)]
-        mask = (Int32(1) << self.page_shift) - 1
-        return [(pages[group], key & mask, left) for group, (key, left) in enumerate(self.starts(tile))]
+        for group, (key, left) in enumerate(self.starts(tile)):
+            page, row = self.batch, key
+            if self.config.paged:
+                page = self.table[self.batch, key >> self.page_shift] if pages is None else pages[group]
+                row = key & ((Int32(1) << self.page_shift) - 1)
+            yield page, row, left
 
     def rows_of(self, page, row, left) -> Rows:
-        page, row = (Int64(Uint32(n)) for n in (page, row))  # never negative: one multiplication less
-        return Rows(self.address + page * self.page_stride + row * self.row_stride, self.row_stride, left)
+        if self.config.rows_per_warp == 8:  # never negative: one multiplication less
+            page, row = Uint32(page), Uint32(row)
+        return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
     def copy(self, pages, tile, base, lane):
         """Start the copy of a tile to shared memory, by one warp. Rows past the sequence become zero."""
@@ -135,8 +139,8 @@ class WarpRing:
     The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
     2 * stages - 1 groups are newer than the one that is waited for.
 
-    pages: of the tile that is loaded next, for both rings; None for a contiguous cache. With pages_ahead they are loaded
-    after the tile of V before, so no copy waits for the table.
+    pages: with pages_ahead, of the tile that is loaded next, for both rings. They are loaded after the tile of V
+    before, so no copy waits for the table. Else None.
     """
 
     source: Source
@@ -159,8 +163,6 @@ class WarpRing:
         """Start the copy of a tile."""
         c = self.source.config
         if count < self.end:
-            if cutlass.const_expr(c.paged and not c.pages_ahead):
-                self.source.fetch_pages(self.pages, self.last - 1 - count)
             at = self.base + self.slot(count) * c.kv_bytes
             self.source.copy(self.pages, self.last - 1 - count, at, self.lane)
             if cutlass.const_expr(self.fetches and c.pages_ahead):
@@ -280,7 +282,7 @@ class Decode(Attention):
         k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
         v_base = k_base + c.stages * c.kv_bytes
         start = mine.last  # tile t has the number start - 1 - t
-        pages = cute.make_rmem_tensor((c.tile_n // c.group_keys,), Int32) if c.paged else None
+        pages = cute.make_rmem_tensor((c.tile_n // c.group_keys,), Int32) if c.pages_ahead else None
         k_ring, v_ring = (
             WarpRing(
                 Source.of(c, cache, scales, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k),

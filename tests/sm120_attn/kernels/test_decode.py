@@ -45,30 +45,32 @@ def _source(page_size: int, table: dict, seqlen: int, paged: bool = True, **fiel
 
 def _rows(source: kernel.Source, tile: int) -> list:
     """The rows of each group of a tile."""
-    pages: dict[int, int] = {}
-    if source.config.paged:
+    pages: dict[int, int] | None = {} if source.config.pages_ahead else None
+    if pages is not None:
         source.fetch_pages(pages, tile)
     return [source.rows_of(*place) for place in source.places(pages, tile)]
 
 
+@pytest.mark.parametrize("rows", [8, 16])
 @pytest.mark.parametrize(("page_size", "tile", "group"), [(16, 16, 16), (16, 32, 16), (64, 32, 32), (256, 64, 64)])
-def test_a_key_is_where_the_table_says(page_size: int, tile: int, group: int) -> None:
+def test_a_key_is_where_the_table_says(page_size: int, tile: int, group: int, rows: int) -> None:
     pages = [7, 0, 9, 4, 2] * 20
     table = {(3, i): page for i, page in enumerate(pages)}
-    source = _source(page_size, table, 1000, tile_n=tile, group_keys=group)
+    source = _source(page_size, table, 1000, tile_n=tile, group_keys=group, rows_per_warp=rows)
     for number in range(1000 // tile):
         found = _rows(source, number)
         assert len(found) == tile // group
-        for key, rows in zip(range(number * tile, (number + 1) * tile, group), found, strict=True):
-            assert rows.address == (1 << 20) + pages[key // page_size] * 100_000 + key % page_size * 256
-            assert rows.count == 1000 - key and rows.stride == 256
+        for key, mine in zip(range(number * tile, (number + 1) * tile, group), found, strict=True):
+            assert mine.address == (1 << 20) + pages[key // page_size] * 100_000 + key % page_size * 256
+            assert mine.count == 1000 - key and mine.stride == 256
 
 
 def test_past_the_sequence_no_other_entry_of_the_table_is_read() -> None:
     table = mock.MagicMock()
     table.__getitem__.side_effect = {(3, 0): 5}.__getitem__
-    (rows,) = _rows(_source(16, table, 10), 1)
-    assert rows.count == -6 and rows.address == (1 << 20) + 5 * 100_000
+    for count in (8, 16):
+        (rows,) = _rows(_source(16, table, 10, rows_per_warp=count), 1)
+        assert rows.count == -6 and rows.address == (1 << 20) + 5 * 100_000
     _source(16, table, 10).fetch_pages({}, -1)  # behind a warp's last tile
 
 
