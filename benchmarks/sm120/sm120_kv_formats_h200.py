@@ -7,6 +7,8 @@ sequence and key head against float64 of the values that the cache has; what fai
 all formats of a row take turns, round by round: captured graphs of several calls that rotate among caches larger than
 the L2 cache, and eager calls. Splits are the planned ones. `us` is the median, `samples_us` has all.
 
+`sm120_kv_formats_hnd_h200` is a run with --heads-first. `sm120_nvfp4_causes_h200` was made by hand: variants of NVFP4.
+
 Rates count the bytes of K and V with their scales once. The ratio divides them by the rate of a copy of 4 GiB, which
 reads and writes. An H200 is no RTX 50: see sm120_serving_h200.py.
 """
