@@ -24,7 +24,7 @@ from benchmarks.common import environment
 NEEDS = ("gpu", "torch", "cutlass")
 OFFLINE = {"--format-only": ("torch",)}
 QUICK = ("--format-only",)
-BATCH, QUERIES, HEADS, HEADS_KV, KEYS, DIM = 2, 4, 8, 2, 4096, 128
+BATCH, QUERIES, HEADS, HEADS_KV, KEYS, DIM = 2, 2, 8, 2, 4096, 128  # 8 rows for each key head
 SMALL = {"KEYS": 256}
 FORMATS = ("bf16", "e4m3", "mxfp8", "nvfp4", "nvfp4, smoothed")
 LARGEST = {"e4m3": 448.0, "nvfp4": 6.0 * 448.0}

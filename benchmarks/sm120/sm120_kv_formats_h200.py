@@ -7,6 +7,8 @@ sequence and key head against float64 of the values that the cache has; what fai
 all formats of a row take turns, round by round: captured graphs of several calls that rotate among caches larger than
 the L2 cache, and eager calls. Splits are the planned ones. `us` is the median, `samples_us` has all.
 
+`sm120_kv_formats_hnd_h200` is a run with --heads-first. `sm120_nvfp4_causes_h200` was made by hand: variants of NVFP4.
+
 Rates count the bytes of K and V with their scales once. The ratio divides them by the rate of a copy of 4 GiB, which
 reads and writes. An H200 is no RTX 50: see sm120_serving_h200.py.
 """
@@ -49,7 +51,7 @@ SMALL = {"POOL_VALUES": 1 << 26, "ROWS": [(1, 8192, 8, 64), (4, 8192, 4, 16)]}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no new row begins after as many")
     parser.add_argument("--heads-first", action="store_true", help="pages of HND: the rows of a head are neighbours")
-    parser.add_argument("--ctas", type=int, help="CTAs that share an SM with NVFP4, in place of the planned number")
+    parser.add_argument("--ctas", type=int, help="CTAs that share an SM with 8 rows, in place of the planned number")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from sm120_attn.verify import bench
 
     if arguments.ctas:
-        planner.CTAS_PER_SM["nvfp4"] = arguments.ctas
+        planner.CTAS_PER_SM[8] = arguments.ctas
     started = time.perf_counter()
     document: dict[str, Any] = {
         "what": "decode over KV caches of four formats, compiled for sm_90a and timed on an H200 in turns",
@@ -125,7 +127,7 @@ def cases() -> list[Any]:
     from sm120_attn.verify.cache_cases import matrix
 
     found = [case for case in matrix() if case.kv_dtype in ("mxfp8", "nvfp4") and case.head_dim == 128]
-    few = ("queries, ", "descale head", "packed", "rotary none", "rotary half")
+    few = ("queries, ", "sequences", "descale head", "packed", "rotary none", "rotary half")
     return [case for case in found if any(part in case.name for part in few)]
 
 

@@ -123,6 +123,12 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             "*Measured* on an H200, us of a call, captured / eager (`sm120_kv_formats_h200.json`).",
             sm120_tables.sm120_kv_speed,
         ),
+        (
+            "Variants of decode over NVFP4",
+            "*Measured* on an H200, us of a call in a CUDA graph, in turns with FP8 and BF16, 64 sequences of 32,768 "
+            "keys, GQA 8, pages of 64 (`sm120_nvfp4_causes_h200.json`). Where a part is left out no result is right.",
+            sm120_tables.sm120_nvfp4_causes,
+        ),
     ),
     ("A chain of GEMMs", "../how-to/write-a-gemm-chain.md"): (
         ("Time of each shape", "*Measured* on an H200 (`gemm_chain.json`).", gluon_tables.gemm_chain),

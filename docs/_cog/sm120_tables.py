@@ -127,15 +127,37 @@ def _us(value: float) -> str:
 
 def sm120_kv_means() -> str:
     """The same for all rows, as a paragraph, with the kernels' own errors."""
-    summary = result("sm120_kv_formats_h200")["summary"]
+    nhd, hnd = (result(f"sm120_kv_formats_{name}")["summary"] for name in ("h200", "hnd_h200"))
     own = max(one["own_worst"] for one in result("sm120_kv_formats_error")["summary"]["worst"].values())
     return (
-        f"\nOver all rows NVFP4 gives {summary['nvfp4_tokens_over_bf16_geomean']:.2f} times the tokens per second of "
-        f"BF16 and {summary['nvfp4_tokens_over_e4m3_geomean']:.2f} times those of FP8 (worst row\n"
-        f"{summary['nvfp4_tokens_over_e4m3_min']:.2f}), at {summary['nvfp4_of_a_copy_geomean']:.2f} of a copy's rate; "
-        f"FP8 has {summary['e4m3_of_a_copy_geomean']:.2f}, MXFP8 {summary['mxfp8_of_a_copy_geomean']:.2f}. The kernels "
+        f"\nOver all rows NVFP4 gives {nhd['nvfp4_tokens_over_bf16_geomean']:.2f} times the tokens per second of "
+        f"BF16 and {nhd['nvfp4_tokens_over_e4m3_geomean']:.2f} times those of FP8 (worst row\n"
+        f"{nhd['nvfp4_tokens_over_e4m3_min']:.2f}), at {nhd['nvfp4_of_a_copy_geomean']:.2f} of a copy's rate; "
+        f"FP8 has {nhd['e4m3_of_a_copy_geomean']:.2f}, MXFP8 {nhd['mxfp8_of_a_copy_geomean']:.2f}. With eager calls "
+        f"{nhd['nvfp4_tokens_over_bf16_eager_geomean']:.2f} and {nhd['nvfp4_tokens_over_e4m3_eager_geomean']:.2f}.\n"
+        f"In HND pages {hnd['nvfp4_tokens_over_bf16_geomean']:.2f}, {hnd['nvfp4_tokens_over_e4m3_geomean']:.2f} (worst "
+        f"row {hnd['nvfp4_tokens_over_e4m3_min']:.2f}) and {hnd['nvfp4_of_a_copy_geomean']:.2f}. The kernels "
         f"add at most {own:.1e}\nof a row's largest value to the errors above, on the twelve kinds of data.\n\n"
     )
+
+
+def sm120_nvfp4_causes() -> str:
+    """What variants of decode over NVFP4 take, beside BF16 and FP8 of the same run: 64 sequences of 32,768 keys."""
+    document = result("sm120_nvfp4_causes_h200")
+    rows = []
+    for part in ("before_rows", "l2_rows", "hints_rows"):
+        for one in _where(document[part], {"batch": 64, "keys": 32768}):
+            us = one["us"]
+            rows += [
+                (name, *(_us(us[n]) for n in (name, "e4m3", "bf16")), f"{us['e4m3'] / us[name]:.2f}", _error(one, name))
+                for name in us
+                if name.startswith("nvfp4")
+            ]
+    return markdown(("variant", "us", "FP8", "BF16", "FP8 / it", "error"), rows)
+
+
+def _error(row: Document, name: str) -> str:
+    return f"{row['errors'][name]:.1e}" if name in row["errors"] else ""
 
 
 SERVING_GOALS = {

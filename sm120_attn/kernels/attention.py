@@ -26,7 +26,7 @@ from .given import Given, Scores
 from .mma_16bit import Mma16
 from .mma_fp8 import Mma8, Mma8Portable, Mma8StandIn
 from .mma_fp8_cache import MmaFp8Cache
-from .mma_scaled_cache import MmaMxfp8Cache, MmaNvfp4Cache
+from .mma_scaled_cache import MmaMxfp8Cache, MmaNvfp4Cache, MmaNvfp4CacheColumns
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 CACHE_POLICIES = {"e4m3": MmaFp8Cache, "mxfp8": MmaMxfp8Cache, "nvfp4": MmaNvfp4Cache}
@@ -158,7 +158,8 @@ class Warp:
 def policy_of(config):
     """Choose the MMA policy for a config's dtype and target."""
     if getattr(config, "kv_dtype", ""):
-        return CACHE_POLICIES[config.kv_dtype](config)
+        few = getattr(config, "rows_per_warp", 16) == 8
+        return MmaNvfp4CacheColumns(config) if few else CACHE_POLICIES[config.kv_dtype](config)
     if not config.fp8:
         return Mma16(config)
     if config.fp8_mma == "portable":

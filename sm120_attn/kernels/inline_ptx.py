@@ -243,6 +243,13 @@ def quad_sum(x):
     return x + cute.arch.shuffle_sync_bfly(x, offset=2)
 
 
+def over_quads(combine, x):
+    """Combine x of the eight lanes that have the same place in their quads."""
+    for offset in (4, 8, 16):
+        x = combine(x, cute.arch.shuffle_sync_bfly(x, offset=offset))
+    return x
+
+
 def kept(x, lane):
     """x, in a register that ptxas keeps instead of computing x again at each use: a shuffle with the lane itself."""
     return cute.arch.shuffle_sync(x, lane)
@@ -358,14 +365,23 @@ def load_shared_4_if(address, condition):
     return _memory_ptx(code, 1, address, _if(condition))
 
 
-def cp_async_16(shared, source, offset: int, bytes_read):
-    """Copy 16 bytes from global to shared memory. Only `bytes_read` (0 or 16) are read; the others become zero."""
-    _memory_ptx(f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;", 0, shared, source, bytes_read)
+def cp_async_16(shared, source, offset: int, bytes_read, prefetch: int = 0):
+    """Copy 16 bytes from global to shared memory. Only `bytes_read` (0 or 16) are read; the others become zero.
+
+    prefetch: bytes around them that the L2 cache may load as well: 0, 64, 128 or 256.
+    """
+    code = f"cp.async.cg.shared.global{_l2(prefetch)} [$0+{offset}], [$1], 16, $2;"
+    _memory_ptx(code, 0, shared, source, bytes_read)
 
 
-def cp_async_small(shared, source, size: int, bytes_read):
+def cp_async_small(shared, source, size: int, bytes_read, prefetch: int = 0):
     """As cp_async_16, for 4, 8 or 16 bytes, through L1: a sector has what other keys or heads ask for."""
-    _memory_ptx(f"cp.async.ca.shared.global [$0], [$1], {size}, $2;", 0, shared, source, bytes_read)
+    code = f"cp.async.ca.shared.global{_l2(prefetch)} [$0], [$1], {size}, $2;"
+    _memory_ptx(code, 0, shared, source, bytes_read)
+
+
+def _l2(prefetch: int) -> str:
+    return f".L2::{prefetch}B" * bool(prefetch)
 
 
 def store_16(address, words):

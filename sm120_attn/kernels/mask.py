@@ -88,7 +88,7 @@ def hide(scores, policy, band: Band, queries, keys_of_lane, first_key):
         for n in range(policy.columns):
             kind = n % len(starts)
             for i in values:
-                key = 8 * n + i % 2
+                key = 8 * n + policy.key_of(i)
                 seen = his[kind] > key
                 if los is not None:
                     seen = seen & (los[kind] <= key)

@@ -36,6 +36,18 @@ class Mma:
         """Numbers of a thread's rows of S, when the warp's first row has the number `first`."""
         return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
 
+    def q_row_numbers(self, first, lane):
+        """Numbers of the rows of Q of which a thread holds a part."""
+        return self.row_numbers(first, lane)
+
+    def key_of(self, value: int) -> int:
+        """The key of a value of an n8 column of scores, after the lane's first one."""
+        return value % 2
+
+    def row_max(self, x):
+        """The maximum over the lanes that share a row of S."""
+        return ptx.quad_max(x)
+
     def load_q(self, base, offsets, step: int):
         """Load the A operands of all blocks for one step along head_dim. A warp's Q has panels of its own."""
         panel, within = divmod(step, self.panel_steps)

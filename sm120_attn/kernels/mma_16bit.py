@@ -22,6 +22,7 @@ class Mma16(Mma):
     q_lane_bytes, q_halves = 4, (0, 8)
     q_steps = 1  # MMA steps of which a lane's columns of Q are neighbours
     o_lane_bytes = 8  # in float32
+    key_columns = 1  # n8 columns of keys that one MMA of Q K^T takes
     o_lane_words = 1  # consecutive registers of row_words, in the output's dtype
 
     def __init__(self, config):
@@ -75,6 +76,14 @@ class Mma16(Mma):
             ptx.pack(dtype, acc_o[block, n, low] * factor, acc_o[block, n, high] * factor)
             for n in range(self.out_columns)
         ]
+
+    def row_of_lane(self, lane):
+        """Among the lanes that share a row: the lane's number."""
+        return lane & 3
+
+    def row_sum(self, x):
+        """The sum over the lanes that share a row."""
+        return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):
         """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
@@ -136,6 +145,17 @@ class Mma16(Mma):
             words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
             for half in range(2):
                 self.add_column(acc_o, p, words[2 * half : 2 * half + 2], 2 * column + half)
+
+    def add_keys(self, scores, q, keys, n: int):
+        """Add Q K^T to key_columns n8 columns of scores from n on, for one step. keys: their B operands."""
+        for column, k in enumerate(keys, n):
+            for block in range(self.blocks):
+                scores[block][column] = self.mma(q[block], k, scores[block][column])
+
+    def add_columns(self, acc_o, p, values, n: int):
+        """Add P V to n8 columns of O from n on. values: their B operands."""
+        for column, v in enumerate(values, n):
+            self.add_column(acc_o, p, v, column)
 
     def add_column(self, acc_o, p, v, n: int):
         """Add P V to one n8 column of O. v: the B operand."""

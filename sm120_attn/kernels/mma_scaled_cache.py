@@ -1,9 +1,9 @@
 """The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
 
 NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
-so is 2^-14 of it, which the conversion without `cvt` gives. The loop over 32 keys of pages with head_dim 128 takes 866
-instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has therefore (ptxas
-13.4.59). A 16-bit element of ldmatrix is four values:
+so is 2^-14 of it, which the conversion without `cvt` gives. With 16 rows the loop over 32 keys of pages with head_dim
+128 takes 866 instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has
+therefore (ptxas 13.4.59). A 16-bit element of ldmatrix is four values:
 
     K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
@@ -16,6 +16,11 @@ share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of pan
 MXFP8 (e4m3, an e8m0 scale for 32 columns): a power of two that FP16 may not hold. S of 32 columns is multiplied in
 fp32; V becomes BF16 of 2^-60 of the value, with P in BF16.
 """
+
+import operator
+
+import cutlass.cute as cute
+from cutlass import Float32
 
 from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
@@ -100,12 +105,13 @@ class MmaNvfp4Cache(MmaScaledCache):
         scales = [self.scales_of_keys(k_base + k_offsets[2], k_offsets[3], n) for n in range(self.columns)]
         for chunk in range(self.config.k_steps // 2):
             q = [q_of(step) for step in (2 * chunk, 2 * chunk + 1)]
-            for n in range(self.columns):
-                scale = ptx.twice(scales[n][chunk // 2], chunk % 2)
-                k = [ptx.multiply("fp16", x, scale) for x in self.k_values(word(n, chunk))]
+            for first in range(0, self.columns, self.key_columns):
+                keys = []
+                for n in range(first, first + self.key_columns):
+                    scale = ptx.twice(scales[n][chunk // 2], chunk % 2)
+                    keys.append([ptx.multiply("fp16", x, scale) for x in self.k_values(word(n, chunk))])
                 for i in range(2):
-                    for block in range(self.blocks):
-                        scores[block][n] = self.mma(q[i][block], k[2 * i : 2 * i + 2], scores[block][n])
+                    self.add_keys(scores, q[i], [k[2 * i : 2 * i + 2] for k in keys], first)
 
     def scales_of_keys(self, base, selector, n: int):
         """The scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
@@ -123,8 +129,7 @@ class MmaNvfp4Cache(MmaScaledCache):
                 [ptx.multiply("fp16", x, of[chunk]) for x in self.v_values(word(keys, chunk))]
                 for keys, of in zip(groups, scales, strict=True)
             ]
-            for i in range(4):
-                self.add_column(acc_o, p, [v[0][i], v[1][i]], 4 * chunk + i)
+            self.add_columns(acc_o, p, [[v[0][i], v[1][i]] for i in range(4)], 4 * chunk)
 
     def scales_of_pairs(self, base, selector, keys: int):
         """The scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
@@ -143,6 +148,78 @@ class MmaNvfp4Cache(MmaScaledCache):
             for chunk in range(self.config.k_steps // 2)
             for half, i in enumerate(values)
         ]
+
+
+class MmaNvfp4CacheColumns(MmaNvfp4Cache):
+    """For NVFP4 caches and up to 8 rows: queries are the columns of an MMA; keys, or the columns of V, are its rows.
+
+    S^T = K Q^T and O^T = V^T P^T. The operands of two n8 columns of keys, or of O, together are one A operand, register
+    by register; so half as many MMAs, scores and values of O. Of an n8 column of S lane 4g + t has key g of queries 2t
+    and 2t + 1; P is transposed for the next product. Of O it has columns 4g to 4g + 3 of 32.
+    """
+
+    key_columns = 2
+    o_lane_bytes = 16
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.blocks, self.rows = 1, 2
+
+    def row_of(self, row: int):
+        return 0, (row,)
+
+    def row_numbers(self, first, lane):
+        return [first + (lane & 3) * 2 + r for r in range(self.rows)]
+
+    def q_row_numbers(self, first, lane):
+        return [first + (lane >> 2)]
+
+    def key_offsets(self, lane):
+        return (lane >> 2,)
+
+    def key_of(self, value: int) -> int:
+        return 0
+
+    def row_of_lane(self, lane):
+        return lane >> 2
+
+    def row_max(self, x):
+        return ptx.over_quads(cute.arch.fmax, x)
+
+    def row_sum(self, x):
+        return ptx.over_quads(operator.add, x)
+
+    def new_output(self):
+        """Make O in registers: [1, n8, 2] fp32, zero."""
+        acc_o = cute.make_rmem_tensor((1, self.out_columns, 2), Float32)
+        acc_o.fill(0.0)
+        return acc_o
+
+    def add_keys(self, scores, q, keys, n: int):
+        before = None if scores[0][n] is None else scores[0][n] + scores[0][n + 1]
+        made = self.mma(rows_of(keys), q[0], before)
+        scores[0][n : n + 2] = made[:2], made[2:]
+
+    def add_columns(self, acc_o, p, values, n: int):
+        for i in range(0, len(values), 2):
+            places = [(0, n + i + k // 2, k % 2) for k in range(4)]
+            made = ptx.mma_m16n8k16(self.p_dtype, rows_of(values[i : i + 2]), p[0], [acc_o[at] for at in places])
+            for at, value in zip(places, made, strict=True):
+                acc_o[at] = value
+
+    def p_operand(self, probs, step: int):
+        return [ptx.transpose_8x8(ptx.pack(self.p_dtype, *two)) for two in probs]
+
+    def row_parts(self, acc_o, row: int):
+        return [
+            (128 * chunk, [acc_o[0, 4 * chunk + n, row] for n in range(4)]) for chunk in range(self.config.k_steps // 2)
+        ]
+
+
+def rows_of(columns):
+    """The B operands of two n8 columns, as one A operand of 16 rows."""
+    (a, b), (c, d) = columns
+    return [a, c, b, d]
 
 
 class MmaMxfp8Cache(MmaScaledCache):

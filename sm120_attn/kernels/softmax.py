@@ -62,7 +62,7 @@ class OnlineSoftmax:
 
     def rescale(self, largest, acc_o):
         for r in range(self.policy.rows):
-            bits = ptx.quad_max(largest[r]) * self.scale
+            bits = self.policy.row_max(largest[r]) * self.scale
             self.rescale_row(r, bits - self.policy.bias_bits if self.policy.bias_bits else bits, acc_o)
 
     def rescale_row(self, r: int, bits, acc_o):
@@ -82,8 +82,8 @@ class OnlineSoftmax:
         return theirs
 
     def exponentials(self, scores, block: int, n: int):
-        """exp2 of four scores of one n8 column; also adds them to the sums."""
-        made = [None] * 4
+        """exp2 of the scores of one n8 column; also adds them to the sums."""
+        made = [None] * len(scores[block][n])
         for r in (2 * block, 2 * block + 1):
             _, values = self.policy.row_of(r)
             for i in values:

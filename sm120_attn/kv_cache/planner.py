@@ -22,8 +22,10 @@ MOST_QUERIES = 16  # of decode: speculative decoding has no more
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
-# CTAs of 128 threads that share an SM, by the format of the cache: 2 with up to 255 registers for a thread.
-CTAS_PER_SM = {"": 2, "e4m3": 2, "mxfp8": 2, "nvfp4": 2}
+# CTAs of 128 threads that share an SM, by the rows of a tile: 2 with up to 255 registers for a thread, 3 with 168.
+CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
+# The time of a round over NVFP4, by heads_per_cta: where heads lie between the rows, 32 bytes of scales are of four.
+HEADS_FACTOR = {4: 1.0, 2: 1.04, 1: 1.4}
 # Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
 # about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
@@ -77,28 +79,39 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     rows, features = shape.seqlen_q * (shape.heads // shape.heads_kv), Features.of(shape)
     row_bytes = shape.head_dim * ELEMENT_BYTES[shape.kv_dtype or shape.dtype] // PACKED_COLUMNS.get(shape.kv_dtype, 1)
+    rows_per_warp = 8 if rows <= 8 and shape.kv_dtype == "nvfp4" else 32 if rows > 16 and shape.head_dim <= 128 else 16
+    tile_n = 2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS
     config = _with_stages(
         DecodeConfig(
             arch=shape.arch,
             dtype=shape.dtype,
             head_dim=shape.head_dim,
-            rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
-            tile_n=2 * GROUP_KEYS if row_bytes <= PANEL_BYTES else GROUP_KEYS,
+            rows_per_warp=rows_per_warp,
+            tile_n=tile_n,
             kv_dtype=shape.kv_dtype,
             paged=shape.page_size > 0,
-            ctas_per_sm=CTAS_PER_SM[shape.kv_dtype] if shape.head_dim <= 128 and rows <= 16 else 2,
+            ctas_per_sm=CTAS_PER_SM[rows_per_warp] if shape.head_dim <= 128 else 2,
+            group_keys=GROUP_KEYS if 0 < shape.page_size < tile_n or rows_per_warp > 8 else tile_n,
             **features._replace(causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen))._asdict(),
         )
     )
-    tiles = -(-rows // config.tile_m) * shape.batch * shape.heads_kv
-    places = shape.sms * ctas_per_sm(config)
-    if num_splits is None:
-        num_splits = splits(tiles, places, -(-shape.capacity // config.tile_n))
-    config = replace(config, split=num_splits > 1)
-    reason = (
-        f"{tiles} tiles of {config.tile_m} rows x {num_splits} splits: {tiles * num_splits} CTAs for {places} places"
-    )
-    return CachePlan(config, num_splits, reason)
+    return _divided(config, -(-rows // config.tile_m) * shape.batch * shape.heads_kv, shape, num_splits)
+
+
+def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
+    """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
+    places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
+    plans = []
+    for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
+        if shape.heads_kv % heads == 0 and why_not(replace(config, heads_per_cta=heads)) is None:
+            tiles, warps = row_tiles // heads, WARPS // heads
+            number = num_splits or splits(tiles, places, key_tiles, warps)
+            rounds = -(-key_tiles // warps)
+            plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles))
+    _, heads, number, tiles = min(plans)
+    config = replace(config, heads_per_cta=heads, split=number > 1)
+    reason = f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs for {places} places"
+    return CachePlan(config, number, reason)
 
 
 def _plan_prefill(shape: CacheShape) -> CachePlan:
@@ -124,8 +137,11 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
-    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel."""
-    for stages in range(MOST_STAGES, 0, -1):
+    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel.
+
+    With 8 rows 2 at most: more are slower, and on an SM120 leave no room for a second CTA.
+    """
+    for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
         found = replace(config, stages=stages)
         wrong = why_not(found)
         if wrong is None:
@@ -139,16 +155,19 @@ def ctas_per_sm(config: DecodeConfig) -> int:
     return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), config.ctas_per_sm)
 
 
-def splits(tiles: int, places: int, key_tiles: int) -> int:
+def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
     """The number of splits with the least estimated time; the smaller one of two equal ones.
 
-    tiles: of rows, each of which reads key_tiles. places: CTAs that run at the same time.
+    tiles: of rows, each of which reads key_tiles with `warps` warps. places: CTAs that run at the same time.
     """
-    rounds = -(-key_tiles // WARPS)
+    rounds = -(-key_tiles // warps)
+    return min(
+        range(1, min(MOST_SPLITS, max(rounds, 1)) + 1), key=lambda number: _cost(number, tiles, places, rounds, 1.0)
+    )
 
-    def cost(number: int) -> float:
-        waves = -(-tiles * number // places)
-        combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
-        return waves * (-(-rounds // number) + START_ROUNDS) + combine
 
-    return min(range(1, min(MOST_SPLITS, max(rounds, 1)) + 1), key=cost)
+def _cost(number: int, tiles: int, places: int, rounds: int, factor: float) -> float:
+    """Estimated time of a number of splits, in rounds. factor: of the time of a round."""
+    waves = -(-tiles * number // places)
+    combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
+    return waves * (-(-rounds // number) * factor + START_ROUNDS) + combine

@@ -286,6 +286,21 @@ def _block_scaled() -> Iterator[CacheCase]:
             lengths=(200, 64, 0, 5, 900), queries=(1, 16, 3, 0, 70),
         )  # fmt: skip
     yield replace(base, name="nvfp4, D192", head_dim=192, queries=3)
+    # So many sequences that a CTA has 4 key heads, or 2 of 2. With head_dim 256 fewer CTAs share an SM.
+    many = ((100, 8, 1), (34, 8, 3), (200, 2, 1), (200, 4, 1))
+    for (batch, heads_kv, splits), page_size, options in itertools.product(many, (0, 16, 64), (False, True)):
+        yield replace(
+            base, name=f"nvfp4, {batch} sequences, {heads_kv} key heads, page {page_size}{', options' * options}",
+            lengths=tuple(37 * i % 301 for i in range(batch)), queries=1 + options,
+            heads=(4 if options else 8) * heads_kv, heads_kv=heads_kv, num_splits=splits,
+            page_size=page_size, sinks=options, softcap=20.0 * options,
+            window=(90, 9) if options else None, dtype="fp16" if options else "bf16",
+        )  # fmt: skip
+    for head_dim, batch in ((64, 100), (192, 67), (256, 67)):
+        yield replace(
+            base, name=f"nvfp4, {batch} sequences, D{head_dim}", lengths=tuple(53 * i % 201 for i in range(batch)),
+            heads=64, heads_kv=8, num_splits=1, head_dim=head_dim,
+        )  # fmt: skip
     yield replace(base, name="nvfp4, planned splits", lengths=(5000, 3, 999), num_splits=None)
 
 

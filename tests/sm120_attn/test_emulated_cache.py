@@ -190,7 +190,7 @@ def place_decode(config: DecodeConfig, problem: Problem, given: Inputs, into: Ar
         scale, tanh = problem.softcap * math.log2(math.e), 2 * scale / problem.softcap
     into.numbers(batch, problem.heads_kv, group, problem.queries, 1, tiles, problem.page_size.bit_length() - 1)
     into.numbers(scale, tanh, problem.window_left, NO_BOUND)
-    grid = tiles * problem.heads_kv, 1, batch
+    grid = tiles * problem.heads_kv // config.heads_per_cta, 1, batch
 
     def stored() -> list[Any]:
         return [
@@ -239,6 +239,41 @@ CASES = {
     "e4m3": (replace(BASE, kv_dtype="e4m3"), Problem()),
     "nvfp4": (replace(BASE, kv_dtype="nvfp4"), Problem()),
     "mxfp8": (replace(BASE, kv_dtype="mxfp8"), Problem()),
+    "nvfp4, 8 rows": (replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32), Problem(page_size=32)),
+    "nvfp4, 4 heads": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, group_keys=32, heads_per_cta=4, sinks=True),
+        Problem((150, 37), heads=16, heads_kv=8, page_size=32),
+    ),
+    "nvfp4, 16 rows, 4 heads": (
+        replace(BASE, kv_dtype="nvfp4", heads_per_cta=4, causal=True),
+        Problem((70, 33), queries=2, heads=20, heads_kv=4),
+    ),
+    "e4m3, 32 rows, window": (
+        replace(BASE, kv_dtype="e4m3", rows_per_warp=32, stages=1, causal=True, window=True),
+        Problem((200, 90), queries=5, window_left=50),
+    ),
+    "nvfp4, 2 heads": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, heads_per_cta=2, causal=True),
+        Problem((300,), queries=3, heads=4, heads_kv=2),
+    ),
+    "nvfp4, 8 rows, D64, masks": (
+        replace(
+            BASE,
+            kv_dtype="nvfp4",
+            rows_per_warp=8,
+            tile_n=64,
+            head_dim=64,
+            dtype="fp16",
+            causal=True,
+            window=True,
+            sinks=True,
+        ),
+        Problem(queries=3, window_left=40, page_size=64),
+    ),
+    "nvfp4, 8 rows, D256, softcap": (
+        replace(BASE, kv_dtype="nvfp4", rows_per_warp=8, tile_n=16, head_dim=256, softcap=True, causal=True),
+        Problem((70, 300), queries=1, heads=4, heads_kv=1, softcap=5.0),
+    ),
     "nvfp4, D64, masks": (
         replace(BASE, kv_dtype="nvfp4", head_dim=64, dtype="fp16", causal=True, window=True, sinks=True),
         Problem(queries=3, window_left=40, page_size=32),
@@ -256,7 +291,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "arch"), [*((name, "sm_120a") for name in CASES), ("nvfp4", "sm_90a"), ("mxfp8", "sm_90a")]
+    ("name", "arch"),
+    [*((name, "sm_120a") for name in CASES), *((name, "sm_90a") for name in ("nvfp4", "nvfp4, 8 rows", "mxfp8"))],
 )
 def test_decode_is_what_float64_says(name: str, arch: str) -> None:
     config, problem = CASES[name]

@@ -20,7 +20,6 @@ from .. import scheduler
 from ..epilogue import row_address
 from ..softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
-from .config import WARPS as PARTS
 
 WARPS = 4  # of a CTA that combines the splits of a row
 COLUMNS = 4  # of a row, that a thread joins at a time
@@ -59,16 +58,30 @@ def join_warps(
     config: cutlass.Constexpr, given: cutlass.Constexpr, sizes: cutlass.Constexpr, work: cutlass.Constexpr, split,
     first_row, v_factor, output_base, stats_base, thread,
 ):  # fmt: skip
-    """Join the results of a CTA's warps, which are in shared memory, and write them. v_factor: of O, or None."""
+    """Join the results of a CTA's warps, which are in shared memory, and write them.
+
+    v_factor: of O, or None. With several heads per CTA all threads join the heads of all warps.
+    """
     c = config
     columns = c.head_dim // COLUMNS
     rows = cutlass.min(sizes.group * work.seqlen_q - first_row, Int32(c.tile_m))
-    for item in cutlass.range(thread, rows * columns, c.threads, unroll=1):
+    first_head = work.head_kv - thread // (32 * c.warps_per_head)
+    for item in cutlass.range(thread, c.heads_per_cta * rows * columns, c.threads, unroll=1):
         local, column = item // columns, item % columns * COLUMNS
+        first = Int32(0)  # of the tiles of the head's warps: a row
+        if cutlass.const_expr(c.heads_per_cta > 1):
+            number, local = local // rows, local % rows
+            first = number * (c.warps_per_head * c.tile_m)
+            work = replace(work, head_kv=first_head + number)
+            if cutlass.const_expr(v_factor is not None):
+                v_factor = given.v_descale[work.batch, work.head_kv]
         row = first_row + local
-        stats = [ptx.load_shared(stats_base + (part * c.tile_m + local) * STATS_BYTES, 0, 2) for part in range(PARTS)]
+        stats = [
+            ptx.load_shared(stats_base + (first + part * c.tile_m + local) * STATS_BYTES, 0, 2)
+            for part in range(c.warps_per_head)
+        ]
         largest, total, factors = joined(stats)
-        at = output_base + local * c.joined_row_bytes + 4 * column
+        at = output_base + (first + local) * c.joined_row_bytes + 4 * column
         values = [Float32(0.0)] * COLUMNS
         for part, factor in enumerate(factors):
             theirs = ptx.load_shared(at, part * c.tile_m * c.joined_row_bytes, COLUMNS)

@@ -26,12 +26,12 @@ DTYPES = ("bf16", "fp16")
 KV_DTYPES = ("", "e4m3", *SCALE_COLUMNS)
 CHUNK_BYTES = 16  # that one cp.async copies
 PAGE_SIZES = (16, 32, 64, 128, 256)
-GROUP_KEYS = 16  # keys that are loaded together: the smallest page has them all
+GROUP_KEYS = 16  # keys that the smallest page has
 WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
 STATS_BYTES = 8  # of a row: maximum and sum
-REGISTERS = {2: 255, 3: 168}  # of a thread, by CTAs that share an SM
+REGISTERS = {2: 255, 3: 168, 4: 128}  # of a thread, by CTAs that share an SM
 MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
 
 
@@ -43,8 +43,8 @@ class DecodeConfig:
     dtype          of Q and O: "bf16" or "fp16"
     kv_dtype       of the cache: "" for the same, or "e4m3", "mxfp8" or "nvfp4", which are converted in registers
     head_dim       32 to 256 in steps of 8
-    rows_per_warp  rows of the tile: 16 or 32. A row is one query of one head
-    tile_n         keys of a tile: 16 or 32
+    rows_per_warp  rows of the tile: 16 or 32, over NVFP4 caches also 8. A row is one query of one head
+    tile_n         keys of a tile: 16 or 32, with 8 rows also 64
     stages         tiles of K, and of V, that a warp has in shared memory: 1 to 4
     causal         query i sees keys up to i + seqlen_k - seqlen_q
     window, softcap, lse   as in attention's Config; window is aligned to the bottom right
@@ -52,7 +52,10 @@ class DecodeConfig:
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
     split          the keys of a sequence are split over CTAs; a second kernel combines their results
     sinks          a logit per query head joins the denominator
-    ctas_per_sm    CTAs that share an SM where its shared memory has room: 2, or 3, with fewer registers for each thread
+    ctas_per_sm    CTAs that share an SM where its shared memory has room: 2 to 4, with fewer registers for each thread
+    group_keys     keys that are loaded together, from one page: 16, or the tile's
+    heads_per_cta  neighbouring key heads of a CTA: 1, 2 or 4. Its warps are divided among them, and those of different
+                   heads read the same keys at about the same time; so 32 bytes of NVFP4's scales are read once
     """
 
     arch: str = "sm_120a"
@@ -71,6 +74,8 @@ class DecodeConfig:
     sinks: bool = False
     lse: bool = False
     ctas_per_sm: int = 2
+    group_keys: int = GROUP_KEYS
+    heads_per_cta: int = 1
 
     # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
     @property
@@ -109,6 +114,15 @@ class DecodeConfig:
     def element_bytes(self) -> int:
         """Bytes of an element of K and V."""
         return ELEMENT_BYTES[self.kv_dtype or self.dtype]
+
+    @property
+    def warps_per_head(self) -> int:
+        return WARPS // self.heads_per_cta
+
+    @property
+    def pages_ahead(self) -> bool:
+        """Whether the pages of a tile are read from the table a tile earlier: where instructions are the limit."""
+        return self.paged and self.rows_per_warp == 8
 
     @property
     def threads(self) -> int:
@@ -193,7 +207,7 @@ class DecodeConfig:
     @property
     def q_in_registers(self) -> bool:
         """Whether Q stays in registers; else its operands are read from shared memory for each tile."""
-        return self.rows_per_warp == 16 and self.head_dim <= 128
+        return self.rows_per_warp == 8 or (self.rows_per_warp == 16 and self.head_dim <= 128)
 
     @property
     def q_bytes(self) -> int:
@@ -207,9 +221,9 @@ class DecodeConfig:
     @property
     def registers(self) -> int:
         """Estimate of a thread's registers: scores, output, Q, and WORKING_REGISTERS."""
-        blocks = self.rows_per_warp // 16
-        q = self.k_steps * 4 if self.q_in_registers else 0
-        return blocks * (self.tile_n // 2 + self.output_columns // 2) + q + WORKING_REGISTERS
+        blocks = self.rows_per_warp / 16
+        q = self.k_steps * self.rows_per_warp // 4 if self.q_in_registers else 0
+        return int(blocks * (self.tile_n // 2 + self.output_columns // 2)) + q + WORKING_REGISTERS
 
     @property
     def name(self) -> str:
@@ -235,14 +249,22 @@ def why_not(config: DecodeConfig) -> str | None:
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
         return wrong
-    if c.rows_per_warp not in (16, 32):
-        return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
-    if c.tile_n not in (16, 32):
-        return f"tile_n {c.tile_n}: 16 or 32 keys"
+    if c.rows_per_warp not in (8, 16, 32):
+        return f"rows_per_warp {c.rows_per_warp}: 8, the columns of an MMA, or 16 or 32, one or two MMA blocks"
+    if c.rows_per_warp == 8 and c.kv_dtype != "nvfp4":
+        return f"rows_per_warp 8 over a cache of {c.kv_dtype or c.dtype}: only over nvfp4; use 16"
+    if c.tile_n not in (16, 32) and not (c.tile_n == 64 and c.rows_per_warp == 8):
+        return f"tile_n {c.tile_n}: 16 or 32 keys, with 8 rows_per_warp also 64"
     if not 1 <= c.stages <= MOST_STAGES:
         return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
+    if c.heads_per_cta not in (1, 2, 4):
+        return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
+    if c.heads_per_cta > 1 and not c.q_in_registers:
+        return f"heads_per_cta {c.heads_per_cta}: 1 where Q is in shared memory, of one head; use 8 rows_per_warp"
+    if c.group_keys not in (GROUP_KEYS, c.tile_n):
+        return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:
-        return f"ctas_per_sm {c.ctas_per_sm}: 2 or 3"
+        return f"ctas_per_sm {c.ctas_per_sm}: 2 to 4"
     if c.registers > REGISTERS[c.ctas_per_sm]:
         return (
             f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "

@@ -19,7 +19,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64
+from cutlass import Float32, Int32, Int64, Uint32
 from cutlass.memory import SmemAllocator
 
 from ...config import PANEL_BYTES
@@ -31,7 +31,7 @@ from ..epilogue import row_address
 from ..given import Given, Scores
 from ..softmax import OnlineSoftmax
 from . import combine
-from .config import CHUNK_BYTES, GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
+from .config import CHUNK_BYTES, STATS_BYTES, WARPS, DecodeConfig
 
 
 @dataclass(frozen=True)
@@ -61,31 +61,40 @@ class Source:
             scales = cls.of(config, scales, None, head_kv, table, batch, page_shift, seqlen)
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
-    def rows(self, key) -> Rows:
-        """The rows from `key` on, up to the end of its page. Past the sequence: no row, at a valid address."""
-        return self.rows_of(*self.place(key))
+    def starts(self, tile):
+        """The first key of each group of a tile, and the keys of the sequence from it on. Past the sequence: key 0."""
+        for first in range(0, self.config.tile_n, self.config.group_keys):
+            key = tile * self.config.tile_n + first
+            left = self.seqlen - key
+            yield ptx.select(left > 0, key, Int32(0)), left
 
-    def place(self, key):
-        """Page and row of a key, and the keys of the sequence from it on."""
-        left = self.seqlen - key
-        key = ptx.select(left > 0, key, Int32(0))
-        page, row = self.batch, key
-        if self.config.paged:
-            page, row = self.table[self.batch, key >> self.page_shift], key & ((Int32(1) << self.page_shift) - 1)
-        return page, row, left
+    def fetch_pages(self, pages, tile):
+        """Load the pages of a tile's groups. Before key 0: that of key 0."""
+        for group, (key, _) in enumerate(self.starts(tile)):
+            pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
+
+    def places(self, pages, tile):
+        """Page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
+        for group, (key, left) in enumerate(self.starts(tile)):
+            page, row = self.batch, key
+            if self.config.paged:
+                page = self.table[self.batch, key >> self.page_shift] if pages is None else pages[group]
+                row = key & ((Int32(1) << self.page_shift) - 1)
+            yield page, row, left
 
     def rows_of(self, page, row, left) -> Rows:
+        if self.config.rows_per_warp == 8:  # never negative: one multiplication less
+            page, row = Uint32(page), Uint32(row)
         return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
-    def copy(self, tile, base, lane):
+    def copy(self, pages, tile, base, lane):
         """Start the copy of a tile to shared memory, by one warp. Rows past the sequence become zero."""
         c = self.config
-        for group in range(c.tile_n // GROUP_KEYS):
-            place = self.place(tile * c.tile_n + group * GROUP_KEYS)
-            first = group * GROUP_KEYS
+        for group, place in enumerate(self.places(pages, tile)):
+            first = group * c.group_keys
             if c.row_chunks * CHUNK_BYTES == PANEL_BYTES:
                 at = base + first * PANEL_BYTES
-                copy_rows(c, self.rows_of(*place), Int32(0), at, GROUP_KEYS, lane, 32, c.tile_n)
+                copy_rows(c, self.rows_of(*place), Int32(0), at, c.group_keys, lane, 32, c.tile_n)
             else:
                 copy_narrow_rows(c, self.rows_of(*place), first, base, lane)
             if self.scales is not None:
@@ -93,14 +102,14 @@ class Source:
 
 
 def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
-    """As copy_rows, for GROUP_KEYS rows from `first` of the tile on, where several rows share a row of a panel.
+    """As copy_rows, for group_keys rows from `first` of the tile on, where several rows share a row of a panel.
 
     Where nothing is read the address is that of a row past the sequence, or of padding.
     """
     chunks = config.row_chunks
     chunk, row = lane % chunks, lane // chunks
     offset = Int64(row) * rows.stride + Int64(chunk * CHUNK_BYTES)
-    for start in range(0, GROUP_KEYS, 32 // chunks):
+    for start in range(0, config.group_keys, 32 // chunks):
         key = row + (first + start)
         number = (key >> 3) * chunks + chunk
         within = (number >> 3) * (8 * PANEL_BYTES) + (key & 7) * PANEL_BYTES + (((number ^ key) & 7) * CHUNK_BYTES)
@@ -108,18 +117,19 @@ def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
         if chunks * CHUNK_BYTES > config.row_bytes:
             there = there & (chunk * CHUNK_BYTES < config.row_bytes)
         source = rows.address + offset + Int64(start) * rows.stride
-        ptx.cp_async_16(base + within, source, 0, ptx.select(there, Int32(CHUNK_BYTES), Int32(0)))
+        ptx.cp_async_16(base + within, source, 0, ptx.select(there, Int32(CHUNK_BYTES), Int32(0)), 256)
 
 
 def copy_scales(config, rows: Rows, base, lane):
-    """Start the copy of the scales of GROUP_KEYS keys. Lanes past the last piece copy a piece once more."""
+    """Start the copy of the scales of group_keys keys. Lanes past the last piece copy a piece once more."""
     size = math.gcd(config.scale_bytes, CHUNK_BYTES)
     pieces = config.scale_bytes // size
-    for start in range(0, GROUP_KEYS * pieces, 32):
-        number = (start + lane) % (GROUP_KEYS * pieces)
+    for start in range(0, config.group_keys * pieces, 32):
+        number = (start + lane) % (config.group_keys * pieces)
         at, piece = number // pieces, number % pieces
         source = rows.address + Int64(at) * rows.stride + Int64(piece * size)
-        ptx.cp_async_small(base + number * size, source, size, ptx.select(at < rows.count, Int32(size), Int32(0)))
+        bytes_read = ptx.select(at < rows.count, Int32(size), Int32(0))
+        ptx.cp_async_small(base + number * size, source, size, bytes_read, 128 if config.kv_dtype == "nvfp4" else 0)
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,14 @@ class WarpRing:
 
     The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
     2 * stages - 1 groups are newer than the one that is waited for.
+
+    pages: with pages_ahead, of the tile that is loaded next, for both rings. They are loaded after the tile of V
+    before, so no copy waits for the table. Else None.
     """
 
     source: Source
+    pages: Any
+    fetches: bool  # whether this is the ring of V, which is loaded after K
     base: Any
     last: Any  # the tile after the warp's last one, which is number 0
     end: Any  # number of tiles
@@ -146,9 +161,12 @@ class WarpRing:
     @cute.jit
     def load(self, count):
         """Start the copy of a tile."""
+        c = self.source.config
         if count < self.end:
-            at = self.base + self.slot(count) * self.source.config.kv_bytes
-            self.source.copy(self.last - 1 - count, at, self.lane)
+            at = self.base + self.slot(count) * c.kv_bytes
+            self.source.copy(self.pages, self.last - 1 - count, at, self.lane)
+            if cutlass.const_expr(self.fetches and c.pages_ahead):
+                self.source.fetch_pages(self.pages, self.last - 2 - count)
         cute.arch.cp_async_commit_group()
 
     def wait_full(self, count):
@@ -185,7 +203,7 @@ class Decode(Attention):
         type(self).kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(given, sizes, tiles_m, page_shift, scores).launch(
-            grid=(tiles_m * num_heads_kv, num_splits, batch), block=(c.threads, 1, 1),
+            grid=(tiles_m * (num_heads_kv // c.heads_per_cta), num_splits, batch), block=(c.threads, 1, 1),
             stream=stream, use_pdl=True, min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
@@ -212,22 +230,25 @@ class Decode(Attention):
         q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
         # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
-        first_row, head_kv = index % tiles_m * c.tile_m, index // tiles_m
+        first_row, head_kv, part = index % tiles_m * c.tile_m, index // tiles_m, warp
+        if cutlass.const_expr(c.heads_per_cta > 1):
+            head_kv = head_kv * c.heads_per_cta + warp // c.warps_per_head
+            part = warp % c.warps_per_head
         cute.arch.griddepcontrol_wait()
         work = work_of(c, batch, head_kv, first_row, sizes.max_seqlen_q, given)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, scores.window_left, scores.window_right)
         first_query = first_row // sizes.group
         last_query = (first_row + c.tile_m - 1) // sizes.group
         tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
-        mine = part_of(tiles, split * WARPS + warp, sizes.num_splits * WARPS)
-        rows = self.policy.row_numbers(first_row, lane)
+        mine = part_of(tiles, split * c.warps_per_head + part, sizes.num_splits * c.warps_per_head)
         scale, tanh_scale = scores[:2]
         if cutlass.const_expr(c.kv_dtype):
             scale, tanh_scale = self.rescaled(scale, tanh_scale, given.k_descale[batch, head_kv] * c.k_factor)
         v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
         softmax, acc_o = self.walk_over_cache(
-            given, sizes.group, page_shift, work, band, mine, rows, tiles_base, q_base, scale, tanh_scale, warp, lane
-        )
+            given, sizes.group, page_shift, work, band, mine, first_row, tiles_base, q_base, scale, tanh_scale, warp,
+            lane,
+        )  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
@@ -254,21 +275,24 @@ class Decode(Attention):
     @cute.jit
     def walk_over_cache(
         self, given: cutlass.Constexpr, group, page_shift, work: cutlass.Constexpr, band: cutlass.Constexpr,
-        mine: cutlass.Constexpr, rows: cutlass.Constexpr, tiles_base, q_base, scale, tanh_scale, warp, lane,
+        mine: cutlass.Constexpr, first_row, tiles_base, q_base, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
         """Work on a warp's tiles. Returns the softmax state and O."""
         c, policy = self.config, self.policy
         k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
         v_base = k_base + c.stages * c.kv_bytes
         start = mine.last  # tile t has the number start - 1 - t
+        pages = cute.make_rmem_tensor((c.tile_n // c.group_keys,), Int32) if c.pages_ahead else None
         k_ring, v_ring = (
             WarpRing(
                 Source.of(c, cache, scales, work.head_kv, given.block_table, work.batch, page_shift, work.seqlen_k),
-                base, start, start - mine.first, lane,
+                pages, cache is given.v, base, start, start - mine.first, lane,
             )
             for cache, scales, base in ((given.k, given.k_scales, k_base), (given.v, given.v_scales, v_base))
         )  # fmt: skip
-        words = self.load_q(work, given.q, rows, group, warp, lane)
+        if cutlass.const_expr(c.pages_ahead):
+            k_ring.source.fetch_pages(pages, start - 1)
+        words = self.load_q(work, given.q, policy.q_row_numbers(first_row, lane), group, warp, lane)
         # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
         cute.arch.sync_threads()
         for stage in cutlass.range(c.stages, unroll=1):
@@ -280,7 +304,7 @@ class Decode(Attention):
         acc_o = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
         _, k_offsets, v_offsets = policy.lane_offsets(lane)
-        queries = [row // group for row in rows]
+        queries = [row // group for row in policy.row_numbers(first_row, lane)]
         w = Warp(
             c, policy, band, softmax, acc_o, q_of, k_base, v_base, k_offsets, v_offsets, k_ring,
             v_ring, tanh_scale, queries, policy.key_offsets(lane), lane, start - 1, Int32(0),
@@ -296,12 +320,12 @@ class Decode(Attention):
         """
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
-        made = []
+        made, n, blocks = [], len(places) // policy.blocks, range(policy.blocks)
         for step in range(0, c.k_steps, policy.q_steps):
             mine = True if c.q_in_registers or c.kv_dtype else warp == step % WARPS
             rows = [policy.q_pairs(self.q_words(at, there & mine, 16 * step)) for at, there in places]
             for words in zip(*rows, strict=True):
-                made.append([[words[2 * block + i % 2][i // 2] for i in range(4)] for block in range(policy.blocks)])
+                made.append([[words[n * block + i % n][i // n] for i in range(2 * n)] for block in blocks])
         return made
 
     def q_words(self, at, there, column: int):
@@ -352,13 +376,13 @@ class Decode(Attention):
         """Write a warp's O and row statistics to shared memory, row by row. Of O only rows below `rows_left`."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
-            at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * (lane & 3)
+            at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * policy.row_of_lane(lane)
             parts = policy.row_parts(acc_o, r)
             if row - warp * c.tile_m < rows_left:
                 for offset, values in parts:
                     ptx.store_shared(at, offset, values)
-            total = ptx.quad_sum(softmax.row_sum[r])
-            if lane & 3 == 0:
+            total = policy.row_sum(softmax.row_sum[r])
+            if policy.row_of_lane(lane) == 0:
                 ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])
 
 

@@ -22,6 +22,7 @@ def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "cutlass", numbers)
         monkeypatch.setattr(module, "Int32", int)
     monkeypatch.setattr(kernel, "Int64", int)
+    monkeypatch.setattr(kernel, "Uint32", int)
     monkeypatch.setattr(inline_ptx, "select", lambda condition, a, b: a if condition else b)
 
 
@@ -37,30 +38,44 @@ def test_each_tile_is_in_one_part_and_parts_are_equal(parts: int) -> None:
             assert part.first <= part.open_first <= part.last and part.first <= part.open_last <= part.last
 
 
-def _source(page_size: int, table: dict, seqlen: int, paged: bool = True) -> kernel.Source:
-    config = DecodeConfig(paged=paged)
+def _source(page_size: int, table: dict, seqlen: int, paged: bool = True, **fields: int) -> kernel.Source:
+    config = DecodeConfig(paged=paged, **fields)
     return kernel.Source(config, 1 << 20, 100_000, 256, table, 3, page_size.bit_length() - 1, seqlen)
 
 
-@pytest.mark.parametrize("page_size", [16, 64, 256])
-def test_a_key_is_where_the_table_says(page_size: int) -> None:
+def _rows(source: kernel.Source, tile: int) -> list:
+    """The rows of each group of a tile."""
+    pages: dict[int, int] | None = {} if source.config.pages_ahead else None
+    if pages is not None:
+        source.fetch_pages(pages, tile)
+    return [source.rows_of(*place) for place in source.places(pages, tile)]
+
+
+@pytest.mark.parametrize("rows", [8, 16])
+@pytest.mark.parametrize(("page_size", "tile", "group"), [(16, 16, 16), (16, 32, 16), (64, 32, 32), (256, 64, 64)])
+def test_a_key_is_where_the_table_says(page_size: int, tile: int, group: int, rows: int) -> None:
     pages = [7, 0, 9, 4, 2] * 20
-    source = _source(page_size, {(3, i): page for i, page in enumerate(pages)}, 1000)
-    for key in range(0, 1000, 16):
-        rows = source.rows(key)
-        assert rows.address == (1 << 20) + pages[key // page_size] * 100_000 + key % page_size * 256
-        assert rows.count == 1000 - key and rows.stride == 256
+    table = {(3, i): page for i, page in enumerate(pages)}
+    source = _source(page_size, table, 1000, tile_n=tile, group_keys=group, rows_per_warp=rows)
+    for number in range(1000 // tile):
+        found = _rows(source, number)
+        assert len(found) == tile // group
+        for key, mine in zip(range(number * tile, (number + 1) * tile, group), found, strict=True):
+            assert mine.address == (1 << 20) + pages[key // page_size] * 100_000 + key % page_size * 256
+            assert mine.count == 1000 - key and mine.stride == 256
 
 
 def test_past_the_sequence_no_other_entry_of_the_table_is_read() -> None:
     table = mock.MagicMock()
     table.__getitem__.side_effect = {(3, 0): 5}.__getitem__
-    rows = _source(16, table, 10).rows(16)
-    assert rows.count == -6 and rows.address == (1 << 20) + 5 * 100_000
+    for count in (8, 16):
+        (rows,) = _rows(_source(16, table, 10, rows_per_warp=count), 1)
+        assert rows.count == -6 and rows.address == (1 << 20) + 5 * 100_000
+    _source(16, table, 10).fetch_pages({}, -1)  # behind a warp's last tile
 
 
 def test_a_contiguous_cache_is_one_page_per_sequence() -> None:
-    rows = _source(16, None, 1000, paged=False).rows(320)
+    (rows,) = _rows(_source(16, None, 1000, paged=False), 20)
     assert rows.address == (1 << 20) + 3 * 100_000 + 320 * 256
 
 

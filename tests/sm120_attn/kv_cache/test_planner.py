@@ -72,12 +72,42 @@ def test_every_head_dim_has_both_kernels(arch: str, head_dim: int) -> None:
         ({"rows_per_warp": 64}, "rows_per_warp 64"),
         ({"tile_n": 64}, "tile_n 64: 16 or 32"),
         ({"stages": 5}, "stages 5: 1 to 4"),
+        ({"rows_per_warp": 8}, "rows_per_warp 8 over a cache of bf16: only over nvfp4"),
+        ({"group_keys": 32}, "group_keys 32: 16"),
+        ({"heads_per_cta": 3}, "heads_per_cta 3: 1, 2 or 4"),
+        ({"heads_per_cta": 2, "head_dim": 256, "stages": 1}, "heads_per_cta 2: 1 where Q is in shared memory"),
+        ({"ctas_per_sm": 5}, "ctas_per_sm 5: 2 to 4"),
         ({"stages": 4}, "bytes of shared memory: a CTA has"),
         ({"head_dim": 256, "rows_per_warp": 32, "stages": 1}, "about 304 registers"),
     ],
 )
 def test_a_kernel_that_cannot_be_is_explained(fields: dict, said: str) -> None:
     assert said in (why_not(replace(DecodeConfig(), **fields)) or "")
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize(("heads", "queries"), [(64, 1), (32, 2), (32, 4), (8, 16)])
+def test_few_rows_over_nvfp4_are_columns_of_an_mma(head_dim: int, heads: int, queries: int) -> None:
+    rows = heads // 8 * queries
+    config = plan_cache(replace(BASE, head_dim=head_dim, heads=heads, seqlen_q=queries, kv_dtype="nvfp4")).config
+    assert isinstance(config, DecodeConfig) and (config.rows_per_warp == 8) == (rows <= 8)
+    assert why_not(config) is None and (rows > 8 or config.stages <= 2)
+
+
+@pytest.mark.parametrize(("heads_kv", "most"), [(8, 4), (6, 2), (3, 1)])
+def test_key_heads_share_a_cta_where_there_is_enough_work(heads_kv: int, most: int) -> None:
+    """Given few keys, then a CTA has one head: more splits would cost more than a round saves."""
+    shape = replace(BASE, arch="sm_90a", sms=132, heads=4 * heads_kv, heads_kv=heads_kv, kv_dtype="nvfp4", page_size=64)
+    for capacity, batch, heads in ((8192, 1, 1), (32768, 64, most)):
+        found = plan_cache(replace(shape, capacity=capacity, batch=batch))
+        assert isinstance(found.config, DecodeConfig) and found.config.heads_per_cta == heads
+        assert found.reason.startswith(f"{batch * heads_kv // heads} tiles of 8 rows")
+
+
+@pytest.mark.parametrize(("page_size", "keys"), [(0, 32), (16, 16), (32, 32), (256, 32)])
+def test_keys_that_are_loaded_together_are_in_one_page(page_size: int, keys: int) -> None:
+    config = plan_cache(replace(BASE, kv_dtype="nvfp4", page_size=page_size)).config
+    assert isinstance(config, DecodeConfig) and config.group_keys == keys
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ SHAPES = {
     "decode, FP8 cache": replace(BASE, page_size=16, kv_dtype="e4m3"),
     "decode, FP8 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="e4m3", sinks=True),
     "decode, NVFP4 cache": replace(BASE, page_size=16, kv_dtype="nvfp4"),
+    "decode, NVFP4 cache, pages of 64": replace(BASE, page_size=64, kv_dtype="nvfp4", batch=64),
+    "decode, NVFP4 cache, 16 rows": replace(BASE, page_size=16, seqlen_q=3, kv_dtype="nvfp4"),
+    "decode, NVFP4 cache, D256, all options": replace(
+        BASE, page_size=64, head_dim=256, kv_dtype="nvfp4", window=True, softcap=True, varlen=True, sinks=True, lse=True
+    ),
     "decode, NVFP4 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="nvfp4", sinks=True),
     "decode, MXFP8 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="mxfp8"),
     "prefill, pages of 16": replace(BASE, page_size=16, seqlen_q=4096),
