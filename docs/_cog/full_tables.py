@@ -177,7 +177,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ("Dry runs", "../how-to/capture-without-a-gpu.md"): (
         (
             "Libraries in a dry run",
-            "*Assembled* for sm_90a, on two cores that others used at the same time (`dry_run.json`).",
+            "*Assembled* for sm_90a, on two cores (`dry_run.json`).",
             dry_tables.libraries,
         ),
     ),
