@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from tritonhook._display import Notebook
 from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
+from tritonhook.capture import store
 from tritonhook.capture.cute import sessions as cute
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.notes import notes as dry_run_notes
@@ -25,7 +26,6 @@ from tritonhook.capture.model import META_DRY_RUN, Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents, Rewritten
 from tritonhook.capture.policy.model import Entry, Policy, stem
 from tritonhook.capture.settings import Settings, names_of_rewrites
-from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
 from tritonhook.capture.triton.listener import listening
@@ -112,7 +112,7 @@ class Session(Notebook):
 
         captures = dict(zip(self.seen, self.captures, strict=True))
         kernels = import_module("tritonhook.snapshot.kernels")  # a package above this one
-        return kernels.Kernels(CaptureFolder.open(self.out), captures)
+        return kernels.Kernels(store.CaptureFolder.open(self.out), captures)
 
     @property
     def from_cache(self) -> int:
@@ -127,7 +127,7 @@ class Session(Notebook):
     @property
     def captures(self) -> tuple[Capture, ...]:
         """The kernels this session met, read from the capture folder. Raises CaptureError if one is damaged."""
-        folder = CaptureFolder.open(self.out)
+        folder = store.CaptureFolder.open(self.out)
         return tuple(replace(folder.capture(record), cache_hit=hit) for record, hit in self.seen.items())
 
     @property
