@@ -16,10 +16,10 @@ from emulated import launch_of, module_of, run_body  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.errors import Fault  # noqa: E402
 from tritonhook.emulate.numbers import decode, encode  # noqa: E402
-from tritonhook.emulate.ptx import tensor_memory as ptx_opcodes  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.emulate.tensor_core import shared_tiles, tcgen05  # noqa: E402
+from tritonhook.emulate.tensor_core.tcgen05 import Operands  # noqa: E402
 from tritonhook.emulate.tensor_memory import Fragment  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
@@ -84,6 +84,11 @@ class Product:
         return float(np.nan_to_num(np.abs(found - self.wanted), nan=np.inf).max())
 
 
+def changed_product(old: str, new: str) -> Product:
+    assert old in PRODUCT
+    return Product(PRODUCT.replace(old, new))
+
+
 def code_of(ptx: Ptx, tools, level: str = "-O3") -> Cubin:
     made = assemble(tools.ptxas, ptx, [level])
     assert isinstance(made, Assembled), made
@@ -109,8 +114,7 @@ def test_a_product_with_a_sum_in_tensor_memory(tools):
     ],
 )
 def test_each_part_of_the_descriptors_counts(old, new):
-    assert old in PRODUCT
-    one = Product(PRODUCT.replace(old, new))
+    one = changed_product(old, new)
     assert one.error(run_ptx(one.ptx, one.run, one.contents).contents) > 0.1
 
 
@@ -129,8 +133,7 @@ def test_each_part_of_the_descriptors_counts(old, new):
     ],
 )
 def test_what_is_not_known_is_not_guessed(old, new, why):
-    assert old in PRODUCT
-    one = Product(PRODUCT.replace(old, new))
+    one = changed_product(old, new)
     with pytest.raises(NotUnderstood, match=re.escape(why)) as error:
         run_ptx(one.ptx, one.run, one.contents)
     assert error.value.line is not None
@@ -146,8 +149,7 @@ def test_what_is_not_known_is_not_guessed(old, new, why):
     ],
 )
 def test_what_lies_outside_is_a_fault(old, new, why):
-    assert old in PRODUCT
-    one = Product(PRODUCT.replace(old, new))
+    one = changed_product(old, new)
     with pytest.raises(Fault, match=why):
         run_ptx(one.ptx, one.run, one.contents)
 
@@ -197,8 +199,7 @@ def test_columns_that_are_free_again_are_allocated_again(tools):
     ],
 )
 def test_what_is_not_waited_for_is_a_finding(line, new, kind, first, second):
-    assert line in PRODUCT
-    one = Product(PRODUCT.replace(line, new))
+    one = changed_product(line, new)
     found = sanitize(one.ptx, one.run, one.contents).findings
     assert {finding.kind for finding in found} == ({kind} if kind else set())
     for finding in found:
@@ -260,7 +261,7 @@ def test_triton_s_products_are_what_float64_says(compiled, case, most):
 
 
 def without_sum(into, first, second, described, adds):
-    return tcgen05.Operands(into, first, second, described, False)
+    return Operands(into, first, second, described, False)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,7 @@ def without_sum(into, first, second, described, adds):
     [
         (shared_tiles, "swizzled", lambda at, row: at ^ (at >> 3 & row - 32)),  # one bit less
         (Fragment, "of_lanes", lambda count: Fragment(count, np.arange(32) ^ 1, np.zeros(32, np.int64))),
-        (ptx_opcodes, "Operands", without_sum),
+        (tcgen05, "Operands", without_sum),
     ],
     ids=["a swizzle bit", "the lanes of tcgen05.ld", "the sum that is kept"],
 )

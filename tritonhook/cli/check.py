@@ -259,7 +259,7 @@ def _notes_on_failures(options: Options, changes: Sequence[Change]) -> list[str]
 
 
 def _note_on_captures(options: Options) -> list[str]:
-    """Of whoever ran a program again and expects that its kernels are compared."""
+    """Name the usual capture folder if it is here: who ran a program again expects that its kernels are compared."""
     here = is_folder(DEFAULT_OUT) and options.ptxas is None and options.ptxas_options is None
     return [f"{DEFAULT_OUT} was not read; `tritonhook check {DEFAULT_OUT}` compares its kernels"] if here else []
 

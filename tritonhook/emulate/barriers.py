@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.memory import CLUSTER
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
@@ -216,8 +217,13 @@ class SharedBarriers:
             watch.copied(("mbarrier", place), place)
         self._settle(place, one)
 
-    def commit(self, place: int, thread: int) -> None:
-        """One arrival, when all products of tcgen05 that a thread has begun are done."""
+    def commit(self, g: Group, addresses: Array, lanes: Array) -> None:
+        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done."""
+        places = self.places(g, CLUSTER, addresses)
+        for lane in np.flatnonzero(lanes):
+            self._products_done(int(places[lane]), g.s.start + int(lane))
+
+    def _products_done(self, place: int, thread: int) -> None:
         one = self.at(place)
         if not one.pending:
             raise Fault("1 arrivals at an mbarrier that waits for 0", thread)

@@ -54,7 +54,7 @@ class _Load:
 
 
 class TensorMemory:
-    """Of all CTAs of a machine. cells: uint32 (CTA, lane, column). allocated: bool (CTA, column)."""
+    """The tensor memory of all CTAs of a machine. cells: uint32 (CTA, lane, column). allocated: bool (CTA, column)."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, ctas = machine, len(machine.geometry.ctas)

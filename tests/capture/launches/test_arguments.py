@@ -156,7 +156,7 @@ def test_im2col_is_recorded_byte_by_byte(monkeypatch) -> None:
 
 
 def test_the_static_launcher_takes_descriptors_and_scratch(monkeypatch) -> None:
-    """Of newer torch: its codes, descriptors that it still has to encode, scratch memory for each block."""
+    """Newer torch has more codes of types, descriptors that it encodes at the launch, and scratch memory per block."""
     tensor = Tensor(Storage(1 << 20, 4096), "bfloat16")
     monkeypatch.setattr(arguments, "_tensors", SimpleNamespace(at=lambda addresses: dict.fromkeys(addresses, tensor)))
     kernel = SimpleNamespace(

@@ -29,7 +29,7 @@ class Problem:
         self.q, self.k, self.v = (decode(one, FORMATS[config.dtype]) for one in self.inputs)
 
     def launch(self, kernel) -> tuple[Launch, list[bytes]]:
-        """Of one CTA, and the contents of its buffers: q, k, v, o, lse. kernel: as Triton compiles it."""
+        """Make a launch of one CTA, and the contents of its buffers: q, k, v, o, lse. kernel: as Triton compiles it."""
         config = self.config
         out = np.zeros((self.queries, config.head_dim), f"u{SIZES[FORMATS[config.out_dtype]]}")
         arrays = [*self.inputs, out, np.zeros(self.queries, np.float32)]
@@ -91,7 +91,7 @@ class Problem:
         return self.error(decode(codes(o, self.config.out_dtype), FORMATS[self.config.out_dtype]))
 
     def errors(self, contents) -> tuple[float, float]:
-        """Of O as `error` says, and the largest one of lse."""
+        """Return the error of O (see `error`) and the largest error of lse."""
         out = FORMATS[self.config.out_dtype]
         found = decode(np.frombuffer(contents[3], f"u{SIZES[out]}").reshape(self.q.shape), out)
         lse = self.scores.max(1) + np.log(self.powers.sum(1))

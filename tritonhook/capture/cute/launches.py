@@ -115,7 +115,7 @@ class Form:
 
     @classmethod
     def of(cls, launch: Launch, kernel: Kernel, parameters: int, kept: list[Kept]) -> Form:
-        """Of a launch as it was described."""
+        """Make the form of a launch that was described."""
         at, addresses = 0, []
         for size, one in zip(kernel.sizes, launch.parameters, strict=True):
             if isinstance(one, Packed):

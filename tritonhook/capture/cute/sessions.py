@@ -32,19 +32,22 @@ def attach(session: Observer) -> None:
     with _lock:
         state.attached = (*state.attached, Attached(session))
         if "cutlass" in sys.modules:
-            contained("the CuTe DSL could not be hooked", _install)
+            _install()
         elif _waiting is None:
-            _waiting = AfterImport("cutlass", lambda: contained("the CuTe DSL could not be hooked", _install))
+            _waiting = AfterImport("cutlass", _install)
             _waiting.begin()
 
 
 def _install() -> None:
-    from tritonhook.capture.cute import hooks
+    def install() -> None:
+        from tritonhook.capture.cute import hooks
 
-    global _waiting
-    with _lock:
-        _waiting = None
-        hooks.install()
+        global _waiting
+        with _lock:
+            _waiting = None
+            hooks.install()
+
+    contained("the CuTe DSL could not be hooked", install)
 
 
 def detach(session: Observer) -> None:

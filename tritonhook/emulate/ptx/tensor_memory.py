@@ -6,12 +6,11 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER
 from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.ptx.asynchronous import alone, space_of
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Site, opcode
-from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, Operands, multiply_in_tensor_memory
+from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, multiply_in_tensor_memory
 from tritonhook.emulate.tensor_memory import COLUMNS, UNIT, Fragment
 
 opcode("tcgen05.relinquish_alloc_permit", "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")(
@@ -112,11 +111,8 @@ def multiply(site: Site) -> Step:
 
     def step(g: Group) -> None:
         a = near(g) if near is not None else row[g.s]  # type: ignore[index]
-        words, keeps = (d(g), a, b[g.s], bits[g.s]), adds(g)
-        for lane in np.flatnonzero(g.active):
-            into, first, second, described = (int(word[lane]) for word in words)
-            one = Operands(into, first, second, described, bool(keeps[lane]))
-            multiply_in_tensor_memory(machine, g.s.start + int(lane), one, formats, a_is_near)
+        words = d(g), a, b[g.s], bits[g.s]
+        multiply_in_tensor_memory(machine, g, g.active, words, adds(g), formats, a_is_near)
 
     return step
 
@@ -129,9 +125,4 @@ def commit(site: Site) -> Step:
     site.count(1)
     address, barriers = site.address(0), site.machine.shared_barriers
 
-    def step(g: Group) -> None:
-        places = barriers.places(g, CLUSTER, address(g))
-        for lane in np.flatnonzero(g.active):
-            barriers.commit(int(places[lane]), g.s.start + int(lane))
-
-    return step
+    return lambda g: barriers.commit(g, address(g), g.active)

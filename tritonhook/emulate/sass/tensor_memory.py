@@ -12,9 +12,8 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import WARP, Group, Step
-from tritonhook.emulate.memory import CLUSTER
 from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
-from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, Operands, multiply_in_tensor_memory
+from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, multiply_in_tensor_memory
 from tritonhook.emulate.tensor_memory import UNIT, Fragment
 
 _LOWER, _UPPER = "16dp32bit_t0_t15", "16dp32bit_t16_t31"  # one half of a 16x32bx2
@@ -81,14 +80,11 @@ def multiply(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        words, keeps = (d(g), a(g), b(g), bits(g)), adds(g)
+        words, lanes = (d(g), a(g), b(g), bits(g)), first_lanes(g)
         refused = np.bitwise_or.reduce([sparse(g), *(row[g.s] for row in without)])
-        for lane in np.flatnonzero(first_lanes(g)):
-            into, first, second, described = (int(word[lane]) for word in words)
-            if refused[lane]:
-                raise site.refuse("a sparse A, or lanes that are left out")
-            one = Operands(into, first, second, described, bool(keeps[lane]))
-            multiply_in_tensor_memory(machine, g.s.start + int(lane), one, formats, kind == "tmem")
+        if (refused[lanes] != 0).any():
+            raise site.refuse("a sparse A, or lanes that are left out")
+        multiply_in_tensor_memory(machine, g, lanes, words, adds(g), formats, kind == "tmem")
 
     return step
 
@@ -103,12 +99,7 @@ def commit(site: Site) -> Step:
     site.done()
     barriers = site.machine.shared_barriers
 
-    def step(g: Group) -> None:
-        places = barriers.places(g, CLUSTER, address(g))
-        for lane in np.flatnonzero(first_lanes(g)):
-            barriers.commit(int(places[lane]), g.s.start + int(lane))
-
-    return step
+    return lambda g: barriers.commit(g, address(g), first_lanes(g))
 
 
 @opcode("UTCATOMSWS")

@@ -7,7 +7,7 @@ of D. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from tritonhook.emulate.tensor_core.sums import multiply
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
-    from tritonhook.emulate.machine import Machine
+    from tritonhook.emulate.machine import Group, Machine
 
 FORMATS: Mapping[str, Mapping[int, str]] = {  # by kind: the numbers of A and of B
     "f16": {0: "f16", 1: "bf16"},
@@ -68,8 +68,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Of one product. d: an address of tensor memory. a: the same, or a descriptor of shared memory as b is. bits: the
-    instruction descriptor. adds: whether to add to what D holds."""
+    """What one product takes. d: an address of tensor memory. a: the same, or a descriptor of shared memory as b is.
+    bits: the instruction descriptor. adds: whether to add to what D holds."""
 
     d: int
     a: int
@@ -79,9 +79,17 @@ class Operands:
 
 
 def multiply_in_tensor_memory(
-    machine: Machine, thread: int, one: Operands, formats: Mapping[int, str], a_is_near: bool
-) -> None:
-    """The product that a thread begins: it is done at once. a_is_near: A lies in tensor memory."""
+    machine: Machine, g: Group, lanes: Array, words: Sequence[Array], adds: Array, formats: Mapping[int, str],
+    a_is_near: bool,
+) -> None:  # fmt: skip
+    """Do the products that these lanes begin, each at once. words, adds: the fields of Operands, for all lanes.
+    a_is_near: A lies in tensor memory."""
+    for lane in np.flatnonzero(lanes):
+        d, a, b, bits = (int(word[lane]) for word in words)
+        _multiply(machine, g.s.start + int(lane), Operands(d, a, b, bits, bool(adds[lane])), formats, a_is_near)
+
+
+def _multiply(machine: Machine, thread: int, one: Operands, formats: Mapping[int, str], a_is_near: bool) -> None:
     shape, memory = Shape.of(one.bits, formats), machine.tensor_memory
     lanes = shape.lanes(one.d >> 16)
     if a_is_near and (one.a >> 16 != one.d >> 16 or shape.transposed[0]):
