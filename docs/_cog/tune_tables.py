@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 from results import markdown, result
@@ -86,14 +85,15 @@ def tuned_maxnreg() -> str:
 
 def tuned() -> str:
     """How many kernels `tune` made faster, and by how much."""
-    document = result("tune_h200")
-    summary = {**document["summary"], **_groups(_kernels(), _wins())}
+    summary = result("tune_h200")["summary"]
     names = {"fla": "flash-linear-attention", "liger": "Liger", "tutorials": "Triton's tutorials"}
     names |= {"transformer block": "torch.compile, a transformer block"}
     sources = [(names.get(name, name), found) for name, found in summary["by_source"].items()]
     units = {"wgmma": "with `wgmma`", "mma.sync": "with `mma.sync`", "neither": "without tensor cores"}
     groups = [(units[name], summary["by_unit"][name]) for name in units]
-    whole = _group(_kernels(), _wins())
+    whole = {
+        name: summary[key] for name, key in (("kernels", "kernels"), ("wins", "wins"), ("gain", "gain_geomean_of_wins"))
+    }
     groups += [
         (f"{name} registers", summary["by_registers"][name]) for name in ("up to 64", "65 to 128", "129 to 254", "255")
     ]
@@ -102,33 +102,6 @@ def tuned() -> str:
         for name, found in (*sources, *groups, ("all", whole))
     ]
     return markdown(("kernels", "tuned", "wins", "gain of a win, geometric mean"), rows)
-
-
-def _groups(rows: list[dict[str, Any]], won: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Kernels and wins by source, unit and registers."""
-
-    def registers(row: dict[str, Any]) -> str:
-        used = row["registers"]
-        return "up to 64" if used <= 64 else "65 to 128" if used <= 128 else "129 to 254" if used < 255 else "255"
-
-    keys: dict[str, Callable[[dict[str, Any]], str]] = {
-        "by_source": lambda row: str(row["source"]),
-        "by_unit": lambda row: row["uses"] or "neither",
-        "by_registers": registers,
-    }
-    return {
-        name: {
-            value: _group([row for row in rows if key(row) == value], [row for row in won if key(row) == value])
-            for value in sorted(set(map(key, rows)))
-        }
-        for name, key in keys.items()
-    }
-
-
-def _group(rows: list[dict[str, Any]], won: list[dict[str, Any]]) -> dict[str, Any]:
-    logs = [math.log(1 - row["gain_percent"] / 100) for row in won]
-    gain = 100 * (1 - math.exp(statistics.mean(logs))) if logs else None
-    return {"kernels": len(rows), "wins": len(won), "gain": gain}
 
 
 def tuned_truth() -> str:
