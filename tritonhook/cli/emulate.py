@@ -90,7 +90,7 @@ def _cases(options: Options) -> Iterator[tuple[Ptx, Case]]:
 
 def _case(ptx: Ptx | None, entry: str, record: Path, label: str) -> tuple[Ptx, Case]:
     if ptx is None:
-        raise UsageError(f"{label}: no PTX; machine code alone is emulated by `tritonhook verify --cpu` beside its PTX")
+        raise UsageError(f"{label}: no PTX, which emulate executes; give PTX, or a capture that has it")
     return ptx, case_of(entry, read_launch(record), record.parent, ptx, latitude_of(ptx))
 
 

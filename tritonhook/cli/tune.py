@@ -71,7 +71,7 @@ class Options(Group):
     )
     check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
     levers: str | None = option(
-        metavar="LEVER,...", help="try these, and what won before (default: all that need no file of yours)"
+        metavar="LEVER,...", help="try these, and what won before (default: all except controls=FILE)"
     )
     controls: tuple[str, ...] = option(
         action="append",
@@ -91,8 +91,8 @@ class Options(Group):
         type=positive,
         default=_CONFIGS,
         metavar="N",
-        help=f"of an autotuned kernel, try levers for the N fastest configurations (default: {_CONFIGS}); all race "
-        "without",
+        help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); without "
+        "levers all configurations race",
     )
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"

@@ -38,9 +38,9 @@ class By(str, Enum):
 
     PTX = "the PTX alone"
     PTXAS = "ptxas alone"
-    EITHER = "each of both alone"
+    EITHER = "each of them alone"
     TOGETHER = "only both together"
-    BOTH = "both, each its part"
+    BOTH = "both, each in part"
 
 
 @dataclass(frozen=True, slots=True)

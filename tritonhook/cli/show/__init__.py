@@ -108,7 +108,7 @@ class Options(Group):
     )
     listed: Listed = part(Listed)
     gpu: str | None = option(metavar="NAME", help='occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)')
-    wide: bool = flag(help="print all columns, in lines as long as that takes")
+    wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
     ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")
     ttgir: bool = flag(one_of="code", help="print Triton's GPU dialect; --ttir, --llir: the stages before and after")
