@@ -204,7 +204,7 @@ class Change:
             return step
         if by is By.PTXAS:
             return tools
-        return f"{step} and {tools}, {by.value}" if by else f"{step}, or {tools}: not told apart"
+        return f"{step} and {tools}, {by.value}" if by else f"{step} or {tools}: not known which"
 
     @property
     def _step(self) -> str:

@@ -78,7 +78,7 @@ class Listed(Group):
         metavar="COLUMN",
         help=f"sort by this column, the largest figure first: {', '.join(_ORDERS)} (default: instrs)",
     )
-    filter: str | None = option(metavar="REGEX", help="list only kernels whose row has a match")
+    filter: str | None = option(metavar="REGEX", help="list only kernels whose row matches")
     all: bool = flag(one_of="runs", help="list the kernels of all runs (default: of the latest run of each command)")
     run: int | None = option(one_of="runs", type=positive, metavar="N", help="list only the kernels of this run")
     rank: str | None = option(metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
