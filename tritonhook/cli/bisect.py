@@ -1,8 +1,8 @@
 """Find which version of ptxas changed a kernel first, between a good and a bad one.
 
 The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
-versions at hand are tried first. Exit codes: 0 the good and the bad version do the same, 1 a version changed it, 2
-trouble, or nothing is known of a kernel under the good or the bad version.
+versions at hand are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
+trouble, or nothing is known about a kernel under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
   tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers

@@ -4,7 +4,7 @@ Two files with several kernels are compared kernel by kernel. Kernels are matche
 trigger. --entry chooses one.
 
 With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
-as long: the control differs from the new name in spelling only. Exit codes: 0 same code, 1 other code, or ptxas crashes
+of the same length: only its spelling differs from the new name. Exit codes: 0 same code, 1 other code, or ptxas crashes
 under the new name, 2 trouble, or ptxas crashes under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
