@@ -12,7 +12,10 @@ from results import markdown, result
 def tune_simulation(*chosen: str) -> str:
     """How often a tuning certifies a gain that is not there, and one that is. chosen: else all."""
     samples = result("tune_simulation")["samples"]
-    names = {"null": "all codes are copies of the own one", "null, forced": "the same, and a copy is always confirmed"}
+    names = {
+        "null": "all codes are copies of the compiler's",
+        "null, forced": "the same, and a copy is always confirmed",
+    }
     rows = []
     for name, runs in samples.items():
         if chosen and name not in chosen:
@@ -68,8 +71,8 @@ def tuned_sum() -> str:
         f"\n{summary['wins']} of {summary['kernels']} kernels have a lever that beats the best configuration, by "
         f"{summary['gain_geomean_of_wins']:.1f}% in the geometric mean and {summary['gain_most']:.0f}% at most.\n"
         f"{summary['kernels_autotuned']} are autotuned; {summary['configurations_raced']} configurations raced "
-        f"beside those that their tuners chose.\n{summary['kernels_planned']} kernels were planned: the visit's time "
-        "ended before the others.\n\n"
+        f"beside those that their tuners chose.\n{summary['kernels_planned']} kernels were planned; the time on the "
+        "GPU ended before the others.\n\n"
     )
 
 

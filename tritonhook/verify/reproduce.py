@@ -83,7 +83,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so that no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
