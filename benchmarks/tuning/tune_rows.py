@@ -121,7 +121,7 @@ def _raced(document: Row) -> Row:
     planned = {row["run"]: row["planned"] for row in reversed(document["runs"]) if row["step"] == "race"}
     return {
         "kernels": len(raced),
-        "kernels_planned": sum(planned.values()),
+        "kernels_planned": sum(planned.values()) - len(document["earlier"]),
         "kernels_not_ours": sum(not row["source"].startswith(OURS) and row["kernel"] != OUR_KERNEL for row in raced),
         "kernels_autotuned": sum(bool(row.get("configurations")) for row in raced),
         "wins": len(won),
@@ -228,7 +228,7 @@ def _compact_again(row: Row) -> Row:
 
 def _blocks(blocks: Iterable[SampleBlock]) -> list[list[Any]]:
     """Write each block as a list: process; medians of reference, candidate and control in microseconds; their clocks;
-    log of what the candidate leaves to the next sample; why the block was not used."""
+    log of what the candidate leaves behind for the next sample; why the block was not used."""
     sides = (REFERENCE, CANDIDATE, CONTROL)
     return [
         [
