@@ -216,6 +216,14 @@ class Group:
         if bool((named & warps_here & ~self.mask).any()):
             raise _Parked
 
+    def converge_warpgroups(self) -> None:
+        """Go on only when all 128 threads of each warpgroup are here that has one here. A kernel may let one thread
+        tell others that the warpgroup has read a tile."""
+        here = self.numbers
+        groups = self.machine.cta[here] * WARP + self.machine.warp[here] // 4
+        if len(here) < 4 * WARP * len(np.unique(groups)):
+            raise _Parked
+
 
 class Machine:
     """Threads of several CTAs, their memory and their schedule.

@@ -102,8 +102,6 @@ def multiply_by_warpgroup(site: Site) -> Step:
     product = products.of_warpgroup((d, a, b), n, k, *tiles, (signs[0] == -1, signs[1] == -1))
 
     def step(g: Group) -> None:
-        if not products.is_whole(g):
-            raise site.refuse("part of a warpgroup")
         held = np.where(adds(g), np.stack([row[g.s] for row in targets]), np.uint32(0))
         found = product(g, None if rows is None else np.stack([row[g.s] for row in rows]), held)
         for target, register in zip(targets, found, strict=True):

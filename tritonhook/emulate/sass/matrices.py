@@ -124,7 +124,6 @@ def multiply_warpgroup(site: Site) -> Step:
     product = products.of_warpgroup(kinds, n, k, *tiles, (False, False))
 
     def step(g: Group) -> None:
-        g.converge(ALL)
         held = c(g)
         if keeps is not None:
             held = np.where(np.repeat(keeps(g)[::WARP], WARP), held, np.uint32(0))

@@ -65,9 +65,9 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
-    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand),
-    PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory again."""
-    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "PHASECHK", "TRYWAIT", "CCTL", "IV"))
+    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand;
+    ART0: so many times), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory again."""
+    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "PHASECHK", "TRYWAIT", "CCTL", "IV"))
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
         where = site.address(32)
@@ -79,14 +79,16 @@ def phase(site: Site) -> Step:
         return _phase_check(site, "TRYWAIT" in how)
     if "ARRIVE" not in how or site.text() not in ("RZ", "URZ"):
         raise site.refuse()
-    address, bytes_ = site.address(32), site.integer()
+    address, given = site.address(32), site.integer()
     site.done()
 
     def step(g: Group) -> None:
         if "A0TR" in how:
-            barriers.expect(g, spaces.SHARED, address(g), bytes_(g))
+            barriers.expect(g, spaces.SHARED, address(g), given(g))
+        elif "ART0" in how:
+            barriers.arrive(g, spaces.SHARED, address(g), given(g))
         else:
-            barriers.arrive(g, spaces.SHARED, address(g), 1, None if "A1T0" in how else bytes_(g))
+            barriers.arrive(g, spaces.SHARED, address(g), 1, None if "A1T0" in how else given(g))
 
     return step
 
@@ -136,7 +138,7 @@ def copy_tile(site: Site) -> Step:
     how = site.known("1D", "2D", "3D", "4D", "5D")
     (name,) = how
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
-    if loads and site.next_is(r"desc\[(UR\d+|URZ)\]"):
+    if site.next_is(r"desc\[(UR\d+|URZ)\]"):
         site.text()  # how caches are used
     if first is None or second is None:
         raise site.refuse()

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 Product = Callable[..., Array]
 _FLOATS = ("f16", "bf16", "tf32", *FP8)
 _WHOLE = ("s8", "u8", "s4", "u4")
-_WARP = 32
-WARPGROUP = 128
+_WARP, _WARPGROUP = 32, 128
 
 
 def _integers(codes: Array, kind: str) -> Array:
@@ -96,13 +95,6 @@ def of_doubles(a: Array, b: Array, c: Array) -> Array:
 # --- of a warpgroup ------------------------------------------------------------------------------
 
 
-def is_whole(g: Group) -> bool:
-    """Whether all threads of each warpgroup are here that has one here."""
-    if g.s.start % WARPGROUP or g.size % WARPGROUP:
-        return False
-    return g.mask is None or bool((g.mask.reshape(-1, WARPGROUP).any(1) == g.mask.reshape(-1, WARPGROUP).all(1)).all())
-
-
 class Tile:
     """A tile of shared memory that a descriptor names. descriptor: gives it for a group's threads. length: numbers of m
     or n; k of each."""
@@ -128,7 +120,7 @@ class Tile:
         index = places + cta * memory.shared_bytes
         if memory.watch is not None:
             for first in threads:
-                warps = range(int(first), int(first) + WARPGROUP, _WARP)
+                warps = range(int(first), int(first) + _WARPGROUP, _WARP)
                 memory.watch.bulk_read("wgmma", warps, np.unique(index // 16) * 16, 16)
         return memory.shared.data.view(UNSIGNED[self.size])[index // self.size]
 
@@ -141,6 +133,7 @@ def of_warpgroup(
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 
     def apply(g: Group, a: Array | None, c: Array) -> Array:
+        g.converge_warpgroups()
         added = matrix_c(c, wide)
         found = np.zeros_like(added)
         rows = None if a is None else matrix_a(a, bits)
