@@ -67,7 +67,8 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 def phase(site: Site) -> Step:
     """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand;
     ART0: so many times), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory again."""
-    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "PHASECHK", "TRYWAIT", "CCTL", "IV"))
+    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0"
+    how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
         where = site.address(32)
