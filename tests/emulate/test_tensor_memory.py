@@ -127,7 +127,8 @@ def test_each_part_of_the_descriptors_counts(old, new):
         ("0x0000401000080000", "0x8002401000080000", "matrix descriptor"),  # a base offset
         ("0x0000401000080000", "0x2000401000080000", "matrix descriptor"),  # pieces of 32 bytes change places
         ("0x0000401000080000", "0x0000001000080000", "matrix descriptor"),  # one of sm_90
-        ("cta_group::1.kind", "cta_group::2.kind", "cta_group::2"),
+        ("cta_group::1.kind", "cta_group::1.ws.kind", "ws"),
+        ("kind::f16 [", "kind::i8 [", "kind::i8"),
         ("16x32bx2.x4.b32 {", "16x64b.x4.b32 {", ".16x64b.x4 of 4 registers"),
         ("x4.b32 {", "x4.pack::16b.b32 {", "pack::16b"),
     ],
@@ -146,6 +147,7 @@ def test_what_is_not_known_is_not_guessed(old, new, why):
         ("[%r11], 4, {", "[%r11 + 60], 4, {", "column 64 of tensor memory, outside of those that are allocated"),
         ("%rd1, 128", "%rd1, 1000", "outside of shared memory"),
         ("b32 %r10, 64;", "b32 %r10, 128;", "dealloc of 128 columns"),
+        ("cta_group::1.kind", "cta_group::2.kind", "a pair of CTAs, in a cluster that has none"),
     ],
 )
 def test_what_lies_outside_is_a_fault(old, new, why):
@@ -260,8 +262,8 @@ def test_triton_s_products_are_what_float64_says(compiled, case, most):
     assert sanitize(Ptx(made.asm["ptx"]), Run(launch, (0,)), contents).findings == ()
 
 
-def without_sum(into, first, second, described, adds):
-    return Operands(into, first, second, described, False)
+def without_sum(into, first, second, described, adds, factors):
+    return Operands(into, first, second, described, False, factors)
 
 
 @pytest.mark.parametrize(

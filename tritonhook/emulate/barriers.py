@@ -170,8 +170,10 @@ class SharedBarriers:
 
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
-            count = int(counts[lanes[0]])
-            self._all[place] = Phase(count, count)
+            self.make(place, int(counts[lanes[0]]))
+
+    def make(self, place: int, count: int) -> None:
+        self._all[place] = Phase(count, count)
 
     def invalidate(self, g: Group, space: str, addresses: Array) -> None:
         for place, _ in _each(self.places(g, space, addresses), g.active):
@@ -217,11 +219,15 @@ class SharedBarriers:
             watch.copied(("mbarrier", place), place)
         self._settle(place, one)
 
-    def commit(self, g: Group, addresses: Array, lanes: Array) -> None:
-        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done."""
-        places = self.places(g, CLUSTER, addresses)
+    def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:
+        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done. masks: the ranks
+        of the CTAs whose mbarrier at this place is meant."""
+        places, size = self.places(g, CLUSTER, addresses), self.machine.memory.shared_bytes
         for lane in np.flatnonzero(lanes):
-            self._products_done(int(places[lane]), g.s.start + int(lane))
+            place, thread = int(places[lane]), g.s.start + int(lane)
+            ctas = [place // size] if masks is None else self.machine.ctas_of(thread, int(masks[lane]))
+            for cta in ctas:
+                self._products_done(place % size + cta * size, thread)
 
     def _products_done(self, place: int, thread: int) -> None:
         one = self.at(place)

@@ -277,6 +277,18 @@ class Machine:
         """Make a register file: zeros of shape (count, threads)."""
         return np.zeros((count, self.threads), dtype)
 
+    def ctas_of(self, thread: int, mask: int) -> list[int]:
+        """The CTAs of a thread's cluster whose ranks a mask names."""
+        first = int(self.cta[thread]) - int(self.rank[thread])
+        return [first + rank for rank in range(16) if mask >> rank & 1]
+
+    def ctas_together(self, thread: int, count: int) -> tuple[int, ...]:
+        """The CTA of a thread; if two work together, both of the pair, in order of their ranks."""
+        cta = int(self.cta[thread])
+        if count == 2 and self.geometry.cluster_size % 2:
+            raise Fault("a pair of CTAs, in a cluster that has none", thread)
+        return (cta,) if count == 1 else (cta & ~1, cta | 1)
+
     @property
     def pc(self) -> int:
         """The index of the instruction that is executed now."""

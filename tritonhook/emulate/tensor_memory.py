@@ -1,6 +1,6 @@
 """The tensor memory of sm_100: 128 lanes of 512 columns of 32 bits for each CTA, and how warps read and write it.
 
-It stops at one CTA (`.cta_group::1`), the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
+It stops at the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
 has written is NaN. Source: PTX ISA 9, "Tensor Memory" and "Tensorcore 5th Generation Instructions".
 """
 
@@ -64,13 +64,13 @@ class TensorMemory:
 
     # --- columns -----------------------------------------------------------------------------
 
-    def allocate(self, cta: int, columns: int) -> int | None:
-        """The first column of so many that are free, a multiple of their count; None if there are none. Which one a
-        GPU takes is not documented."""
+    def allocate(self, ctas: Sequence[int], columns: int) -> int | None:
+        """The first column of so many that are free in these CTAs, a multiple of their count; None if there are none.
+        Which one a GPU takes is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
-            taken = self.allocated[cta, begin : begin + columns]
-            if not taken.any():
-                taken[:] = True
+            taken = np.ix_(list(ctas), range(begin, begin + columns))
+            if not self.allocated[taken].any():
+                self.allocated[taken] = True
                 return begin
         return None
 
@@ -80,10 +80,12 @@ class TensorMemory:
             raise Fault(f"dealloc of {columns} columns from {begin} on, outside of those that are allocated", thread)
         taken[:] = False
 
-    def block(self, thread: int, address: int, columns: int) -> Array:
-        """The cells of all lanes of so many columns, a view. thread: whose CTA is meant. Raises Fault."""
-        cta, begin = int(self.machine.cta[thread]), address & 0xFFFF
+    def by_core(self, thread: int, cta: int, address: int, columns: int, writes: bool) -> Array:
+        """The cells of all lanes of so many columns, a view, for what a thread begins. Raises Fault."""
+        begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
+        if (watch := self.machine.memory.watch) is not None:
+            watch.tensor_by_core(thread, cta, begin, columns, writes)
         return self.cells[cta, :, begin : begin + columns]
 
     def _check(self, ctas: Array, columns: Array, threads: Array) -> None:

@@ -137,18 +137,11 @@ _COMPLETION = "mbarrier::complete_tx::bytes"
 _COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
 
 
-def _ranks(mask: int) -> list[int]:
-    return [rank for rank in range(16) if mask >> rank & 1]
-
-
-def _receivers(site: Site, g: Group, lane: int, target: int, mask: Array | None, is_cluster: bool) -> list[int]:
+def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluster: bool) -> list[int]:
     """The CTAs, as the machine numbers them, that a copy to shared memory goes to."""
-    machine = site.machine
-    own = int(machine.cta[g.s.start + lane])
-    first = own - int(machine.rank[g.s.start + lane])
-    if mask is not None:
-        return [first + rank for rank in _ranks(int(mask[lane]))]
-    return [first + (target >> RANK_SHIFT)] if is_cluster else [own]
+    if mask is None and not is_cluster:
+        return [int(site.machine.cta[thread])]
+    return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
 
 
 @opcode("cp.async.bulk.tensor")
@@ -188,11 +181,11 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
 
     def step(g: Group) -> None:
         where, at = descriptor(g), target(g)
-        mask = None if masks is None else masks[g.s]
         for lane in np.flatnonzero(g.active):
             thread = g.s.start + int(lane)
             tensor, begin = tma.map_at(memory, int(where[lane])), [int(row[thread]) for row in places]
-            for cta in _receivers(site, g, int(lane), int(at[lane]), mask, is_cluster):
+            mask = None if masks is None else int(masks[thread])
+            for cta in _receivers(site, thread, int(at[lane]), mask, is_cluster):
                 size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread)
                 _complete(site, barrier(g)[lane], cta, size)
 

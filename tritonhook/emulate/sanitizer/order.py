@@ -352,11 +352,11 @@ class Order:
         self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
         self._give(place, np.array([core]), False)
 
-    def tensor_by_core(self, thread: int, begin: int, count: int, writes: bool) -> None:
-        """A product that a thread begins reads or writes so many columns of all lanes."""
+    def tensor_by_core(self, thread: int, cta: int, begin: int, count: int, writes: bool) -> None:
+        """A product that a thread begins reads or writes so many columns of all lanes of a CTA."""
         core, warp = self._core_of(thread), thread // self.grain
         self.state[:, core] = np.maximum(self.state[:, core], self.state[:, warp])
-        where = int(self.machine.cta[thread]), slice(None), slice(begin, begin + count)
+        where = cta, slice(None), slice(begin, begin + count)
         self._tensor(where, core, warp, Access("product" if writes else "read of tcgen05.mma", self.machine.pc, core))
         if writes:
             self.tensor.write(where, core, int(self.state[SEEN][core, core]), self.machine.pc)
