@@ -60,6 +60,9 @@ tcgen05.wait::ld.sync.aligned;
 )
 WAIT = "WAIT: mbarrier.try_wait.parity.shared.b64 %p5, [gate], 0; @!%p5 bra WAIT;"
 
+LOADED = "tcgen05.wait::ld.sync.aligned;"
+AGAIN = "@%p3 tcgen05.mma.cta_group::1.kind::f16 [%r10], %rd1, %rd2, %r7, %p4;"
+
 
 class Product:
     """A launch of PRODUCT, perhaps with another text."""
@@ -198,6 +201,9 @@ def test_columns_that_are_free_again_are_allocated_again(tools):
         ("fence.proxy.async;\n", "", "missing proxy fence", "write by", "read of tcgen05.mma"),
         ("tcgen05.fence::after_thread_sync;", "st.shared.b32 [%r6], 0;", None, "", ""),
         (WAIT, "st.shared.b32 [%r6], 0;" + WAIT, "race", "asynchronous read", "write by"),
+        (LOADED, LOADED + "bar.sync 0;" + AGAIN, None, "", ""),
+        (LOADED, LOADED + AGAIN, "race", "read of tensor memory by warp", "product"),
+        (LOADED, "bar.sync 0;" + AGAIN + LOADED, "race", "read of tensor memory by warp", "product"),
     ],
 )
 def test_what_is_not_waited_for_is_a_finding(line, new, kind, first, second):

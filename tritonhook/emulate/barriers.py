@@ -216,7 +216,7 @@ class SharedBarriers:
         one = self.at(place)
         one.transactions -= size
         if (watch := self.machine.memory.watch) is not None:
-            watch.copied(("mbarrier", place), place)
+            watch.copied(("mbarrier", place))
         self._settle(place, one)
 
     def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:

@@ -98,8 +98,11 @@ def map_at(memory: Memory, address: int) -> TensorMap:
     return found
 
 
-def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int) -> int:
-    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address."""
+def load_tile(
+    memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int, barrier: int = 0
+) -> int:
+    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address. barrier:
+    where the mbarrier lies."""
     addresses, inside = tensor.places(begin)
     unit = tensor.element
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
@@ -109,7 +112,7 @@ def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int,
     values = np.where(inside, values, UNSIGNED[unit](0))
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
-        memory.watch.bulk_write(thread, places, unit)
+        memory.watch.bulk_write(thread, places, unit, barrier)
     memory.shared.write(places, unit, values[None])
     return tensor.bytes
 

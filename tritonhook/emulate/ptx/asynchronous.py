@@ -11,7 +11,7 @@ from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.memory import drop_hints
-from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.ptx.warps import watched
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
@@ -186,16 +186,11 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
             tensor, begin = tma.map_at(memory, int(where[lane])), [int(row[thread]) for row in places]
             mask = None if masks is None else int(masks[thread])
             for cta in _receivers(site, thread, int(at[lane]), mask, is_cluster):
-                size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread)
-                _complete(site, barrier(g)[lane], cta, size)
+                place = (int(barrier(g)[lane]) & (1 << RANK_SHIFT) - 1) + cta * memory.shared_bytes
+                size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread, place)
+                site.machine.shared_barriers.complete(place, size)
 
     return step
-
-
-def _complete(site: Site, address: Array, cta: int, size: int) -> None:
-    memory = site.machine.memory
-    place = (int(address) & (1 << RANK_SHIFT) - 1) + cta * memory.shared_bytes
-    site.machine.shared_barriers.complete(place, size)
 
 
 @opcode("cp.async.bulk")
@@ -222,15 +217,16 @@ def copy_in_bulk(site: Site) -> Step:
                 memory.locate(one, space, address(g), 16, kind)
                 for space, address, kind in ((of, source, "c"), (to, target, "c"))
             )
+            gate = 0 if barrier is None else int(barriers.places(one, to, barrier(g))[lane])
             if memory.watch is not None:
                 thread = g.s.start + int(lane)
                 if into is memory.shared:
-                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16)
+                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16, gate)
                 if from_ is memory.shared:
                     memory.watch.bulk_read("bulk", [thread], index[lane] + np.arange(0, size, 16), 16)
             tma.copy_bytes(from_, int(index[lane]), into, int(place[lane]), size)
             if barrier is not None:
-                barriers.complete(int(barriers.places(one, to, barrier(g))[lane]), size)
+                barriers.complete(gate, size)
 
     return step
 

@@ -105,12 +105,17 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """What was loaded arrives. What was stored is there at once; but who watches wants to know."""
+    """What was loaded arrives. What was stored is there at once; but who watches wants to know of both."""
     site.known("sync", "aligned")
-    machine = site.machine
-    if site.name.endswith("ld"):
-        return machine.tensor_memory.wait
-    return lambda g: None if machine.memory.watch is None else machine.memory.watch.tensor_stored(g)
+    machine, writes = site.machine, site.name.endswith("st")
+
+    def step(g: Group) -> None:
+        if not writes:
+            machine.tensor_memory.wait(g)
+        if machine.memory.watch is not None:
+            machine.memory.watch.tensor_done(g, writes)
+
+    return step
 
 
 @opcode("tcgen05.mma")

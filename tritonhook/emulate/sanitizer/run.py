@@ -43,16 +43,16 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     ready = ready_ptx(kernel, run, contents)
     machine = ready.machine
     machine.memory.watch = order = Order(machine, machine.memory, _unit(kernel))
-    told = _Telling(ptx, machine, order.grain)
+    told = _Telling(ptx, machine, order)
     try:
         machine.run(ready.code)
     except Fault as fault:
-        return Sanitized(None, (*told.conflicts(order), *told.fault(fault)), fault)
+        return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
     except Hang as hang:
-        return Sanitized(None, (*told.conflicts(order), *told.divergence()), hang)
+        return Sanitized(None, (*told.conflicts(), *told.divergence()), hang)
     ran = run.result(machine, ready.placed, ready.unknown)
     unwritten = told.unwritten(kernel, run, contents, ran, order)
-    return Sanitized(ran, (*told.conflicts(order), *unwritten))
+    return Sanitized(ran, (*told.conflicts(), *unwritten))
 
 
 def _unit(kernel: Kernel) -> int:
@@ -69,8 +69,8 @@ def _unit(kernel: Kernel) -> int:
 class _Telling:
     """Findings of one machine, in words."""
 
-    def __init__(self, ptx: Ptx, machine: Machine, grain: int) -> None:
-        self.machine, self.grain, self.source, self.lines = machine, grain, source_lines(ptx), ptx.text.splitlines()
+    def __init__(self, ptx: Ptx, machine: Machine, order: Order) -> None:
+        self.machine, self.order, self.source, self.lines = machine, order, source_lines(ptx), ptx.text.splitlines()
 
     def place(self, what: str, pc: int) -> Place:
         one = self.machine.code.instructions[pc]
@@ -78,19 +78,19 @@ class _Telling:
         return Place(what, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
 
     def _access(self, one: Access) -> Place:
-        warps, name = self.machine.geometry.padded_threads // self.grain, "lane" if self.grain == 1 else "warp"
+        padded, grain, ctas = self.machine.geometry.padded_threads, self.order.grain, self.machine.geometry.ctas
         if one.actor < 0:
             who = ""
-        elif one.actor < self.machine.threads // self.grain:
-            who = f" by {name} {one.actor % warps} of CTA {self.machine.geometry.ctas[one.actor // warps]}"
+        elif one.actor < self.order.warps:
+            cta, number = divmod(one.actor, padded // grain)
+            who = f" by {'lane' if grain == 1 else 'warp'} {number} of CTA {ctas[cta]}"
         else:
-            ctas = self.machine.geometry.ctas
-            who = f" to CTA {ctas[(one.actor - self.machine.threads // self.grain) % len(ctas)]}"
+            who = f" to CTA {ctas[self.order.owners[one.actor - self.order.warps]]}"
         return self.place(one.what + who, one.pc)
 
-    def conflicts(self, order: Order) -> Iterator[Finding]:
+    def conflicts(self) -> Iterator[Finding]:
         """Races, and fences that are missing."""
-        for one in order.conflicts.values():
+        for one in self.order.conflicts.values():
             yield self._conflict(one)
 
     def _conflict(self, one: Conflict) -> Finding:
