@@ -90,12 +90,15 @@ class Memory:
     """All memory of one run.
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    garbage: each byte of shared memory, until something is written. Allocate buffers first; `Machine` attaches itself,
+    garbage: each byte of shared memory, until something is written. late: registers of tcgen05.ld hold NaN until they
+    are waited for. Allocate buffers first; `Machine` attaches itself,
     and after that the size of global memory is fixed.
     """
 
-    def __init__(self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0) -> None:
-        self.garbage = garbage
+    def __init__(
+        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False
+    ) -> None:  # fmt: skip
+        self.garbage, self.late = garbage, late
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)

@@ -133,10 +133,13 @@ class TensorMemory:
     # --- what is asynchronous ------------------------------------------------------------------
 
     def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
-        """A load has begun: its registers get these values when the threads wait for it, and hold NaN before."""
-        for row in rows:
-            g.put(row, _NOTHING)
-        self._loads.append(_Load(g.s, g.active.copy(), rows, values))
+        """A load: its registers have these values. PTX leaves open what they hold until the threads wait for it; code
+        of ptxas waits for a register that it reads. If that comes late, they hold NaN before."""
+        late = self.machine.memory.late
+        for row, value in zip(rows, values, strict=True):
+            g.put(row, _NOTHING if late else value)
+        if late:
+            self._loads.append(_Load(g.s, g.active.copy(), rows, values))
 
     def wait(self, g: Group) -> None:
         """What these warps have loaded arrives."""

@@ -51,8 +51,8 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     except Hang as hang:
         return Sanitized(None, (*told.conflicts(), *told.divergence()), hang)
     ran = run.result(machine, ready.placed, ready.unknown)
-    unwritten = told.unwritten(kernel, run, contents, ran, order)
-    return Sanitized(ran, (*told.conflicts(), *unwritten))
+    unread = told.unwritten(kernel, run, contents, ran, order), told.early(kernel, run, contents, ran)
+    return Sanitized(ran, (*told.conflicts(), *unread[0], *unread[1]))
 
 
 def _unit(kernel: Kernel) -> int:
@@ -115,6 +115,16 @@ class _Telling:
             if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith(("bar", "barrier")):
                 text = "lanes of one warp wait for others that do not come here"
                 yield Finding(BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others)))
+
+    def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
+        """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
+        code = enumerate(self.machine.code.instructions)
+        loads = [pc for pc, one in code if "tcgen05.ld." in one.text]
+        if loads and _changes(kernel, replace(run, late=True), contents, ran):
+            text = (
+                "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
+            )
+            yield Finding(UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
     def unwritten(
         self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, order: Order

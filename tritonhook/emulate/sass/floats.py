@@ -52,12 +52,15 @@ def pairs(site: Site) -> Step:
 
 
 def _two_singles(site: Site) -> Reader:
-    """Take a pair of float32, or one (R4.F32, a number) for both."""
+    """Take a pair of float32, or one (R4.F32, a number) for both. LO_HI: they change places."""
     name, dot, width = (text := site.text()).partition(".F32")
     sign, size, name = modified(name if dot else text)
-    if size or (width != "x2.HI_LO" and (width or not (dot or FLOAT.match(text)))):
+    if size or (width not in ("x2.HI_LO", "x2.LO_HI") and (width or not (dot or FLOAT.match(text)))):
         raise site.refuse(f"operand {text}")
-    if width:
+    if width == "x2.LO_HI":
+        low, high = site.source_row(name, 1), site.source_row(name)
+        read: Reader = lambda g: joined(low[g.s], high[g.s])  # noqa: E731
+    elif width:
         read = site.pair(name)
     else:
         row = site.source_row(name)
