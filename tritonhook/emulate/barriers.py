@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import CLUSTER
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
 
-Array = Any
 NUMBERS = 16  # of barriers that a CTA has
 _PARITY = np.uint64(1)
 

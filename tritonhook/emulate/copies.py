@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Store
-
-Array = Any
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from tritonhook.emulate import comparisons
 from tritonhook.emulate.machine import WARP, Group, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
-from tritonhook.emulate.words import REDUCTIONS
+from tritonhook.emulate.words import REDUCTIONS, Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Array = Any
 ALL = 0xFFFF_FFFF
 
 

@@ -34,12 +34,12 @@ from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.memory import Memory
+from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
-Array = Any  # a NumPy array: numpy has no types where the project is checked
 WARP = 32
 MOST_STEPS = 20_000_000
 _PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.sanitizer.order import Order
 
-Array = Any
 GLOBAL, SHARED, CLUSTER, LOCAL, CONSTANT, GENERIC = "global", "shared", "shared::cluster", "local", "const", "generic"
 GLOBAL_BASE = 0x7F00_0000_0000
 SHARED_WINDOW, LOCAL_WINDOW = 0x6000_0000_0000, 0x6100_0000_0000

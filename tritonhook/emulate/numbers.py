@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.emulate.words import Array as Array
 from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
-
-Array = Any  # numpy.ndarray: NumPy is not there when types are checked
 
 NAN32 = np.uint32(0x7FFF_FFFF)
 SIGN32, ABS32 = np.uint32(0x8000_0000), np.uint32(0x7FFF_FFFF)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.words import Array as Array
 from tritonhook.errors import NotUnderstood
 
-Array = Any
 Reader = Callable[[Group], Array]  # of a source: its bits for a group's threads
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.machine import WARP, Group, lanes_of
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Array = Any
 LANES, COLUMNS = 128, 512
 UNIT = 32  # columns: the least that is allocated, and the lanes that a warp reaches
 _NOTHING = 0x7FFF_FFFF

@@ -13,8 +13,9 @@ import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
 from tritonhook.emulate.errors import Fault
-from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Array, Memory, Store
+from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory, Store
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
+from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
 BYTES = 128  # of a descriptor

@@ -10,14 +10,7 @@ from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.ptx.asynchronous import alone, space_of
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Site, opcode
-from tritonhook.emulate.tensor_core.tcgen05 import (
-    COPIES,
-    FACTORS,
-    FORMATS,
-    Kind,
-    copy_to_tensor_memory,
-    multiply_in_tensor_memory,
-)
+from tritonhook.emulate.tensor_core import tcgen05
 from tritonhook.emulate.tensor_memory import COLUMNS, UNIT, Fragment
 
 opcode("tcgen05.relinquish_alloc_permit", "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")(
@@ -122,15 +115,15 @@ def wait(site: Site) -> Step:
 def multiply(site: Site) -> Step:
     """Factors of blocks are two more operands."""
     vectors = {f"scale_vec::{number}X": number for number in (1, 2, 4)}
-    how = site.known(*_GROUPS, *(f"kind::{kind}" for kind in FORMATS), *vectors, "block_scale")
+    how = site.known(*_GROUPS, *(f"kind::{kind}" for kind in tcgen05.FORMATS), *vectors, "block_scale")
     name = next((one.removeprefix("kind::") for one in how if one.startswith("kind::")), "")
-    counts, given = FACTORS.get(name, ()), [vectors[one] for one in how if one in vectors]
+    counts, given = tcgen05.FACTORS.get(name, ()), [vectors[one] for one in how if one in vectors]
     factors = next(iter(given or counts), 0)
-    if name not in FORMATS or ("block_scale" in how) != bool(counts) or (factors and factors not in counts):
+    if name not in tcgen05.FORMATS or ("block_scale" in how) != bool(counts) or (factors and factors not in counts):
         raise site.refuse()
     site.count(7 if factors else 5)
     a_is_near = site.operands[1].startswith("[")
-    kind, machine = Kind(FORMATS[name], factors, _together(site), a_is_near), site.machine
+    kind, machine = tcgen05.Kind(tcgen05.FORMATS[name], factors, _together(site), a_is_near), site.machine
     d, bits, b, adds = site.address(0), site.row(3, "b32"), site.row(2, "b64"), site.predicate(-1)
     row = None if a_is_near else site.row(1, "b64")
     near = site.address(1) if a_is_near else None
@@ -139,19 +132,19 @@ def multiply(site: Site) -> Step:
     def step(g: Group) -> None:
         a = near(g) if near is not None else row[g.s]  # type: ignore[index]
         words = d(g), a, b[g.s], bits[g.s], *(scale(g) for scale in scales)
-        multiply_in_tensor_memory(machine, g, g.active, words, adds(g), kind)
+        tcgen05.multiply_in_tensor_memory(machine, g, g.active, words, adds(g), kind)
 
     return step
 
 
 @opcode("tcgen05.cp")
 def copy(site: Site) -> Step:
-    shape = next((one for one in site.modifiers if one in COPIES), "")
+    shape = next((one for one in site.modifiers if one in tcgen05.COPIES), "")
     if not shape or ("warpx4" in site.known(*_GROUPS, shape, "warpx4")) != (shape == "32x128b"):
         raise site.refuse()
     site.count(2)
     ctas, machine, target, source = _together(site), site.machine, site.address(0), site.row(1, "b64")
-    return lambda g: copy_to_tensor_memory(machine, g, g.active, target(g), source[g.s], shape, ctas)
+    return lambda g: tcgen05.copy_to_tensor_memory(machine, g, g.active, target(g), source[g.s], shape, ctas)
 
 
 @opcode("tcgen05.commit")

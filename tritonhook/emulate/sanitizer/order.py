@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.machine import WARP
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Memory
 
-Array = Any
 Place = tuple[str, int]  # of a barrier
 SEEN, FENCED = 0, 1
 NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for

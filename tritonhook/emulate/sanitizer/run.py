@@ -9,17 +9,8 @@ from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.machine import Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Ready, Run, ready_ptx
-from tritonhook.emulate.sanitizer.findings import (
-    BARRIER,
-    MISALIGNED,
-    OUTSIDE,
-    PROXY,
-    RACE,
-    UNWRITTEN,
-    Finding,
-    Place,
-    source_lines,
-)
+from tritonhook.emulate.sanitizer import findings
+from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.order import Access, Conflict, Order
 from tritonhook.ptx.dataflow import flow_of, read_unwritten
 from tritonhook.ptx.module import Ptx
@@ -97,14 +88,14 @@ class _Telling:
         both = self._access(one.first), self._access(one.second)
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
-            return Finding(PROXY, text, both)
+            return Finding(findings.PROXY, text, both)
         if one.kind == "tensor":
-            return Finding(RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
-        return Finding(RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
+            return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
+        return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
-        kind = MISALIGNED if fault.text.startswith("misaligned") else OUTSIDE
-        if fault.pc is not None and (kind == MISALIGNED or "outside" in fault.text):
+        kind = findings.MISALIGNED if fault.text.startswith("misaligned") else findings.OUTSIDE
+        if fault.pc is not None and (kind == findings.MISALIGNED or "outside" in fault.text):
             padded = self.machine.geometry.padded_threads
             who = f"thread {fault.thread % padded} of CTA {self.machine.geometry.ctas[fault.thread // padded]}"
             yield Finding(kind, fault.text, (self.place(who, fault.pc),))
@@ -114,7 +105,9 @@ class _Telling:
         for pc, lanes, others in self.machine.parted():
             if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith(("bar", "barrier")):
                 text = "lanes of one warp wait for others that do not come here"
-                yield Finding(BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others)))
+                yield Finding(
+                    findings.BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others))
+                )
 
     def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
@@ -124,7 +117,7 @@ class _Telling:
             text = (
                 "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
             )
-            yield Finding(UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
+            yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
     def unwritten(
         self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, order: Order
@@ -132,14 +125,16 @@ class _Telling:
         """What nothing has written, and what the kernel stores depends on: other garbage there changes the result."""
         if order.unwritten and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
             places = tuple(self.place("read", pc) for pc in sorted(order.unwritten))
-            yield Finding(UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places)
+            yield Finding(
+                findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
+            )
         names = {name for name, _ in read_unwritten(kernel.functions[0])}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
             lines = {kernel.line(item.position) for item in kernel.functions[0].items if flow_of(item).reads & names}
             code = self.machine.code.instructions
             places = tuple(self.place("read", pc) for pc, one in enumerate(code) if one.line in lines)[:4]
             text = f"registers that nothing has written ({', '.join(sorted(names)[:4])}) change what the kernel stores"
-            yield Finding(UNWRITTEN, text, places)
+            yield Finding(findings.UNWRITTEN, text, places)
 
 
 def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:

@@ -9,30 +9,17 @@ import numpy as np
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
+from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.sass.site import Array, Site, opcode
 
 _ALL = 0xFFFF_FFFF
 
 
-@opcode(
-    *(
-        "NOP",
-        "CCTL",
-        "CCTLL",
-        "CCTLT",
-        "ERRBAR",
-        "CGAERRBAR",
-        "MEMBAR",
-        "FENCE",
-        "YIELD",
-        "ACQBULK",
-        "PREEXIT",
-        "ENDCOLLECTIVE",
-    )
-)
-def nothing(site: Site) -> Step:
-    """What orders accesses or schedules."""
-    return lambda g: None
+# What orders accesses or schedules.
+opcode(
+    *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR"),
+    *("MEMBAR", "FENCE", "YIELD", "ACQBULK", "PREEXIT", "ENDCOLLECTIVE"),
+)(nothing)
 
 
 @opcode("NANOSLEEP")
