@@ -214,6 +214,16 @@ def test_what_is_not_waited_for_is_a_finding(line, new, kind, first, second):
         assert finding.places[0].what.startswith(first) and finding.places[-1].what.startswith(second)
 
 
+def test_warps_that_write_other_lanes_of_one_column_are_no_race():
+    apart = "shr.u32 %r1, %r20, 7; shl.b32 %r1, %r1, 20; add.u32 %r11, %r11, %r1;"
+    body = f"""{ALLOCATE} {apart} tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r11], 1, {{%r20}};
+    tcgen05.wait::st.sync.aligned;"""
+    run, out = Run(launch_of(np.zeros(4, np.uint32), threads=256), (0,)), [bytes(16)]
+    assert sanitize(module_of(body + FREE, 1, "sm_100a", ROOM), run, out).findings == ()
+    (one,) = sanitize(module_of(body.replace(apart, "") + FREE, 1, "sm_100a", ROOM), run, out).findings
+    assert one.kind == "race" and "column 0 of tensor memory" in one.text
+
+
 # --- what Triton compiles ------------------------------------------------------------------------
 
 F16 = ("product", "f16", (128, 64, 32), 4)

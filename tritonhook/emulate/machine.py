@@ -236,13 +236,9 @@ class Machine:
     """
 
     def __init__(
-        self,
-        geometry: Geometry,
-        memory: Memory,
-        seed: int = 0,
-        most_steps: int = MOST_STEPS,
+        self, geometry: Geometry, memory: Memory, seed: int = 0, most_steps: int = MOST_STEPS,
         limit_s: float = float("inf"),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.geometry, self.memory = geometry, memory
         self.random = np.random.default_rng(seed)
         self.most_steps = self.steps_left = most_steps

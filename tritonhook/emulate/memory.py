@@ -169,14 +169,8 @@ class Memory:
             self.watch.stored(group, index, unit, values)
 
     def atomic(
-        self,
-        group: Group,
-        space: str,
-        addresses: Array,
-        unit: int,
-        combine: Callable[..., Array],
-        *operands: Array,
-    ) -> Array:
+        self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
+    ) -> Array:  # fmt: skip
         """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
         contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):

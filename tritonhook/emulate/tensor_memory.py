@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LANES, COLUMNS = 128, 512
 UNIT = 32  # columns: the least that is allocated, and the lanes that a warp reaches
 _NOTHING = 0x7FFF_FFFF
+_EVERY = np.arange(LANES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,15 @@ class TensorMemory:
             raise Fault(f"dealloc of {columns} columns from {begin} on, outside of those that are allocated", thread)
         taken[:] = False
 
-    def by_core(self, thread: int, cta: int, address: int, columns: int, writes: bool) -> Array:
-        """The cells of all lanes of so many columns, a view, for what a thread begins. Raises Fault."""
+    def by_core(
+        self, thread: int, cta: int, address: int, columns: int, writes: bool, lanes: Array = _EVERY
+    ) -> Array:  # fmt: skip
+        """The cells of all lanes of so many columns, a view, for what a thread begins. lanes: that it reads or writes.
+        Raises Fault."""
         begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
         if (watch := self.machine.memory.watch) is not None:
-            watch.tensor_by_core(thread, cta, begin, columns, writes)
+            watch.tensor_by_core(thread, cta, lanes, begin + np.arange(columns), writes)
         return self.cells[cta, :, begin : begin + columns]
 
     def _check(self, ctas: Array, columns: Array, threads: Array) -> None:
@@ -126,8 +130,8 @@ class TensorMemory:
         ctas = self.machine.cta[threads]
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)
         if (watch := self.machine.memory.watch) is not None:
-            for thread, mine in zip(threads, columns, strict=True):
-                watch.tensor_by_warp(int(thread), np.unique(mine), writes)
+            for thread, rows, mine in zip(threads, lanes, columns, strict=True):
+                watch.tensor_by_warp(int(thread), rows, np.unique(mine), writes)
         return warps, (ctas[:, None, None], lanes[:, :, None], columns)
 
     # --- what is asynchronous ------------------------------------------------------------------

@@ -8,26 +8,19 @@ import numpy as np
 
 from tritonhook.emulate import tma
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED
+from tritonhook.emulate.memory import RANK_SHIFT, SHARED
 from tritonhook.emulate.ptx.kernel import list_of
-from tritonhook.emulate.ptx.memory import drop_hints
+from tritonhook.emulate.ptx.memory import SPACES, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.ptx.warps import watched
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
-_SPACES = {"shared": SHARED, "shared::cta": SHARED, "shared::cluster": CLUSTER}
-
-
-def space_of(site: Site) -> str:
-    """Take the space out of the modifiers."""
-    found = [one for one in site.modifiers if one in _SPACES]
-    site.modifiers = tuple(one for one in site.modifiers if one not in _SPACES)
-    return _SPACES[found[0]] if found else GENERIC
+_SHARED = ("shared", "shared::cta", "shared::cluster")
 
 
 @opcode("mbarrier.init")
 def init(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     site.known("b64")
     address, count, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
     return lambda g: barriers.init(g, space, address(g), count[g.s])
@@ -35,7 +28,7 @@ def init(site: Site) -> Step:
 
 @opcode("mbarrier.inval")
 def invalidate(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     site.known("b64")
     address, barriers = site.address(0, space), site.machine.shared_barriers
     return lambda g: barriers.invalidate(g, space, address(g))
@@ -43,7 +36,7 @@ def invalidate(site: Site) -> Step:
 
 @opcode("mbarrier.arrive", "mbarrier.arrive_drop")
 def arrive(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     how = site.known(*_SCOPES, "expect_tx", "noComplete")
     if "noComplete" in how:
         raise site.refuse()
@@ -68,7 +61,7 @@ def arrive(site: Site) -> Step:
 
 @opcode("mbarrier.expect_tx", "mbarrier.complete_tx")
 def transactions(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     site.known(*_SCOPES)
     address, sizes, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
     if site.name.endswith("expect_tx"):
@@ -85,7 +78,7 @@ def transactions(site: Site) -> Step:
 @opcode("mbarrier.test_wait", "mbarrier.try_wait")
 def wait(site: Site) -> Step:
     """try_wait waits for the phase; test_wait looks, and lets others run."""
-    space = space_of(site)
+    space = take_space(site)
     by_parity = "parity" in site.known(*_SCOPES, "parity")
     target, address = site.target(0, "pred"), site.address(1, space)
     state = site.row(2, "u32" if by_parity else "b64")
@@ -104,7 +97,7 @@ def wait(site: Site) -> Step:
 @opcode("cp.async.mbarrier.arrive")
 def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now."""
-    space = space_of(site)
+    space = take_space(site)
     noinc = "noinc" in site.known("noinc", "b64")
     address, barriers, copies = site.address(0, space), site.machine.shared_barriers, site.machine.copies
 
@@ -148,8 +141,8 @@ def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluste
 def copy_by_descriptor(site: Site) -> Step:
     drop_hints(site)
     how = site.modifiers
-    site.known(*_DIMENSIONS, *_SPACES, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
-    spaces = [one for one in how if one in _SPACES or one == "global"]
+    site.known(*_DIMENSIONS, *_SHARED, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in (*_SHARED, "global")]
     if spaces[-1] == "global":
         return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
     text = _COORDINATES.match(site.operands[0])
@@ -198,11 +191,11 @@ def copy_in_bulk(site: Site) -> Step:
     """Copies of so many bytes that lie behind one another."""
     drop_hints(site)
     how = site.modifiers
-    site.known(*_SPACES, "global", _COMPLETION, "bulk_group", "multicast::cluster")
-    spaces = [one for one in how if one in _SPACES or one == "global"]
+    site.known(*_SHARED, "global", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in (*_SHARED, "global")]
     if len(spaces) != 2 or "multicast::cluster" in how:
         raise site.refuse()
-    to, of = (GLOBAL if one == "global" else _SPACES[one] for one in spaces)
+    to, of = (SPACES[one] for one in spaces)
     target, source, sizes = site.address(0, to), site.address(1, of), site.row(2, "u32")
     barrier = site.address(3, to) if _COMPLETION in how else None
     memory, barriers = site.machine.memory, site.machine.shared_barriers

@@ -7,8 +7,9 @@ import numpy as np
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import nothing
-from tritonhook.emulate.ptx.asynchronous import alone, space_of
+from tritonhook.emulate.ptx.asynchronous import alone
 from tritonhook.emulate.ptx.kernel import list_of
+from tritonhook.emulate.ptx.memory import take_space
 from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.tensor_core import tcgen05
 from tritonhook.emulate.tensor_memory import COLUMNS, UNIT, Fragment
@@ -28,7 +29,7 @@ def _together(site: Site) -> int:
 @opcode("tcgen05.alloc")
 def allocate(site: Site) -> Step:
     """Once for a warp; the CTAs of a pair do the same, each for itself. What is not free at once never is."""
-    space = space_of(site)
+    space = take_space(site)
     site.known(*_GROUPS, "sync", "aligned", "b32")
     address, columns, machine = site.address(0, space), site.row(1, "u32"), site.machine
 

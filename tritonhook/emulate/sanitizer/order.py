@@ -31,6 +31,7 @@ Place = tuple[str, int]  # of a barrier
 SEEN, FENCED = 0, 1
 NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for
 MOST = 32  # findings
+PART = 16  # lanes of tensor memory that are told apart
 KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
@@ -55,13 +56,13 @@ class Conflict:
 
 
 class TensorAccesses:
-    """The last access of each column of tensor memory, for the lanes of each warp of a warpgroup: by which actor, when,
-    and by which instruction."""
+    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
+    instruction."""
 
     def __init__(self, ctas: int) -> None:
-        from tritonhook.emulate.tensor_memory import COLUMNS
+        from tritonhook.emulate.tensor_memory import COLUMNS, LANES
 
-        shape = ctas, 4, COLUMNS
+        shape = ctas, LANES // PART, COLUMNS
         self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
     def note(self, where: Any, actor: int, time: int, pc: int) -> None:
@@ -359,18 +360,18 @@ class Order:
         self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
         self._give(place, np.array([core]), False)
 
-    def tensor_by_core(self, thread: int, cta: int, begin: int, count: int, writes: bool) -> None:
-        """A product that a thread begins reads or writes so many columns of all lanes of a CTA."""
+    def tensor_by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
+        """A product that a thread begins reads or writes columns of these lanes of a CTA."""
         core, warp = self._core_of(thread), thread // self.grain
         self.state[:, core] = np.maximum(self.state[:, core], self.state[:, warp])
-        where = cta, slice(None), slice(begin, begin + count)
+        where = cta, *np.ix_(np.unique(lanes // PART), columns)
         what = "product" if writes else "read of tcgen05.mma"
         self._tensor(where, core, warp, int(self.state[SEEN][core, core]), what, writes)
 
-    def tensor_by_warp(self, thread: int, columns: Array, writes: bool) -> None:
+    def tensor_by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
         """A warp reads or writes columns of its lanes; that is done when it has waited for it."""
-        warp, quarter = thread // self.grain, int(self.machine.warp[thread]) % 4
-        where = int(self.machine.cta[thread]), quarter, columns
+        warp = thread // self.grain
+        where = int(self.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
         self._tensor(where, warp, warp, NEVER, "write" if writes else "read", writes)
 
     def _tensor(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
@@ -386,7 +387,7 @@ class Order:
                     int(last.pc[where][first]),
                     int(other[first]),
                 )
-                column = int(np.broadcast_to(np.arange(last.actor.shape[2])[where[2]], wrong.shape)[first])
+                column = int(where[2][0, first[1]])
                 mine = Access(what, self.machine.pc, actor)
                 self._add(Conflict("tensor", Access(*earlier), mine, column))
         self.tensor[writes].note(where, actor, time, self.machine.pc)

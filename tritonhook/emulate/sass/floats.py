@@ -11,11 +11,12 @@ import numpy as np
 from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.mufu import mufu, mufu64
+from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.sass.integers import comparison, names_of
 from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
 from tritonhook.emulate.words import joined
 
-MODES = {"RN": "rn", "RZ": "rz", "RM": "rm", "RP": "rp"}
+MODES = ("RN", "RZ", "RM", "RP")
 _HALF = np.uint32(16)
 _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "FADD": (numbers.add32, "Rss"),
@@ -25,10 +26,6 @@ _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "DMUL": (numbers64.mul64, "Wdd"),
     "DFMA": (numbers64.fma64, "Wddd"),
 }
-
-
-def rounding(how: frozenset[str]) -> str:
-    return next((mode for name, mode in MODES.items() if name in how), "rn")
 
 
 @opcode(*_ARITHMETIC, *(f"U{name}" for name in _ARITHMETIC if name[0] == "F"))

@@ -267,6 +267,16 @@ class Site:
         row = self.decoder.row(bool(match[1]), int(match[2]) + offset)
         return _uniformly(row) if match[1] else lambda g, value: g.put(row, value)
 
+    def targets(self, count: int) -> list[Writer]:
+        """Take registers behind one another that are written."""
+        name = self.text()
+        return [self.writer(name, number) for number in range(count)]
+
+    def rows(self, count: int) -> list[Array]:
+        """Take registers behind one another that are read: their rows."""
+        name = self.text().removesuffix(".ROW").removesuffix(".COL")
+        return [self.register(name, number) for number in range(count)]
+
     def target_pair(self) -> Writer:
         """Take a pair of registers that 64 bits are written to."""
         text = self.text().removesuffix(".64")

@@ -39,12 +39,11 @@ def move(site: Site) -> Step:
     half = next((halves[one] for one in how if one in halves), None)
     fragment = Fragment.of_lanes(count) if half is None else Fragment.of_halves(count)
     loads, memory = site.base == "LDTM", site.machine.tensor_memory
-    name = site.text() if loads else ""
+    puts = site.targets(count) if loads else []
     _, address, _ = _bracketed(site, "tmem")
-    name = name or site.text()
+    rows = [] if loads else site.rows(count)
     site.done()
     if loads:
-        puts = [site.writer(name, number) for number in range(count)]
         lanes = site.machine.lane
 
         def load(g: Group) -> None:
@@ -56,7 +55,6 @@ def move(site: Site) -> Step:
                 put(inner, value)
 
         return load
-    rows = [site.register(name, number) for number in range(count)]
 
     def store(g: Group) -> None:
         g.converge(ALL)

@@ -133,11 +133,10 @@ def _phase_check(site: Site, waits: bool) -> Step:
 def store(site: Site) -> Step:
     """Store to another CTA, and tell an mbarrier, at once. A pair of registers has both addresses."""
     count = 2 if "64" in site.known("64") else 1
-    pair, value, memory, barriers = site.text(), site.text(), site.machine.memory, site.machine.shared_barriers
+    pair, rows, memory, barriers = site.text(), site.rows(count), site.machine.memory, site.machine.shared_barriers
     if (name := re.fullmatch(r"\[(R\d+)\.64\]", pair)) is None:
         raise site.refuse(f"operand {pair}")
     target, barrier = (site.register(name[1], number) for number in range(2))
-    rows = [site.register(value, number) for number in range(count)]
     site.done()
 
     def step(g: Group) -> None:

@@ -103,8 +103,8 @@ def _matrices(site: Site) -> Matrices:
 
 @opcode("LDSM")
 def load_matrices(site: Site) -> Step:
-    matrices, name = _matrices(site), site.text()
-    puts = [site.writer(name, number) for number in range(matrices.count * (1 + matrices.of_bytes))]
+    matrices = _matrices(site)
+    puts = site.targets(matrices.count * (1 + matrices.of_bytes))
     address = site.address(32)
     site.done()
 
@@ -119,8 +119,7 @@ def load_matrices(site: Site) -> Step:
 @opcode("STSM")
 def store_matrices(site: Site) -> Step:
     matrices, address = _matrices(site), site.address(32)
-    name = site.text()
-    rows = [site.register(name, number) for number in range(matrices.count)]
+    rows = site.rows(matrices.count)
     site.done()
 
     def step(g: Group) -> None:

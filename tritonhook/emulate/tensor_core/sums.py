@@ -95,14 +95,9 @@ def _power(exponent: Array) -> Array:
 
 
 def _sum(
-    x: Array,
-    y: Array,
-    added: Array,
-    low: tuple[int, int],
-    sums: Sums,
-    power_a: Array | None = None,
+    x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums, power_a: Array | None = None,
     power_b: Array | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """One sum of each row with each column. power_a, power_b: exponents to add to those of x and y."""
     unusual = _unusual(x, y, added)
     if unusual is not None:

@@ -127,11 +127,11 @@ class _Product:
             raise NotUnderstood(f"A in tensor memory from lane {one.a >> 16} on, D from {one.d >> 16} on")
         for cta in self.ctas:
             if self.kind.near:
-                cells = self.memory.by_core(self.thread, cta, one.a, _K_BYTES // 4, writes=False)
+                cells = self.memory.by_core(self.thread, cta, one.a, _K_BYTES // 4, False, lanes)
                 a = cells[lanes].view(UNSIGNED[width(shape.kinds[0]) // 8])
             else:
                 a = self._shared(cta, one.a, rows, 0)
-            d = self.memory.by_core(self.thread, cta, one.d, shape.n >> folds, writes=True)
+            d = self.memory.by_core(self.thread, cta, one.d, shape.n >> folds, True, lanes)
             held = d[lanes] if one.adds else np.zeros((len(lanes), d.shape[1]), np.uint32)
             found = self._added(cta, a, b, np.hstack(np.split(held, 2)) if folds else held)
             d[lanes] = np.vstack(np.split(found, 2, 1)) if folds else found
