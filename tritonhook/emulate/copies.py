@@ -26,6 +26,11 @@ class _Copy:
     values: Array
     groups: Array
 
+    def only(self, some: Array) -> _Copy:
+        """Of some of its threads."""
+        values, groups = self.values[:, some], self.groups[some]
+        return _Copy(self.threads[some], self.store, self.index[some], self.unit, values, groups)
+
 
 class AsyncCopies:
     """The copies of a machine's threads that have not arrived yet."""
@@ -60,12 +65,7 @@ class AsyncCopies:
                 copy.store.write(copy.index[done], copy.unit, copy.values[:, done])
                 if self._memory.watch is not None:
                     self._memory.watch.landed(copy.threads[done], copy.index[done], copy.unit * len(copy.values))
-            if done.all():
-                continue
-            if done.any():
+            if not done.all():
                 rest = ~done
-                copy = _Copy(
-                    copy.threads[rest], copy.store, copy.index[rest], copy.unit, copy.values[:, rest], copy.groups[rest]
-                )
-            left.append(copy)
+                left.append(copy if rest.all() else copy.only(rest))
         self._waiting = left

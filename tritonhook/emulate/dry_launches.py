@@ -44,10 +44,9 @@ def begin_triton() -> ExitStack:
 
         return property(run)
 
-    patch = Patch(CompiledKernel, "run", executing)
-    with ExitStack() as stack:
-        stack.callback(patch.undo)
-        return stack.pop_all()
+    stack = ExitStack()
+    stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    return stack
 
 
 def begin_cute() -> ExitStack:
@@ -69,10 +68,10 @@ def begin_cute() -> ExitStack:
             return _LAUNCH_FAILURE
         return 0
 
-    with ExitStack() as stack:
-        for name, count in ((runtime.LAUNCH, 3), (runtime.PLAIN_LAUNCH, 10)):
-            stack.callback(runtime.of_process().stand_in(name, count, launched))
-        return stack.pop_all()
+    stack = ExitStack()
+    for name, count in ((runtime.LAUNCH, 3), (runtime.PLAIN_LAUNCH, 10)):
+        stack.callback(runtime.of_process().stand_in(name, count, launched))
+    return stack
 
 
 class Emulator:

@@ -41,8 +41,8 @@ def decode(
 
 @dataclass(eq=False)
 class Decoder:
-    """Decodes one kernel. unknown: what it did not understand. starts: of the functions, by name. labels: of the
-    function that is decoded. tables: its lists of branch targets. carry: of the condition code register."""
+    """Decodes one kernel. unknown: what it did not understand. tables: lists of branch targets. carry: of the condition
+    code register."""
 
     kernel: Kernel
     machine: Machine
@@ -51,13 +51,11 @@ class Decoder:
     dynamic_shared: int
     garbage: int
     unknown: list[NotUnderstood] = field(default_factory=list)
-    starts: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     targets: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.functions = {one.name: one for one in self.kernel.functions}
         self._files: dict[str, Array] = {}
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[tuple[str, str], Array] = {}
@@ -66,24 +64,12 @@ class Decoder:
         self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:
-        placed, at = [], 0
-        for function in self.kernel.functions:
-            self.starts[function.name] = at
-            items = [item for item in function.items if not item.label and not item.opcode.startswith(".")]
-            placed.append((function, at))
-            at += len(items) + 1
-        made: list[Instruction] = []
-        for function, start in placed:
-            made += self._function(function, start)
-        return Code(made, frozenset({*self.targets, *self.starts.values()}))
-
-    def _function(self, function: Function, start: int) -> list[Instruction]:
-        """The instructions of one function, and a return behind them."""
+        """The instructions of the entry, and a return behind them. Calls are not understood."""
+        (function, *_), items = self.kernel.functions, list[Item]()
         self._files = self._new_files(function)
-        self.labels, self.tables, items = {}, {}, list[Item]()
         for number, item in enumerate(function.items):
             if item.label:
-                self.labels[item.label] = start + len(items)
+                self.labels[item.label] = len(items)
                 following = function.items[number + 1 : number + 2]
                 if following and following[0].opcode == ".branchtargets":
                     self.tables[item.label] = following[0].operands
@@ -91,8 +77,8 @@ class Decoder:
                 items.append(item)
             elif item.opcode != ".branchtargets" and not item.opcode.startswith(_IGNORED):
                 self.unknown.append(NotUnderstood(item.opcode, self.kernel.line(item.position)))
-        self.function = function
-        return [self._instruction(item) for item in (*items, Item("ret", position=-1))]
+        made = [self._instruction(item) for item in (*items, Item("ret", position=-1))]
+        return Code(made, frozenset(self.targets))
 
     def _instruction(self, item: Item) -> Instruction:
         line = self.kernel.line(item.position) if item.position >= 0 else 0

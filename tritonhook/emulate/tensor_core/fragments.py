@@ -96,16 +96,6 @@ def _power(codes: Array) -> Array:
     return np.where(codes == 255, np.nan, np.ldexp(1.0, codes.astype(np.int32) - 127))
 
 
-def by_warpgroup(matrix: Array) -> Array:
-    """(warps, 16, n) to (warpgroups, 64, n): the warps of a warpgroup hold rows one below the other."""
-    return matrix.reshape(-1, 64, matrix.shape[-1])
-
-
-def by_warp(matrix: Array) -> Array:
-    """The inverse of `by_warpgroup`."""
-    return matrix.reshape(-1, 16, matrix.shape[-1])
-
-
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------
 
 
