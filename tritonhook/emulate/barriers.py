@@ -192,6 +192,12 @@ class SharedBarriers:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.at(place).transactions += int(sizes[lanes].astype(np.int64).sum())
 
+    def completed(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
+        """So many bytes have come, as each of these threads says."""
+        places = self.places(g, space, addresses)
+        for lane in np.flatnonzero(g.active):
+            self.complete(int(places[lane]), int(sizes[lane]))
+
     def complete(self, place: int, size: int) -> None:
         """So many bytes have come."""
         one = self.at(place)

@@ -100,7 +100,7 @@ class Emulator:
 def _stored(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Sequence[bytes]:
     """The buffers after all CTAs have run, as many of them at a time as memory allows."""
     launch = run.launch
-    names = {name: prefix for function in kernel.functions for name, prefix in registers_in(function.items)}
+    names = dict(registers_in(kernel.function.items))
     of_thread = sum(_BYTES.get(prefix, 16) for prefix in names.values()) or 1
     padded = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32) * 32
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]

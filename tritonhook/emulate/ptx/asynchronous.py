@@ -18,12 +18,14 @@ _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 
 
-@opcode("mbarrier.init")
-def init(site: Site) -> Step:
+@opcode("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx")
+def change(site: Site) -> Step:
     space = take_space(site)
-    site.known("b64")
-    address, count, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
-    return lambda g: barriers.init(g, space, address(g), count[g.s])
+    site.known(*_SCOPES)
+    address, numbers, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
+    functions = {"init": barriers.init, "expect_tx": barriers.expect, "complete_tx": barriers.completed}
+    function = functions[site.name.rpartition(".")[2]]
+    return lambda g: function(g, space, address(g), numbers[g.s])
 
 
 @opcode("mbarrier.inval")
@@ -57,22 +59,6 @@ def arrive(site: Site) -> Step:
             g.put(target, states)
 
     return step
-
-
-@opcode("mbarrier.expect_tx", "mbarrier.complete_tx")
-def transactions(site: Site) -> Step:
-    space = take_space(site)
-    site.known(*_SCOPES)
-    address, sizes, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
-    if site.name.endswith("expect_tx"):
-        return lambda g: barriers.expect(g, space, address(g), sizes[g.s])
-
-    def complete(g: Group) -> None:
-        places, size = barriers.places(g, space, address(g)), sizes[g.s]
-        for lane in np.flatnonzero(g.active):
-            barriers.complete(int(places[lane]), int(size[lane]))
-
-    return complete
 
 
 @opcode("mbarrier.test_wait", "mbarrier.try_wait")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW
+from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
 from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.ptx.kernel import SIZES
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
@@ -143,23 +143,12 @@ def is_in_space(site: Site) -> Step:
     return step
 
 
-@opcode("mapa")
+@opcode("mapa", "getctarank")
 def map_to_cluster(site: Site) -> Step:
-    """The address of the same variable in another CTA of the cluster."""
-    how = site.known("u32", "u64", "shared::cluster")
-    kind = "u64" if "u64" in how else "u32"
-    dtype = KINDS[kind]
-    kept = dtype(~(0xFF << 24) & ((1 << 8 * dtype().itemsize) - 1))
-
-    def found(address: Array, rank: Array) -> Array:
-        return (address & kept) | rank.astype(dtype) << dtype(24)
-
-    return site.compute(found, kind, kind, "u32")
-
-
-@opcode("getctarank")
-def rank_of_address(site: Site) -> Step:
-    how = site.known("u32", "u64", "shared::cluster")
-    kind = "u64" if "u64" in how else "u32"
-    dtype = KINDS[kind]
-    return site.compute(lambda a: (a >> dtype(24) & dtype(0xFF)).astype(np.uint32), "u32", kind)
+    """mapa: the address of the same variable in another CTA of the cluster. getctarank: which one that is."""
+    kind = "u64" if "u64" in site.known("u32", "u64", "shared::cluster") else "u32"
+    dtype, shift = KINDS[kind], KINDS[kind](RANK_SHIFT)
+    kept = dtype(~(0xFF << RANK_SHIFT) & ((1 << 8 * dtype().itemsize) - 1))
+    if site.name == "mapa":
+        return site.compute(lambda a, rank: (a & kept) | rank.astype(dtype) << shift, kind, kind, "u32")
+    return site.compute(lambda a: (a >> shift & dtype(0xFF)).astype(np.uint32), "u32", kind)

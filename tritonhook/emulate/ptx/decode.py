@@ -65,7 +65,7 @@ class Decoder:
 
     def code(self) -> Code:
         """The instructions of the entry, and a return behind them. Calls are not understood."""
-        (function, *_), items = self.kernel.functions, list[Item]()
+        function, items = self.kernel.function, list[Item]()
         self._files = self._new_files(function)
         for number, item in enumerate(function.items):
             if item.label:

@@ -102,8 +102,7 @@ class Kernel:
     """One entry of a module, and what it needs.
 
     parameters: of the entry, as they lie in its parameter space. shared: static variables, then the dynamic ones, which
-    all begin at its end. local: of a thread. module: of global and constant memory. functions: the entry, then those
-    with a body that it may call.
+    all begin at its end. local: of a thread. module: of global and constant memory. function: the entry's body.
     """
 
     entry: str
@@ -112,7 +111,7 @@ class Kernel:
     shared: Placed
     local: Placed
     module: tuple[Variable, ...]
-    functions: tuple[Function, ...]
+    function: Function
     line: Callable[[int], int] = field(repr=False)
 
     @property
@@ -133,8 +132,7 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
     main = next((one for one in program.functions if one.name == name), None)
     if main is None:
         raise NotUnderstood(name, why="an entry without a body")
-    functions = (main, *(one for one in program.functions if not one.is_entry))
-    outside, inside = _outer(program), [v for one in functions for v in _inner(one)]
+    outside, inside = _outer(program), _inner(main)
     both = outside + inside
     begin = RESERVED_SHARED if int(re.sub(r"\D", "", program.target)) >= 90 else 0
     shared = sorted((v for v in both if v.space == "shared"), key=lambda v: not v.size)
@@ -145,7 +143,7 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
         place(shared, begin),
         place(v for v in inside if v.space == "local"),
         tuple(v for v in outside if v.space in ("global", "const")),
-        functions,
+        main,
         line_numbers(ptx),
     )
 

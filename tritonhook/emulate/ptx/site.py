@@ -218,13 +218,4 @@ def known_name(text: str) -> str:
 
 def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:
     """The step that writes a function of rows."""
-    if len(rows) == 1:
-        (a,) = rows
-        return lambda g: g.put(target, function(a[g.s]))
-    if len(rows) == 2:
-        a, b = rows
-        return lambda g: g.put(target, function(a[g.s], b[g.s]))
-    if len(rows) == 3:
-        a, b, c = rows
-        return lambda g: g.put(target, function(a[g.s], b[g.s], c[g.s]))
-    return lambda g: g.put(target, function(*(row[g.s] for row in rows)))
+    return lambda g: g.put(target, function(*[row[g.s] for row in rows]))

@@ -49,11 +49,10 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
 def _unit(kernel: Kernel) -> int:
     """Bytes of the smallest access that may be of shared memory."""
     sizes = [4]
-    for function in kernel.functions:
-        for item in function.items:
-            first, *parts = item.opcode.split(".")
-            if first in ("ld", "st", "atom", "red") and not _ELSEWHERE.intersection(parts):
-                sizes.append(SIZES.get(parts[-1], 4))
+    for item in kernel.function.items:
+        first, *parts = item.opcode.split(".")
+        if first in ("ld", "st", "atom", "red") and not _ELSEWHERE.intersection(parts):
+            sizes.append(SIZES.get(parts[-1], 4))
     return min(sizes)
 
 
@@ -128,9 +127,9 @@ class _Telling:
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
-        names = {name for name, _ in read_unwritten(kernel.functions[0])}
+        names = {name for name, _ in read_unwritten(kernel.function)}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
-            lines = {kernel.line(item.position) for item in kernel.functions[0].items if flow_of(item).reads & names}
+            lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
             code = self.machine.code.instructions
             places = tuple(self.place("read", pc) for pc, one in enumerate(code) if one.line in lines)[:4]
             text = f"registers that nothing has written ({', '.join(sorted(names)[:4])}) change what the kernel stores"

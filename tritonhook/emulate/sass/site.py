@@ -100,13 +100,7 @@ class Site:
     def compute(self, function: Callable[..., Array], what: str) -> Step:
         """The step that computes the first operand from the others. what: as for `take`."""
         put, *sources = self.take(what + ".")
-        if len(sources) == 1:
-            (a,) = sources
-            return lambda g: put(g, function(a(g)))
-        if len(sources) == 2:
-            a, b = sources
-            return lambda g: put(g, function(a(g), b(g)))
-        return lambda g: put(g, function(*(read(g) for read in sources)))
+        return lambda g: put(g, function(*[read(g) for read in sources]))
 
     def next_is(self, pattern: str) -> bool:
         return bool(self.given) and re.fullmatch(pattern, self.given[0]) is not None

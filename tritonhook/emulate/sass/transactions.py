@@ -141,9 +141,7 @@ def store(site: Site) -> Step:
 
     def step(g: Group) -> None:
         memory.write(g, spaces.CLUSTER, target[g.s], 4, [row[g.s] for row in rows])
-        places = barriers.places(g, spaces.CLUSTER, barrier[g.s])
-        for lane in np.flatnonzero(g.active):
-            barriers.complete(int(places[lane]), 4 * count)
+        barriers.completed(g, spaces.CLUSTER, barrier[g.s], np.full(g.size, 4 * count))
 
     return step
 
