@@ -66,6 +66,5 @@ class AsyncCopies:
                 if self._memory.watch is not None:
                     self._memory.watch.landed(copy.threads[done], copy.index[done], copy.unit * len(copy.values))
             if not done.all():
-                rest = ~done
-                left.append(copy if rest.all() else copy.only(rest))
+                left.append(copy.only(~done))
         self._waiting = left

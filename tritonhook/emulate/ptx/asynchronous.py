@@ -12,7 +12,6 @@ from tritonhook.emulate.memory import RANK_SHIFT, SHARED
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.memory import SPACES, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
-from tritonhook.emulate.ptx.warps import watched
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SHARED = ("shared", "shared::cta", "shared::cluster")
@@ -95,11 +94,20 @@ def arrive_after_copies(site: Site) -> Step:
     return step
 
 
-@opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group")
+@opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
-    """They are done at once; but who watches wants to know."""
-    site.known("read")
-    return watched(site, "bulk")
+    """They are done at once; but who watches wants to know that a group of reads ends, or is waited for."""
+    site.known("read", "sync", "aligned")
+    kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
+    memory, pending = site.machine.memory, 0 if commits else site.integer(0)
+
+    def step(g: Group) -> None:
+        if memory.watch is not None and commits:
+            memory.watch.commit(g, kind)
+        elif memory.watch is not None:
+            memory.watch.wait_reads(g, kind, pending)
+
+    return step
 
 
 @opcode("setmaxnreg", "cp.async.bulk.prefetch")

@@ -110,10 +110,6 @@ class Decoder:
             raise NotUnderstood(name, why=f"register {name}")
         return self._files[prefix][int(name[1 + len(prefix) :])]
 
-    def sink(self, kind: object) -> Array:
-        """A row for a result that nobody reads."""
-        return self.machine.registers(1, kind)[0]
-
     def constant(self, value: int, kind: Array) -> Array:
         key = value, kind.str
         if key not in self._constants:
@@ -121,10 +117,6 @@ class Decoder:
             row[:] = np.array(value, f"u{kind.itemsize}").view(kind) if kind != np.bool_ else bool(value)
             self._constants[key] = row
         return self._constants[key]
-
-    def special(self, name: str) -> Array | None:
-        """A special register; None if the name is not one that is known."""
-        return self.specials.get(name)
 
     def address_of(self, name: str, space: str | None = None) -> Array | None:
         """The address of a variable in a space (None: in its own; "generic"); None if there is no such variable."""

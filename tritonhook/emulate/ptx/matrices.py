@@ -12,7 +12,6 @@ from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Array, Site, opcode
-from tritonhook.emulate.ptx.warps import watched
 from tritonhook.emulate.tensor_core import products
 from tritonhook.emulate.tensor_core.architectures import FP8
 from tritonhook.emulate.tensor_core.fragments import width
@@ -73,12 +72,6 @@ def _scaled(site: Site) -> Step:
 # --- wgmma ---------------------------------------------------------------------------------------
 
 opcode("wgmma.fence")(nothing)  # each product is done at once; but who watches wants to know
-
-
-@opcode("wgmma.commit_group", "wgmma.wait_group")
-def order(site: Site) -> Step:
-    site.known("sync", "aligned")
-    return watched(site, "wgmma")
 
 
 @opcode("wgmma.mma_async.sync.aligned")

@@ -19,21 +19,6 @@ def converging(site: Site, operand: int) -> Callable[[Group], None]:
     return lambda g: None if g.mask is None else g.converge(row[g.s])
 
 
-def watched(site: Site, kind: str) -> Step:
-    """A step that only tells who watches shared memory that a group of reads ends, or is waited for."""
-    memory, pending = site.machine.memory, 0 if site.name.endswith("commit_group") else site.integer(0)
-
-    def step(g: Group) -> None:
-        if memory.watch is None:
-            return
-        if site.name.endswith("commit_group"):
-            memory.watch.commit(g, kind)
-        else:
-            memory.watch.wait_reads(g, kind, pending)
-
-    return step
-
-
 @opcode("shfl.sync")
 def shuffle(site: Site) -> Step:
     how = site.known("up", "down", "bfly", "idx", "b32")
