@@ -70,7 +70,7 @@ class Ready:
 def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
     """Put a launch into memory and decode its kernel. contents: of the launch's buffers before it."""
     launch = run.launch
-    memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
+    memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)

@@ -119,11 +119,6 @@ class Kernel:
         """The architecture's first number: 9 for sm_90a."""
         return int(re.sub(r"\D", "", self.target)) // 10
 
-    @property
-    def dynamic_shared(self) -> int:
-        """Where dynamic shared memory begins."""
-        return self.shared.size
-
 
 def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
     """Read one entry of a module. Raises PtxError, NotUnderstood."""
