@@ -204,7 +204,7 @@ def place_decode(config: DecodeConfig, problem: Problem, given: Inputs, into: Ar
 def of_ptx(made: Any, place: Any) -> list[Any]:
     """What the PTX of a kernel stores. place: puts its arguments; see place_decode."""
     kernel = read_kernel(Ptx(made.ptx))
-    memory = Memory(kernel.dynamic_shared + SHARED, kernel.local.size)
+    memory = Memory(kernel.shared.size + SHARED, kernel.local.size)
     into = Arguments(memory, offsets_of(kernel))
     geometry, stored = place(into)
     assert into.number == len(into.offsets) - 1
