@@ -32,7 +32,7 @@ print("went on")
 """
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_90a", marks=pytest.mark.nightly), "sm_120a"])
 def test_kernels_are_compiled_for_the_architecture_and_not_launched(arch, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     assert run_dry(tmp_path, SCRIPT, arch=arch).stdout == "went on\n"
