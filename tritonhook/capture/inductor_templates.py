@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.policy.model import stem
-from tritonhook.device.cuda_driver import gpu_name
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
@@ -123,11 +122,8 @@ def _pinned(sessions: Sequence[Observer], asked: Asked, cache: Any, choices: Any
 
 def _pinned_by(session: Observer, asked: Asked, choices: Iterable[Any]) -> Any:
     """The choice that a session's policy pins; None without one."""
-    policy, dry = session.settings.policy, session.settings.dry_run
-    if policy is None:
-        return None
-    pin = policy.pin_for(*asked, gpu_name if dry is None else lambda: dry.gpu.name)
-    if pin is None:
+    policy, pin = session.settings.policy, session.settings.pin_for(*asked)
+    if policy is None or pin is None:
         return None
     choice = next((choice for choice in choices if choice_text(choice) == pin.config), None)
     if choice is None:
