@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonhook.ptx.triggers import Trigger
-from tritonhook.report.format import (
+from tritonhook.report.summary import (
     count,
     grouped,
     number,

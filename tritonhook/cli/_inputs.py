@@ -24,7 +24,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool, is_same_file
-from tritonhook.report.format import count
+from tritonhook.report.summary import count
 
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels

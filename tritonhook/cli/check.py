@@ -39,7 +39,7 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
-from tritonhook.report.format import count
+from tritonhook.report.summary import count
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.changes import (

@@ -77,8 +77,7 @@ def run(options: Options) -> int:
 def _give_short(options: Options) -> None:
     from tritonhook.report.results.capture import CapturedOne
     from tritonhook.report.results.captures import Captures
-    from tritonhook.report.results.code import source_summary
-    from tritonhook.report.results.kernel import kernel_fields
+    from tritonhook.report.results.kernel import kernel_fields, source_summary
     from tritonhook.report.results.names import Demo, Names
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work
@@ -128,7 +127,7 @@ def _show_title(text: str) -> None:
 
 
 def _give_table(options: Options) -> int:
-    from tritonhook.report.results.table import PublishedTable
+    from tritonhook.report.results.names import PublishedTable
 
     if options.out is not None:
         raise UsageError("--out: not with --table, which captures nothing")

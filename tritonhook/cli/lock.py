@@ -32,7 +32,7 @@ from tritonhook.cli._programs import is_script, run_dry, script_command
 from tritonhook.cli._streams import check_new, working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import SnapshotError, UsageError, listed
-from tritonhook.report.format import count
+from tritonhook.report.summary import count
 from tritonhook.snapshot.built import built_kernels
 from tritonhook.snapshot.captured import Kernels
 from tritonhook.snapshot.facts import KernelFacts

@@ -49,7 +49,7 @@ from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import INTERRUPTED, CaptureError, UsageError, listed
 from tritonhook.rename import Rename
-from tritonhook.report.format import count
+from tritonhook.report.summary import count
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary

@@ -16,8 +16,7 @@ from msgspec import to_builtins
 
 from tritonhook._util.schema import Fields, as_schema
 from tritonhook.errors import UsageError
-from tritonhook.report.format import short, visible
-from tritonhook.report.summary import Summary
+from tritonhook.report.summary import Summary, short, visible
 
 T = TypeVar("T")
 FORMAT = 1  # of all kinds of documents

@@ -19,8 +19,8 @@ from tritonhook.capture.project import lock_path
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
-from tritonhook.report.format import count
 from tritonhook.report.render.terminal import render_terminal
+from tritonhook.report.summary import count
 from tritonhook.snapshot.budgets import Budgets
 from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import COMPILE_TIME, compare, failures, nothing_compared, renumbered, rules

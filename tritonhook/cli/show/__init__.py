@@ -177,7 +177,7 @@ def _give_capture(options: Options, path: Path) -> None:
         if not code:
             raise UsageError(f"{path}: no machine code that can be read")
         from tritonhook.report.render.terminal import render_terminal
-        from tritonhook.report.results.code import source_summary
+        from tritonhook.report.results.kernel import source_summary
 
         write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
         return

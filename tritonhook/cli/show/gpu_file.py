@@ -16,8 +16,8 @@ from tritonhook.errors import CubinError, ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
-from tritonhook.report.format import count
 from tritonhook.report.results.file import GpuFile
+from tritonhook.report.summary import count
 
 _MOST_KERNELS = 200  # whose code is read without being asked for by name
 _EM_CUDA = 190

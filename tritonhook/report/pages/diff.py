@@ -12,11 +12,10 @@ from msgspec.structs import asdict
 
 from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.sass import CLASSES, class_counts
-from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
 from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
 from tritonhook.report.results.names import Demo, Names
-from tritonhook.report.summary import Figure, Page
+from tritonhook.report.summary import Figure, Page, both, number, percent_of, signed, size
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."

@@ -7,8 +7,8 @@ from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
-from tritonhook.report.results.code import CodeFields
 from tritonhook.report.results.diff import LoopPair, LoopRow
+from tritonhook.report.results.kernel import CodeFields
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tritonhook.report.format import UNKNOWN, count, number
 from tritonhook.report.pages.charts import Scale, histogram, line, quantile
 from tritonhook.report.results.ab import (
     FLOOR,
@@ -22,7 +21,7 @@ from tritonhook.report.results.ab import (
     summarise,
     value_range,
 )
-from tritonhook.report.summary import Figure, Page
+from tritonhook.report.summary import UNKNOWN, Figure, Page, count, number
 from tritonhook.timing.result import Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
-from tritonhook.report.format import both, count, number, short, spills
 from tritonhook.report.render.markdown import SIGNS, code_span, escaped, markdown_table, render_markdown
 from tritonhook.report.results.snapshot import KernelChange, KernelChanges, namer
-from tritonhook.report.summary import Table, Tone
+from tritonhook.report.summary import Table, Tone, both, count, number, short, spills
 from tritonhook.snapshot.changes import ChangeStatus
 from tritonhook.snapshot.spill_lines import SourceLine
 

@@ -13,9 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from tritonhook._util.files import read_given
 from tritonhook._util.schema import MOST_JSON, Count, Number, read_json
 from tritonhook.errors import UsageError
-from tritonhook.report.format import UNKNOWN, count, number, short
 from tritonhook.report.result import Result, read_result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.summary import UNKNOWN, Summary, Table, Tone, count, number, short
 from tritonhook.timing.result import Choices, Compared, HowLaunched, KernelCode, Kernels, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,

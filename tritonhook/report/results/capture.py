@@ -15,11 +15,9 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.command_line import level_of
-from tritonhook.report.format import mangled_note, number, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.results.kernel import KernelFields, KernelsRead, only
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.results.kernel import CodeFields, KernelFields, KernelsRead, only
+from tritonhook.report.summary import Summary, Table, Tone, mangled_note, number, trigger
 
 _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
 

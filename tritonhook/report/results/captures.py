@@ -23,10 +23,22 @@ from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
-from tritonhook.report.format import UNKNOWN, count, duration, flat, kernel_names, mangled_note, number, short, trigger
 from tritonhook.report.result import Result
 from tritonhook.report.results.kernel import KernelFields, KernelsRead, ResourceFields
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.summary import (
+    UNKNOWN,
+    Summary,
+    Table,
+    Tone,
+    count,
+    duration,
+    flat,
+    kernel_names,
+    mangled_note,
+    number,
+    short,
+    trigger,
+)
 
 
 class Seen(Fields):

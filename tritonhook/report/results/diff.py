@@ -13,10 +13,9 @@ from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.occupancy import occupancy
 from tritonhook.ptx.triggers import Trigger, trigger_of
-from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
 from tritonhook.report.result import Result
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.results.kernel import CodeFields
+from tritonhook.report.summary import Summary, Table, Tone, number, percent_of, ratio, short, signed, trigger
 
 _TONES = {
     CodeVerdict.SAME_CODE: Tone.GOOD,

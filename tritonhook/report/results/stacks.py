@@ -12,9 +12,8 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.memory.gpu_specs import GpuSpecs
 from tritonhook.memory.prediction import Bracket, Prediction, StackNeed
 from tritonhook.ptx.cta_loads import TmaLoad
-from tritonhook.report.format import UNKNOWN, count, number, sentence, size, size_range
 from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.summary import UNKNOWN, Summary, Table, Tone, count, number, sentence, size, size_range
 
 
 class DriverBuffer(Fields):

@@ -13,9 +13,8 @@ from tritonhook._util.schema import Count, Fields, Hash, Number, like
 from tritonhook.capture.naming import titles
 from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.occupancy import occupancy
-from tritonhook.report.format import count, grouped, number, spills
 from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone, count, grouped, number, spills
 from tritonhook.timing.statistics import SampleBlock
 from tritonhook.tuning.candidates import Candidate, Dropped
 from tritonhook.tuning.race import Race

@@ -8,9 +8,8 @@ from typing import ClassVar
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.ptx.miscompiles import PAGE, Hit, KnownModule
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
-from tritonhook.report.format import count, number, sentence, short
 from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.summary import Summary, Table, Tone, count, number, sentence, short
 from tritonhook.verify.builds import NotBuilt
 from tritonhook.verify.differential import Verified
 from tritonhook.verify.judgement import Observation
