@@ -135,7 +135,7 @@ def judge_again(path: Path) -> None:
 
     document = json.loads(path.read_text())
     rows = [
-        row | judged(as_schema(row["comparison"], TimedComparison).timed) if "comparison" in row else row
+        row | judged(as_schema(row["comparison"], TimedComparison)) if "comparison" in row else row
         for row in document["samples"]
     ]
     for before, now in zip(document["samples"], rows, strict=True):

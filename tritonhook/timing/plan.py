@@ -3,7 +3,6 @@ what these are asked and answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +95,7 @@ class Prepared(Message):
     wrong: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     device: str | None = None
-    versions: Mapping[str, str | None] | None = None
+    versions: dict[str, str | None] | None = None
     sides: dict[str, HowLaunched] | None = None
     flushes: bool | None = None
     tuning: dict[str, dict[str, str]] = {}

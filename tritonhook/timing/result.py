@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, structs
 
 from tritonhook._display import Notebook
-from tritonhook.timing.statistics import CANDIDATE, REFERENCE, Comparison
+from tritonhook._util.schema import Count, Fields, Number
+from tritonhook.timing.statistics import CANDIDATE, REFERENCE, Comparison, SampleBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +59,46 @@ class Choices:
     sides: Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Timed(Notebook):
+class Timed(Notebook, Fields):
     """A finished comparison.
 
-    compared: by side, what it is. kernels: by side.
-    outputs: how many output tensors were compared. wrong: how a side's outputs differ from the reference's; such a
-    comparison is not timed.
-    sides: how each was launched. flushes: whether samples begin with an empty L2 cache.
-    stopped: "precise", "time", "processes" (there were as many as there may be), "interrupted", "a process failed" (a
-    further one; a note says how), or "nothing to time". seconds: from start to end.
-    code: by kernel, what differs in the code. tuning: what autotuned kernels were tuned to, by side.
-    baselines: by baseline, how its outputs differ from the reference's.
+    target: what was timed. compared: by side, what it is. kernels: by side and kernel, one entry for each
+    configuration. outputs: how many outputs were compared. wrong: how a side's outputs differ from the reference's;
+    then nothing is timed. notes: remarks. device: the GPU. versions: of torch, triton and others. sides: how each was
+    launched. flushes: whether the L2 cache was emptied before each sample. stopped: why it ended: "precise", "time",
+    "processes" (as many as there may be), "interrupted", "a process failed", or "nothing to time". seconds: how long it
+    took. blocks: the samples. band: what counts as no effect. control_of: the side whose code the control has. code: by
+    kernel, what differs, as text. tuning: of autotuned kernels. baselines: by baseline, how its outputs differ.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("target", "comparison.verdict", "device", "seconds")
 
     target: str
-    comparison: Comparison
-    compared: Mapping[str, Compared]
-    kernels: Mapping[str, Kernels]
-    outputs: int
-    wrong: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-    device: str | None = None
-    versions: Mapping[str, str | None] | None = None
-    sides: Mapping[str, HowLaunched] | None = None
-    flushes: bool | None = None
-    stopped: str | None = None
-    seconds: float = 0.0
-    code: Mapping[str, str] = field(default_factory=dict)
-    tuning: Choices | None = None
-    baselines: Mapping[str, str] = field(default_factory=dict)
+    compared: dict[str, Compared]
+    kernels: dict[str, Kernels]
+    outputs: Count
+    wrong: dict[str, str]
+    notes: tuple[str, ...]
+    device: str | None
+    versions: dict[str, str | None] | None
+    sides: dict[str, HowLaunched] | None
+    flushes: bool | None
+    stopped: str | None
+    seconds: Number
+    blocks: tuple[SampleBlock, ...]
+    band: Annotated[float, Meta(gt=0, lt=1)]
+    control_of: Literal["reference", "candidate"] | None
+    code: dict[str, str]
+    tuning: Choices | None
+    baselines: dict[str, str]
+
+    @property
+    def comparison(self) -> Comparison:
+        return Comparison(self.blocks, self.band, self.control_of)
+
+    def but(self, **given: Any) -> Timed:
+        """The same with other values of these fields."""
+        return structs.replace(self, **given)
 
     @property
     def same_code(self) -> bool:

@@ -54,9 +54,7 @@ def _saved(options: Options, path: Path) -> Timed:
     from tritonhook.report.results.ab import load
 
     timed = load(path)
-    if options.timing.band is None:
-        return timed
-    return replace(timed, comparison=replace(timed.comparison, band=options.timing.band))
+    return timed if options.timing.band is None else timed.but(band=options.timing.band)
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
@@ -82,7 +80,7 @@ def _measure(options: Options) -> Timed:
         refuse_without_gpu("nothing was timed")
         with progress_bar(seconds) as progress:
             timed = time_plan(prepared.plan, options.timing.band or DEFAULT_BAND, processes, seconds, progress)
-        timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
+        timed = timed.but(notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if options.results.save:
         from tritonhook.report.results.ab import TimedComparison
 

@@ -33,8 +33,7 @@ _MOST_BORDERS = 12  # between processes; of processes that take turns there woul
 _MEASURED = {"SM clock, MHz": "sm_clock_mhz", "temperature, °C": "temperature_c", "power, W": "power_w"}
 
 
-def timing_page(result: TimedComparison) -> Page:
-    timed = result.timed
+def timing_page(timed: TimedComparison) -> Page:
     comparison, effects = timed.comparison, effects_of(timed.comparison)
     summary = summarise(timed, effects)
     if not comparison.usable:
