@@ -16,7 +16,7 @@ from benchmarks.common import environment
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.lab.published_table import measure
-    from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.tool import available_ptxas, find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
     from tritonhook.report.results.names import PublishedTable
 

@@ -83,7 +83,7 @@ def measure(
 ) -> dict[str, Any]:
     """A row: the target under the cutlass name, or with a rewrite, against itself as it is."""
     from tritonhook.errors import TritonHookError
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
     from tritonhook.timing.coordinator import run, search_path

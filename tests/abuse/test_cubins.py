@@ -18,8 +18,8 @@ from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, TritonHookError
 from tritonhook.memory.prediction import stack_needs
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 from .conftest import ABUSE
 

@@ -20,8 +20,7 @@ from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.results.ab import TimedComparison, headline, load
 from tritonhook.timing.coordinator import Process, control_of, is_precise, run
-from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Choices, Timed
+from tritonhook.timing.plan import Choices, Plan, Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, TimingVerdict
 
 FAKE = (sys.executable, str(SUPPORT / "fake_worker.py"))

@@ -11,9 +11,7 @@ from typing import Any
 
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.policy.file import USUAL_NAME, from_json, kept_policy, read_policy
-from tritonhook.capture.policy.model import Policy
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import USUAL_NAME, Pin, Policy, from_json, kept_policy, read_policy
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import CaptureError, PolicyError, UsageError
 from tritonhook.ptx.cta_loads import NAME as TMA_CTA

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tritonhook._util.entry_points import call_function, compiled_ptx
+from tritonhook._util.imports import call_function, compiled_ptx
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
@@ -27,15 +27,13 @@ from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.published_table import CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
-from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.install import add_ptxas
-from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, Toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary, Table
+    from tritonhook.report.result import Summary, Table
 
 SUBJECT = "tritonhook.lab.kernels.layer_norm:compile_offline"
 _NEXT = """
@@ -75,9 +73,8 @@ def run(options: Options) -> int:
 
 
 def _give_short(options: Options) -> None:
-    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.capture import CapturedOne, kernel_fields, source_summary
     from tritonhook.report.results.captures import Captures
-    from tritonhook.report.results.kernel import kernel_fields, source_summary
     from tritonhook.report.results.names import Demo, Names
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from tritonhook.device.child import Child, Lost, M
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.images import compared_sides
-from tritonhook.timing.plan import Plan, Prepare, Prepared, Take, Taken
-from tritonhook.timing.result import Choices, Timed
+from tritonhook.timing.plan import Choices, Plan, Prepare, Prepared, Take, Taken, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,

@@ -18,14 +18,11 @@ from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.builds import Recipe
 from tritonhook.verify.contents import before
-from tritonhook.verify.differential import Case, Verified
-from tritonhook.verify.judgement import judge
-from tritonhook.verify.latitude import latitude_of
+from tritonhook.verify.differential import Case, Recipe, Verified, parting
+from tritonhook.verify.judgement import judge, latitude_of
 from tritonhook.verify.minimise import SECONDS, Minimised, Trial, minimise
 from tritonhook.verify.model import RECORDED, Build, Order, Ran, Verdict
-from tritonhook.verify.region import parting
 from tritonhook.verify.reproducer import Reproducer, Side, Tried, write_reproducer
 
 _WITHOUT_EFFECT = ("-v", "--verbose", "-lineinfo", "--generate-line-info")  # on the machine code

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from tritonhook.capture.cute import modules, runtime, state
-from tritonhook.capture.cute.parameters import Read, known_reads
+from tritonhook.capture.cute.modules import Read, known_reads
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LIVE_TENSORS, LiveTensors, is_mapped

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.gpu import notes
 from tritonhook.capture.patching import patched
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx

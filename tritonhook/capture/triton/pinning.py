@@ -18,7 +18,7 @@ from tritonhook.capture.triton.metadata import arch_name
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
-    from tritonhook.capture.policy.pins import Pin
+    from tritonhook.capture.policy.model import Pin
 
 
 class Pinning:

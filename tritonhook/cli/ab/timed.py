@@ -19,8 +19,7 @@ from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS
 from tritonhook.timing.coordinator import run as time_plan
 from tritonhook.timing.images import describe_captures, describe_images
-from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed
+from tritonhook.timing.plan import Plan, Timed
 from tritonhook.timing.statistics import (
     DEFAULT_BAND,
     MIN_PROCESSES,

@@ -33,7 +33,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.errors import CubinError, ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
+from tritonhook.report.result import count
 from tritonhook.report.results.file import GpuFile
-from tritonhook.report.summary import count
 
 _MOST_KERNELS = 200  # whose code is read without being asked for by name
 _EM_CUDA = 190

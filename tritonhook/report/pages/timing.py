@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tritonhook.report.pages.charts import Scale, histogram, line, quantile
+from tritonhook.report.result import UNKNOWN, Figure, Page, count, number
 from tritonhook.report.results.ab import (
     FLOOR,
     Effects,
@@ -21,8 +22,7 @@ from tritonhook.report.results.ab import (
     summarise,
     value_range,
 )
-from tritonhook.report.summary import UNKNOWN, Figure, Page, count, number
-from tritonhook.timing.result import Timed
+from tritonhook.timing.plan import Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20

@@ -13,9 +13,8 @@ from msgspec.structs import asdict
 from tritonhook._util.files import read_given
 from tritonhook._util.schema import MOST_JSON, read_json
 from tritonhook.errors import UsageError
-from tritonhook.report.result import Result, read_result
-from tritonhook.report.summary import UNKNOWN, Summary, Table, Tone, count, number, short
-from tritonhook.timing.result import HowLaunched, KernelCode, Timed
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_result, short
+from tritonhook.timing.plan import HowLaunched, KernelCode, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,

@@ -12,9 +12,8 @@ from msgspec import UNSET, UnsetType
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_counts
-from tritonhook.report.result import Result
-from tritonhook.report.results.kernel import CodeFields, ResourceFields
-from tritonhook.report.summary import Summary, Table, Tone, count, kernel_names, mangled_note, number
+from tritonhook.report.result import Result, Summary, Table, Tone, count, kernel_names, mangled_note, number
+from tritonhook.report.results.capture import CodeFields, ResourceFields
 
 _OPCODES = 4  # of a loop, the most frequent
 _MOST_LOOPS = 12

@@ -11,8 +11,7 @@ from msgspec import Meta
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
-from tritonhook.report.result import Result
-from tritonhook.report.summary import MIB, UNKNOWN, Summary, Table, Tone, number, size, size_range
+from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
 
 _SMALL = 16 * MIB  # growth below it is no finding
 _MOST_MARKS = 20

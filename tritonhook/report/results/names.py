@@ -14,12 +14,11 @@ from tritonhook.compare import names
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import NameComparison
 from tritonhook.lab import published_table
-from tritonhook.ptxas import assembler
+from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Tool
-from tritonhook.report.result import Result
+from tritonhook.report.result import Result, Summary, Table, Tone, count, number, short
+from tritonhook.report.results.capture import KernelFields
 from tritonhook.report.results.diff import Diff
-from tritonhook.report.results.kernel import KernelFields
-from tritonhook.report.summary import Summary, Table, Tone, count, number, short
 
 
 class AssemblerFields(Fields):
@@ -42,7 +41,7 @@ class CrashFields(Fields):
     ptxas: str
 
     @classmethod
-    def of(cls, crash: assembler.Crash) -> CrashFields:
+    def of(cls, crash: toolchain.Crash) -> CrashFields:
         return like(crash, cls, ptxas=crash.tool.version)
 
 
@@ -59,7 +58,7 @@ class NameBuild(Fields):
         return cls(
             build.kernel,
             size,
-            CrashFields.of(build.result) if isinstance(build.result, assembler.Crash) else None,
+            CrashFields.of(build.result) if isinstance(build.result, toolchain.Crash) else None,
         )
 
 
