@@ -37,8 +37,7 @@ from tritonhook.verify.differential import Recipe
 from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import NORMAL, RECORDED, Build, Order, Ran
-from tritonhook.verify.reproduce import LaunchedJudge
-from tritonhook.verify.reproducer import Reproducer, Side, write_reproducer
+from tritonhook.verify.reproduce import LaunchedJudge, Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _BAD = ("DIFFERENT", "CRASH", "HANG")

@@ -10,10 +10,10 @@ from repository import GOLDEN
 
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.elf import read_elf
-from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import read_lines
 from tritonhook.cubin.sass import parse_nvdisasm
+from tritonhook.cubin.shipped import embedded_cubins
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, TritonHookError
 from tritonhook.memory.prediction import stack_needs

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Assembler, Capture, Stage
-from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.shipped import embedded_cubins
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.normal_form import normal_sha256

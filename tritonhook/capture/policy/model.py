@@ -1,5 +1,5 @@
-"""Policy and Entry: levers for kernels, each known by its normalised PTX; pins of autotuned functions; and
-a policy as a file for code review, tritonhook.toml: a block for each kernel, sorted, so that branches can be merged.
+"""Policy and Entry: levers for kernels, each known by its normalised PTX; pins of autotuned functions; and a policy as
+a file for code review, tritonhook.toml: a block for each kernel, sorted, so that branches can be merged.
 
 A process of `tritonhook run` reads a copy of its entries instead, as JSON: its Python may have no library that reads
 TOML, and a ptxas need not be looked for again.
