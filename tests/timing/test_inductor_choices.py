@@ -12,7 +12,7 @@ from fake_tensors import Storage, Tensor
 
 from tritonhook.capture.launches import recorder as launch_recorder
 from tritonhook.capture.launches.recorder import Recorder
-from tritonhook.timing.variant import HEURISTICS, forget_compiled, inductor_choices
+from tritonhook.timing.inductor_choices import HEURISTICS, forget_compiled, inductor_choices
 
 
 class Tuner:

@@ -7,8 +7,8 @@ from fake_cuda import FakeCuda
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.device.cuda_driver import Driver
+from tritonhook.verify.memory import GUARD_BYTES, GuardedMemory
 from tritonhook.verify.model import ZEROS, Outside
-from tritonhook.verify.worker import GUARD_BYTES, GuardedMemory
 
 SIZE, ROOM = 600, 1024  # of a buffer, and up to where the zone behind it begins
 LAUNCH = Launch(

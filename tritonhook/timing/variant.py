@@ -1,7 +1,6 @@
 """One side of a timed comparison whose target launches by itself.
 
-The launch runs under a session of its own, which renames, rewrites or takes another ptxas, and notes what is compiled
-and which configurations torch.compile's own autotuner chooses.
+The launch runs under a session of its own, which renames, rewrites or takes another ptxas, and notes what is compiled.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,65 +16,10 @@ from tritonhook._util.imports import load_function
 from tritonhook.capture.patching import Patch
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename, Rewrite
+from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Compiled, KernelCode, Kernels, Plan
 from tritonhook.timing.statistics import CANDIDATE
-
-HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times given to the autotuner where the choice is made already
-
-
-@contextmanager
-def inductor_choices(side: dict[str, str], fixed: dict[str, str] | None = None) -> Iterator[None]:
-    """Note in `side`, within a `with` block, what each tuning chooses: kernel and sizes -> configuration.
-
-    fixed: configurations that are launched without a measurement. Kernels that it lacks are tuned.
-    """
-    tuner = getattr(sys.modules.get(HEURISTICS), "CachingAutotuner", None)
-    if tuner is None:
-        yield
-        return
-    tune, bench = tuner.autotune_to_one_config, tuner.bench
-
-    def autotune_to_one_config(self: Any, *arguments: Any, **named: Any) -> Any:
-        result = tune(self, *arguments, **named)
-        if getattr(self, "launchers", None):
-            side[_name(self)] = str(self.launchers[0].config)
-        return result
-
-    def measure(self: Any, launcher: Any, *arguments: Any, **named: Any) -> Any:
-        wanted = None if fixed is None else fixed.get(_name(self))
-        if wanted is None:
-            return bench(self, launcher, *arguments, **named)
-        return _CHOSEN_MS if str(launcher.config) == wanted else _OTHER_MS
-
-    tuner.autotune_to_one_config, tuner.bench = autotune_to_one_config, measure
-    try:
-        yield
-    finally:
-        tuner.autotune_to_one_config, tuner.bench = tune, bench
-
-
-def _name(tuner: Any) -> str:
-    sizes = getattr(tuner, "size_hints", None)
-    return f"{tuner.fn.__name__} {sizes}" if sizes else str(tuner.fn.__name__)
-
-
-def forget_compiled() -> None:
-    """Clear torch.compile's caches in this process (functions, kernels, modules it wrote), so that the next call
-    compiles anew. A module loaded before would launch the kernel that was compiled for another side."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
-    forget_modules()
-
-
-def forget_modules() -> None:
-    """Like forget_compiled, but functions that are compiled stay as they are."""
-    for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
-        kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
-        if kept is not None:
-            kept.cache_clear()
-
 
 CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
 

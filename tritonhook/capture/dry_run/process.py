@@ -1,6 +1,5 @@
 """A process of a dry run, from its beginning to its end: what is replaced in Triton and torch once they are imported.
-NCCL too: gloo carries what processes send each other. And a limit for ptxas: a kernel for which it takes minutes is
-named, and the program goes on without it."""
+And a limit for ptxas: a kernel for which it takes minutes is named, and the program goes on without it."""
 
 from __future__ import annotations
 
@@ -124,6 +123,7 @@ def begin_torch(dry: DryRun) -> ExitStack:
     """Let torch say that there is that GPU, and keep tensors in the CPU's memory, until the stack is closed."""
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
+    from tritonhook.capture.dry_run.torch_distributed import without_nccl
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
     return _begun(cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
@@ -141,41 +141,3 @@ def begin_cute(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.cute import nothing_launched
 
     return nothing_launched()
-
-
-_NOTE = "NCCL needs GPUs: gloo carried the program's collectives, and kernels of NCCL are not captured"
-
-
-@contextmanager
-def without_nccl() -> Iterator[None]:
-    """Begin process groups with gloo, whatever is asked for, and note it."""
-    import torch.distributed
-
-    if not torch.distributed.is_available():
-        yield
-        return
-    from torch.distributed import distributed_c10d
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def begin(*given: Any, **named: Any) -> Any:
-            named.pop("device_id", None)  # its group would begin on that GPU at once
-            if original.__name__ == "init_process_group":
-                given, named["backend"] = given[1:], _gloo((*given, named.get("backend"))[0])
-            elif named.get("backend") is not None:
-                named["backend"] = _gloo(named["backend"])
-            return original(*given, **named)
-
-        return begin
-
-    names = ("init_process_group", "new_group")
-    owners = (distributed_c10d, torch.distributed)
-    with patched(*((owner, name, wrap) for owner in owners for name in names)):
-        yield
-
-
-def _gloo(backend: Any) -> str:
-    """The backend to begin with: gloo, also where none is named, as then torch begins NCCL too."""
-    if "nccl" not in str(backend).lower():
-        return str(backend or "gloo")
-    notes.add(_NOTE)
-    return "gloo"

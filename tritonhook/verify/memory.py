@@ -1,0 +1,111 @@
+"""The buffers of a launch on the GPU, by the driver alone: a guard zone on both sides of each, which shows writes
+outside of it, and a second copy, from which the contents before the launch are restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tritonhook.capture.launches.record import Launch
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.verify.contents import before
+from tritonhook.verify.model import Outside
+
+GUARD_BYTES = 1 << 14  # on each side of a buffer; a kernel that writes farther away is not seen
+_PATTERN = 0xA5
+_ALIGNED = 512  # as cuMemAlloc and torch align
+
+
+class GuardedMemory:
+    """The buffers of a launch. folder: where the files of their recorded contents are."""
+
+    def __init__(self, driver: Driver, launch: Launch, folder: Path | None) -> None:
+        self.launch, self._driver, self._folder = launch, driver, folder
+        self._allocated: list[int] = []
+        self._scratch: list[tuple[int, int]] = []
+        self._before: list[bytes] = []
+        self._rooms = [-(-max(buffer.size, 1) // _ALIGNED) * _ALIGNED for buffer in launch.buffers]
+        try:
+            self._begins = [self._allocate(room + 2 * GUARD_BYTES) for room in self._rooms]
+            self._pristine = [self._allocate(max(buffer.size, 1)) for buffer in launch.buffers]
+        except Exception:
+            self.free()
+            raise
+        for number in range(len(self._begins)):
+            self._set_guard(number)
+
+    @property
+    def addresses(self) -> list[int]:
+        return [begin + GUARD_BYTES for begin in self._begins]
+
+    def scratch(self, size: int) -> int:
+        self._scratch.append((self._allocate(size), size))
+        return self._scratch[-1][0]
+
+    def stream(self) -> None:
+        """The default one."""
+
+    def free(self) -> None:
+        while self._allocated:
+            self._driver.free(self._allocated.pop())
+
+    def set_input(self, name: str, keep: tuple[int, ...]) -> None:
+        """Choose what the buffers hold before a launch. keep: buffers that hold what was recorded under every input."""
+        every = range(len(self.launch.buffers))
+        self._before = [before(self.launch, self._folder, number, name, keep) for number in every]
+        for number, contents in enumerate(self._before):
+            if contents:
+                self._driver.write(self._pristine[number], contents)
+
+    def restore(self) -> None:
+        """Give all buffers their contents before the launch."""
+        for number, buffer in enumerate(self.launch.buffers):
+            if buffer.size:
+                self._driver.copy(self.addresses[number], self._pristine[number], buffer.size)
+        for address, size in self._scratch:
+            self._driver.fill(address, 0, size)
+
+    def contents(self) -> list[bytes]:
+        return [
+            self._driver.read(address, buffer.size)
+            for address, buffer in zip(self.addresses, self.launch.buffers, strict=True)
+        ]
+
+    def changed(self, contents: list[bytes]) -> int:
+        """How many buffers hold something else than before the launch."""
+        return sum(a != b for a, b in zip(contents, self._before, strict=True))
+
+    def outside(self) -> tuple[Outside, ...]:
+        """The writes outside of each buffer since the last call; their traces are removed."""
+        written = []
+        for number, buffer in enumerate(self.launch.buffers):
+            begin, behind = self._begins[number], self._behind(number)
+            ahead = self._driver.read(begin, GUARD_BYTES)
+            after = self._driver.read(begin + GUARD_BYTES + buffer.size, behind)
+            offset = _changed(ahead)
+            if offset is not None:
+                written.append(Outside(number, offset - GUARD_BYTES, buffer.size))
+            elif (offset := _changed(after)) is not None:
+                written.append(Outside(number, buffer.size + offset, buffer.size))
+            else:
+                continue
+            self._set_guard(number)
+        return tuple(written)
+
+    def _behind(self, number: int) -> int:
+        """The bytes between a buffer's end and the end of the guard zone behind it."""
+        return self._rooms[number] - self.launch.buffers[number].size + GUARD_BYTES
+
+    def _set_guard(self, number: int) -> None:
+        size = self.launch.buffers[number].size
+        self._driver.fill(self._begins[number], _PATTERN, GUARD_BYTES)
+        self._driver.fill(self._begins[number] + GUARD_BYTES + size, _PATTERN, self._behind(number))
+
+    def _allocate(self, size: int) -> int:
+        self._allocated.append(self._driver.allocate(size))
+        return self._allocated[-1]
+
+
+def _changed(guard: bytes) -> int | None:
+    """The first byte of a guard zone that is not as it was; None if all are."""
+    whole = bytes([_PATTERN]) * len(guard)
+    return None if guard == whole else next(i for i, (a, b) in enumerate(zip(guard, whole, strict=True)) if a != b)
