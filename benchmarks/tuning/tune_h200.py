@@ -35,7 +35,7 @@ from benchmarks.tuning.tune_rows import certificates, policy_wins, read_rows, ro
 from benchmarks.tuning.tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
 from benchmarks.verify.programs import record, stop
 from tritonhook.capture.policy.levers import Lever, lever
-from tritonhook.capture.policy.model import Pin, write_policy
+from tritonhook.capture.policy.model import Entry, Pin, write_policy
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
@@ -49,12 +49,14 @@ from tritonhook.tuning.candidates import (
     choices,
     entry_of,
     keep_choice,
+    kept_choice,
     kept_choices,
     subject_of,
 )
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
+DEVICE = "NVIDIA H200"
 BATCH = 32  # kernels whose candidates are assembled together
 OF_A_NAME = 2  # kernels of one name, from other arguments or another program
 COPIES = tuple(f"maxnreg={24 + 8 * number}" for number in range(16))  # levers that stand for copies of the own code
@@ -64,7 +66,7 @@ LEVERS = tuple(
     map(
         lever,
         (
-            *("name", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
+            *("name", "strip", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
             *("name+ptxas=12.9.86", "O1", "O2", "regalloc=0", "regalloc=2", "regusage=0", "regusage=10"),
             *("maxnreg=64", "maxnreg=96", "maxnreg=128", "maxnreg=168"),
         ),
@@ -78,6 +80,8 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("transformer block", "block", ("training",)),
     ("ours", "gluon", ("mma_64", "mma_128", "mma_128_causal")),
     ("ours", "gluon", ("hopper_128", "hopper_128_causal")),
+    ("ours, CuTe", "cute", ("gemm_chain", "gemm", "attention_64", "attention_128_causal", "decode", "decode_e4m3")),
+    ("FlashAttention 4", "cute", ("fa4_64", "fa4_128", "fa4_128_causal")),
     ("tutorials", "tutorials", ("attention_64", "add", "softmax", "dropout")),
     ("tutorials", "tutorials", ("attention_128_causal",)),
     ("tutorials", "tutorials", ("matmul", "matmul_fp8", "layer_norm", "matmul_naive", "matmul_persistent")),
@@ -101,6 +105,8 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 TURNS = (
     "whole steps",
     "ours",
+    "ours, CuTe",
+    "FlashAttention 4",
     "transformer block",
     "tutorials",
     "liger",
@@ -119,6 +125,7 @@ QUICK = ("summary",)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", choices=(*STEPS, "summary"))
     parser.add_argument("rows", nargs="*", type=Path, help="of summary: files with rows")
+    parser.add_argument("--onto", type=Path, help="of summary: add the rows to this result")
     parser.add_argument("--work", type=Path, default=Path("tune-h200"))
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--parts", type=int, default=1)
@@ -130,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus", type=int, default=1, help="of record: programs go to so many in turn; 1: to the first that is visible"
     )
-    parser.add_argument("--wins", action="store_true", help="of assemble: the winners of W/wins.json, nothing else")
+    parser.add_argument("--wins", action="store_true", help="of assemble and policy: only W/wins.json")
     parser.add_argument("--programs-only", action="store_true", help="of record: do not time, do not plan")
     parser.add_argument("--applied", action="store_true", help="of record: under the policy W/tritonhook.toml")
     parser.add_argument("--configured", action="store_true", help="of race: autotuned kernels only")
@@ -138,7 +145,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.step == "summary":
-        return summed_up(read_rows(arguments.rows))
+        return summed_up(read_rows(arguments.rows), json.loads(arguments.onto.read_text()) if arguments.onto else None)
     arguments.ends = time.monotonic() + arguments.seconds
     arguments.work.mkdir(parents=True, exist_ok=True)
     (arguments.work / "rows").mkdir(exist_ok=True)
@@ -226,7 +233,7 @@ def step_assemble(options: argparse.Namespace) -> None:
     """Keep candidates in the capture folders: all of each planned kernel, or only the winners of W/wins.json."""
     left: list[tuple[CaptureFolder, Kernel, Sequence[Lever]]]
     if options.wins:
-        left = [(folder, kernel, (lever(win["winner"]),)) for win, folder, kernel in recorded_wins(options)]
+        left = [(won.folder, won.winner, (lever(won.lever),)) for won in recorded_wins(options)]
     else:
         left = [
             (folder, one, LEVERS)
@@ -314,29 +321,55 @@ def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Ke
 
 
 def step_policy(options: argparse.Namespace) -> None:
-    """Judge all races of all parts together."""
+    """Judge all races of all parts together. With --wins: the winners of W/wins.json, which were recorded again."""
+    if options.wins:
+        return _policy_of_wins(options)
     raced = read_rows(sorted((options.work / "rows").glob("race-*.jsonl")))
     options.part, options.parts = 0, 1
     found = {(plan["source"], plan["record"]): (folder, kernel) for plan, folder, kernel in planned_kernels(options)}
-    device = next((row["device"] for row in raced if row.get("kind") == "end"), "NVIDIA H200")
-    entries, wins, pins = [], [], []
+    device = next((row["device"] for row in raced if row.get("kind") == "end"), DEVICE)
+    entries: list[Entry] = []
+    wins: list[dict[str, Any]] = []
+    pins: list[Pin] = []
     for row, certificate in policy_wins(certificates(raced)):
         folder, kernel = found[row["source"], row["record"]]
         choice = kept_choices(folder, kernel)
         assert choice is not None and certificate.gain_percent is not None and certificate.interval_percent is not None
         won = next(one for one in choice.levered if one.name == row["winner"])
         gain, interval, today = certificate.gain_percent, certificate.interval_percent, time.strftime("%Y-%m-%d")
-        subject = choice.of(won).subject
-        entries.append(entry_of(subject, won, gain, interval, device, today))
-        if kernel.function and kernel.config:
-            how = won.config or kernel.config, subject.ptx_sha256, device, today
-            pins += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
-        kept = ("source", "kernel", "ptx", "launch", "winner")
-        wins.append({**{name: row[name] for name in kept}, "gain": gain})
+        entries.append(entry_of(choice.of(won).subject, won, gain, interval, device, today))
+        pins += _pins(kernel, won.config or kernel.config, kernel.keys, entries[-1])
+        kept = ("source", "kernel", "ptx", "launch", "base", "winner")
+        wins.append({**{name: row.get(name) for name in kept}, "gain": gain, "interval": interval})
         print(f"WIN {gain:5.2f}% {row['winner']:22} {row['source']}: {row['kernel']}", flush=True)
+    _write(options, entries, pins)
+    (options.work / "wins.json").write_text(json.dumps(wins))
+
+
+def _policy_of_wins(options: argparse.Namespace) -> None:
+    entries, pins = [], []
+    for won in recorded_wins(options):
+        choice = kept_choice(won.folder, won.winner)
+        code = next((one for one in choice.others if one.text == won.lever), None) if choice else None
+        if choice is None or code is None:
+            print(f"{won.winner.name}: {won.lever} was not assembled", flush=True)
+            continue
+        gain, (low, high) = won.row["gain"], won.row["interval"]
+        entries.append(entry_of(choice.subject, code, gain, (low, high), DEVICE, time.strftime("%Y-%m-%d")))
+        pins += _pins(won.winner, won.winner.config, won.keys, entries[-1])
+    _write(options, entries, pins)
+
+
+def _pins(kernel: Kernel, config: str | None, keys: Sequence[tuple[str, ...]], entry: Entry) -> list[Pin]:
+    """The configuration of a win, for each key that its autotuner chose for."""
+    if not kernel.function or not config:
+        return []
+    return [Pin(kernel.function, kernel.arch, key, config, entry.ptx, entry.gpu, entry.date) for key in keys]
+
+
+def _write(options: argparse.Namespace, entries: Sequence[Entry], pins: Sequence[Pin]) -> None:
     unique = {entry.identity: entry for entry in entries}
     write_policy(options.work / "tritonhook.toml", unique.values(), list({pin.identity: pin for pin in pins}.values()))
-    (options.work / "wins.json").write_text(json.dumps(wins))
 
 
 STEPS = {

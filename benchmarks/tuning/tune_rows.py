@@ -72,73 +72,96 @@ def policy_wins(judged: Iterable[tuple[Row, Certificate]]) -> list[tuple[Row, Ce
     return [(row, found) for row, found in judged if found.wins and not row["reason"]]
 
 
-def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
+def summed_up(rows: Sequence[Row], onto: Row | None = None) -> Row:
     """The document: a row for each kernel and visit with the medians of its blocks, and the summary, which is of the
-    last visit to each kernel."""
-    raced, nulls = _kernels(rows), _of_step(rows, "null")
-    judged = certificates(raced)
-    by_row = {id(row): found for row, found in judged}
-    won = policy_wins(judged)
-    winners = {key_of(row): row["winner"] for row, _ in won}
-    timed_again = {key_of(row): row for row in rows if row["kind"] == "again"}
-    again = [row for key, row in timed_again.items() if winners.get(key) == row["winner"]]
-    applied = {key_of(row): row for row in rows if row["kind"] == "applied"}
-    simulated = json.loads((RESULTS / "tune_simulation.json").read_text())["summary"]
-    gains = [found.effect.ratio for _, found in won if found.effect is not None]
-    null_won = policy_wins(certificates(nulls))
-    ends = [row for row in rows if row["kind"] == "end"]
+    last visit to each kernel. onto: a document of earlier visits, which the rows are added to; what is in it was judged
+    already."""
+    earlier, ends = onto or {}, [row for row in rows if row["kind"] == "end"]
+    raced = [*earlier.get("kernels", ()), *_judged(rows, "race")]
+    last = {key_of(row): row for row in raced}
+    document = {
+        "format": 1,
+        "environment": next(
+            (row["environment"] | {"gpu": row["device"]} for row in ends if row["device"]),
+            earlier.get("environment", {}),
+        ),
+        "summary": {},
+        "runs": [
+            *earlier.get("runs", ()),
+            *({name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends),
+        ],
+        "kernels": list(last.values()),
+        "earlier": [*earlier.get("earlier", ()), *(row for row in raced if last[key_of(row)] is not row)],
+        "null": [*earlier.get("null", ()), *_judged(rows, "null")],
+        "again": [*earlier.get("again", ()), *(_compact_again(row) for row in rows if row["kind"] == "again")],
+        "applied": [*earlier.get("applied", ()), *(row for row in rows if row["kind"] in ("applied", "captured"))],
+    }
+    return document | {"summary": _raced(document) | _truth(document)}
+
+
+def _judged(rows: Sequence[Row], step: str) -> list[Row]:
+    """The kernels of a step; those of all visits are judged together."""
+    found = [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
+    judged = certificates(found if step == "null" else list({key_of(row): row for row in found}.values()))
+    by_row = {id(row): certificate for row, certificate in judged}
+    wins = {id(row) for row, _ in policy_wins(judged)}
+    return [_compact(row, by_row.get(id(row)), id(row) in wins) for row in found]
+
+
+def _raced(document: Row) -> Row:
+    raced, nulls, simulated = (
+        document["kernels"],
+        document["null"],
+        json.loads((RESULTS / "tune_simulation.json").read_text())["summary"],
+    )
+    won = [row for row in raced if row["verdict"] == "WIN"]
+    gains = [_ratio_of(row) for row in won]
     # A race that goes on where it ended has fewer before it: of each run the first call counts.
-    planned = {row["run"]: row["planned"] for row in reversed(ends) if row["step"] == "race"}
-    summary = {
+    planned = {row["run"]: row["planned"] for row in reversed(document["runs"]) if row["step"] == "race"}
+    return {
         "kernels": len(raced),
-        "kernels_planned": sum(planned.values()),
-        "kernels_not_ours": sum(row["source"] != OURS and row["kernel"] != OUR_KERNEL for row in raced),
+        "kernels_planned": sum(planned.values()) - len(document["earlier"]),
+        "kernels_not_ours": sum(not row["source"].startswith(OURS) and row["kernel"] != OUR_KERNEL for row in raced),
         "kernels_autotuned": sum(bool(row.get("configurations")) for row in raced),
         "wins": len(won),
-        "wins_again": len(again),
-        "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
-        "again_attempts": dict(Counter(row.get("verdict", "error") for row in rows if row["kind"] == "again")),
-        "ptx_changed": _changed(_of_step(rows, "race")),
+        "ptx_changed": _changed([*document["earlier"], *raced]),
         "configurations_raced": sum(len(row.get("configurations", ())) for row in raced),
-        "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
-        "slower_when_applied": sum(one.get("verdict") == "slower" for one in again) if again else None,
-        "applied": dict(Counter(row["state"] for key, row in applied.items() if winners.get(key) == row["winner"])),
         "null_tunings": len(nulls),
-        "null_wins": len(null_won),
-        "null_confirmed": sum(row["comparison"] is not None for row in nulls),
+        "null_wins": sum(row["verdict"] == "WIN" for row in nulls),
+        "null_confirmed": sum("blocks" in row for row in nulls),
         "null_tunings_simulated": simulated["null_tunings"],
         "null_wins_simulated": simulated["null_wins"],
         "seconds_per_kernel_median": statistics.median(row["seconds"] for row in raced) if raced else None,
         "gain_geomean_of_wins": _gain(gains),
         "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
         "gain_most": 100 * (1 - min(gains)) if gains else None,
-        "wins_by_lever": dict(Counter(row["winner"].rpartition(": ")[2] for row, _ in won).most_common()),
-        "by_unit": _groups(raced, won, lambda row: row["uses"] or "neither"),
-        "by_source": _groups(raced, won, lambda row: row["source"]),
-        "by_registers": _groups(raced, won, _registers),
-        "not_judged": Counter(row["reason"].split(":")[0][:60] for row in raced if not row["judged"]),
+        "wins_by_lever": dict(Counter(row["winner"].rpartition(": ")[2] for row in won).most_common()),
+        "by_unit": _groups(raced, lambda row: row["uses"] or "neither"),
+        "by_source": _groups(raced, lambda row: row["source"]),
+        "by_registers": _groups(raced, _registers),
     }
-    wins = {id(row) for row, _ in won}
+
+
+def _truth(document: Row) -> Row:
+    """What the steps again and applied say of the wins."""
+    winners = {key_of(row): row["winner"] for row in document["kernels"] if row["verdict"] == "WIN"}
+    timed_again = {key_of(row): row for row in document["again"]}
+    again = [row for key, row in timed_again.items() if winners.get(key) == row["winner"]]
+    levers = {(*key[:2], winner.rpartition(": ")[2]) for key, winner in winners.items()}
+    applied = {(*_lever_of(row), row["ptx"]): row for row in document["applied"] if row["kind"] == "applied"}
     return {
-        "format": 1,
-        "environment": next((row["environment"] | {"gpu": row["device"]} for row in ends if row["device"]), {}),
-        "summary": summary,
-        "runs": [{name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends],
-        "kernels": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in raced],
-        "earlier": [_compact(row, None, False) for row in _of_step(rows, "race") if row not in raced],
-        "null": [_compact(row, None, False) for row in nulls],
-        "again": [_compact_again(row) for row in rows if row["kind"] == "again"],
-        "applied": [row for row in rows if row["kind"] in ("applied", "captured")],
+        "wins_again": len(again),
+        "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
+        "again_attempts": dict(Counter(row.get("verdict", "error") for row in document["again"])),
+        "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
+        "slower_when_applied": sum(one.get("verdict") == "slower" for one in again) if again else None,
+        "applied": dict(Counter(row["state"] for row in applied.values() if _lever_of(row) in levers)),
     }
 
 
-def _of_step(rows: Sequence[Row], step: str) -> list[Row]:
-    return [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
-
-
-def _kernels(rows: Sequence[Row]) -> list[Row]:
-    """The rows of races; of a kernel in several runs the last one."""
-    return list({key_of(row): row for row in _of_step(rows, "race")}.values())
+def _lever_of(row: Row) -> tuple[str, str, str]:
+    """What a row of `applied` has with its win in common: its PTX is that of the configuration which won."""
+    return row["source"], row["kernel"], row["winner"]
 
 
 def _changed(rows: Sequence[Row]) -> list[str]:
@@ -149,15 +172,17 @@ def _changed(rows: Sequence[Row]) -> list[str]:
     return sorted({kernel for (_, kernel, _), found in seen.items() if len(found) > 1})
 
 
-def _groups(
-    raced: Sequence[Row], won: Sequence[tuple[Row, Certificate]], group: Callable[[Row], str]
-) -> dict[str, Any]:
+def _groups(raced: Sequence[Row], group: Callable[[Row], str]) -> dict[str, Any]:
     found = {}
     for value in sorted(set(map(group, raced))):
-        gains = [c.effect.ratio for row, c in won if group(row) == value and c.effect is not None]
-        count = sum(group(row) == value for row in raced)
-        found[value] = {"kernels": count, "wins": len(gains), "gain": _gain(gains)}
+        rows = [row for row in raced if group(row) == value]
+        gains = [_ratio_of(row) for row in rows if row["verdict"] == "WIN"]
+        found[value] = {"kernels": len(rows), "wins": len(gains), "gain": _gain(gains)}
     return found
+
+
+def _ratio_of(won: Row) -> float:
+    return 1 - float(won["gain_percent"]) / 100
 
 
 def _registers(row: Row) -> str:
@@ -202,7 +227,7 @@ def _compact_again(row: Row) -> Row:
 
 def _blocks(blocks: Iterable[SampleBlock]) -> list[list[Any]]:
     """Write each block as a list: process; medians of reference, candidate and control in microseconds; their clocks;
-    log of what the candidate leaves to the next sample; why the block was not used."""
+    log of what the candidate leaves behind for the next sample; why the block was not used."""
     sides = (REFERENCE, CANDIDATE, CONTROL)
     return [
         [

@@ -6,11 +6,11 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.tuning.tune_work import Rows, recorded_wins, source_of
+from benchmarks.tuning.tune_work import Rows, Won, recorded_wins, source_of
 from tritonhook.capture.model import Capture
 from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
@@ -19,7 +19,7 @@ from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
-from tritonhook.tuning.candidates import Candidate, kept_choice
+from tritonhook.tuning.candidates import Candidate, kept_choice, plain_choice
 from tritonhook.tuning.engine import TuneSettings
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
 from tritonhook.tuning.policy_check import State, against_captures
@@ -27,6 +27,7 @@ from tritonhook.tuning.policy_check import State, against_captures
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
 START = TuneSettings().start  # what has the GPU
 SIDES = (REFERENCE, CANDIDATE, CONTROL)
+_PLAIN = "plain"
 
 
 def step_again(options: argparse.Namespace) -> None:
@@ -34,18 +35,19 @@ def step_again(options: argparse.Namespace) -> None:
     turn until the interval is narrow, and more are started where it stays wide. They serve all wins."""
     rows, mine = Rows(options), recorded_wins(options)[options.part :: options.parts]
     processes: list[GpuProcess] = []
-    for number, (win, folder, kernel) in enumerate(mine):
+    for number, won in enumerate(mine):
         if time.monotonic() > options.ends:
             break
-        choice = kept_choice(folder, kernel)
-        won = next((one for one in choice.others if one.text == win["winner"]), None) if choice else None
-        if choice is None or won is None:
+        win, kernel = won.row, won.winner
+        choice, base = kept_choice(won.folder, kernel), plain_choice(won.folder, won.base, trust=True)
+        code = next((one for one in choice.others if one.text == won.lever), None) if choice else None
+        if choice is None or code is None or base is None:
             print(f"again {kernel.name}: {win['winner']} was not assembled", flush=True)
             continue
         out = options.work / f"again-{options.run}-{options.part}-{number}"
         try:
-            codes = _written(out, {REFERENCE: choice.plain, CANDIDATE: won, CONTROL: choice.plain})
-            comparison, stopped = _timed_again(processes, codes, kernel, AGAIN_SEED + 100 * number)
+            codes = _written(out, won, base.plain, choice.plain, code)
+            comparison, stopped = _timed_again(processes, codes, won.base, AGAIN_SEED + 100 * number)
         except (Lost, TritonHookError) as error:
             print(f"again {kernel.name}: {error}", flush=True)
             rows.add({"kind": "again", **win, "error": str(error)})
@@ -65,11 +67,16 @@ def _end(processes: list[GpuProcess]) -> None:
         processes.pop().end()
 
 
-def _written(out: Path, codes: Mapping[str, Candidate]) -> list[LeverCode]:
+def _written(out: Path, won: Won, base: Candidate, plain: Candidate, code: Candidate) -> list[LeverCode]:
+    """base: what was beaten; plain: the winner's configuration without its lever, `code` with it."""
     out.mkdir(exist_ok=True)
-    for name, one in codes.items():
+    launch = None if won.winner.ptx == won.base.ptx else won.winner.launches[0].path
+    sides = [(REFERENCE, base, None, None), (CONTROL, base, None, REFERENCE)]
+    sides += [] if launch is None else [(_PLAIN, plain, launch, None)]
+    sides += [(CANDIDATE, code, launch, REFERENCE if launch is None else _PLAIN)]
+    for name, one, _, _ in sides:
         (out / f"{name}.cubin").write_bytes(one.cubin)
-    return [LeverCode(name, out / f"{name}.cubin", one.kernel) for name, one in codes.items()]
+    return [LeverCode(name, out / f"{name}.cubin", one.kernel, where, like) for name, one, where, like in sides]
 
 
 def _timed_again(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.tuning.tune_rows import key_of
-from tritonhook.capture.selection import Kernel, Skipped, kernels_in, with_shares
+from tritonhook.capture.selection import Kernel, Launched, Skipped, kernels_in, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import TritonHookError
 
@@ -58,25 +57,64 @@ def planned_kernels(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any
         yield one, folders[one["source"]], kernels[one["source"], one["record"]]
 
 
-def recorded_wins(options: argparse.Namespace) -> list[tuple[dict[str, Any], CaptureFolder, Kernel]]:
-    """The wins of W/wins.json whose kernels were recorded, each launched as when it won. A program that tunes itself
-    may choose another configuration each time: those that lost count as well."""
+class Won(NamedTuple):
+    """A win whose kernels were recorded. base: the configuration that it beat; winner: the one that it is of, with the
+    same arguments. Each is launched as when it won. keys: for which its autotuner chose among them."""
+
+    row: dict[str, Any]
+    folder: CaptureFolder
+    base: Kernel
+    winner: Kernel
+    keys: tuple[tuple[str, ...], ...]
+
+    @property
+    def lever(self) -> str:
+        return str(self.row["winner"]).rpartition(": ")[2]
+
+
+def recorded_wins(options: argparse.Namespace) -> list[Won]:
+    """The wins of W/wins.json whose kernels were recorded. A program that tunes itself may choose another configuration
+    each time: those that lost count as well."""
     wins = json.loads((options.work / "wins.json").read_text())
-    recorded: dict[tuple[str, str, str], tuple[CaptureFolder, Kernel]] = {}
+    recorded: dict[str, tuple[CaptureFolder, list[Kernel]]] = {}
     for source in dict.fromkeys(win["source"] for win in wins):
         try:
-            folder = replace(CaptureFolder.open(options.work / folder_of(source)), tunings=())
+            folder = CaptureFolder.open(options.work / folder_of(source))
         except TritonHookError as error:
             print(f"{source}: {error}", flush=True)
             continue
-        kernels = (one for one in kernels_in(folder) if isinstance(one, Kernel))
-        recorded |= {(source, one.name, one.ptx): (folder, one) for one in kernels}
-    found = []
-    for win in wins:
-        if (known := recorded.get(key_of(win))) is None:
-            print(f"not recorded: {win['source']}: {win['kernel']}", flush=True)
-            continue
-        folder, kernel = known
-        launches = sorted(kernel.launches, key=lambda one: one.summary != win["launch"])
-        found.append((win, folder, replace(kernel, launches=tuple(launches))))
-    return found
+        recorded[source] = folder, [one for one in kernels_in(folder) if isinstance(one, Kernel)]
+    found = [_won(win, *recorded[win["source"]]) for win in wins if win["source"] in recorded]
+    for one in found:
+        if isinstance(one, str):
+            print(f"not recorded: {one}", flush=True)
+    return [one for one in found if isinstance(one, Won)]
+
+
+def _won(win: dict[str, Any], folder: CaptureFolder, kernels: Sequence[Kernel]) -> Won | str:
+    told = f"{win['source']}: {win['kernel']}"
+    families = [(one, *one.siblings) for one in kernels]
+    pairs = ((family, one) for family in families for one in family)
+    family, own = next(((f, one) for f, one in pairs if (one.name, one.ptx) == (win["kernel"], win["ptx"])), ((), None))
+    if own is None:
+        return told
+    launched = sorted(own.launches, key=lambda one: one.summary != win["launch"])
+    if launched[0].summary != win["launch"]:
+        return f"{told}, launched as {win['launch']}"
+    sides = [_of_config(family, own, launched, config) for config in (win["base"], win["winner"].rpartition(": ")[0])]
+    base, winner = sides
+    if base is None or winner is None:
+        return f"{told}, one of its configurations"
+    return Won(win, folder, base, winner, family[0].keys)
+
+
+def _of_config(
+    family: Sequence[Kernel], own: Kernel, launched: Sequence[Launched], config: str | None
+) -> Kernel | None:
+    """A kernel's configuration, launched with the arguments of its first launch; None where that was not recorded."""
+    if config in (None, "", str(own.config)):
+        return replace(own, launches=tuple(launched))
+    alike = [one for one in family if str(one.config) == config]
+    launches = ((one, it) for one in alike for it in one.launches if it.problem == launched[0].problem)
+    found = next(launches, None)
+    return replace(found[0], launches=(found[1],)) if found else None

@@ -5,7 +5,7 @@
 For verification small shapes, as an unoptimised build of a kernel takes a hundred times as long, and of a kernel's
 autotuned configurations the first that fits: it wants many kernels, not fast ones. For tuning (--real) the shapes of
 a training step, and the best of a few configurations. A program that fails is told, and the others go on. Groups:
-tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, steps, gluon.
+tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, steps, gluon, cute.
 """
 
 from __future__ import annotations
@@ -346,6 +346,59 @@ def gluon() -> dict[str, Callable[[], Any]]:
     }
 
 
+def cute() -> dict[str, Callable[[], Any]]:
+    """Kernels of the CuTe DSL: the chain of GEMMs, sm120_attn compiled for this GPU, FlashAttention 4."""
+    batch, tokens, heads = sized((2, 256, 2), (4, 4096, 16))
+    keys, page = sized((8, 512), (64, 8192)), 16
+
+    def chain(gemms: int) -> Callable[[], Any]:
+        def launch() -> Any:
+            from cute_gemm_chain import chain
+
+            size = sized(64, 128)
+            return chain(*(randn(sized(16, 2048), size, size, dtype=torch.bfloat16) for _ in range(1 + gemms)))
+
+        return launch
+
+    def attention(depth: int, causal: bool, peer: bool = False) -> Callable[[], Any]:
+        def launch() -> Any:
+            q, k, v = (randn(batch, tokens, heads, depth, dtype=torch.bfloat16) for _ in range(3))
+            if peer:
+                from flash_attn.cute.interface import flash_attn_func
+
+                return flash_attn_func(q, k, v, causal=causal)
+            from sm120_attn import attention
+
+            return attention(q, k, v, causal=causal)
+
+        return launch
+
+    def decode(dtype: torch.dtype) -> Callable[[], Any]:
+        def launch() -> Any:
+            from sm120_attn import attention_with_kv_cache
+
+            rows, length = keys
+            pages = rows * length // page
+            k, v = (randn(pages, page, 8, 128, dtype=torch.bfloat16).to(dtype) for _ in range(2))
+            table = torch.randperm(pages, device=GPU).int().view(rows, -1)
+            lengths = torch.full((rows,), length, dtype=torch.int32, device=GPU)
+            q = randn(rows, 1, 32, 128, dtype=torch.bfloat16)
+            return attention_with_kv_cache(q, k, v, cache_seqlens=lengths, block_table=table)
+
+        return launch
+
+    return {
+        "gemm_chain": chain(3),
+        "gemm": chain(1),
+        "attention_64": attention(64, False),
+        "attention_128_causal": attention(128, True),
+        "decode": decode(torch.bfloat16),
+        "decode_e4m3": decode(torch.float8_e4m3fn),
+        **{f"fa4_{depth}": attention(depth, False, peer=True) for depth in (64, 128)},
+        "fa4_128_causal": attention(128, True, peer=True),
+    }
+
+
 GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "tutorials": tutorials,
     "targets": targets,
@@ -357,6 +410,7 @@ GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
     "block": block,
     "steps": steps,
     "gluon": gluon,
+    "cute": cute,
 }
 
 

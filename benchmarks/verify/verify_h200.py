@@ -58,6 +58,10 @@ QUICK = ("--groups", "gluon", "--only", "mma_64")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
+    parser.add_argument(
+        "--against", default="", help="versions of ptxas (default: the oldest and newest that are here)"
+    )
+    parser.add_argument("--onto", type=Path, help="a result, whose rows of these groups are replaced")
     parser.add_argument("--known", type=Path)
     parser.add_argument("--seeded", type=Path)
     parser.add_argument("--minimise", action="store_true")
@@ -70,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     work = arguments.work or Path(tempfile.mkdtemp(prefix="verify-"))
     document: dict[str, Any] = {"format": 1, "environment": environment("triton", "torch"), "samples": {}}
     samples = document["samples"]
+    if arguments.onto:
+        samples |= json.loads(arguments.onto.read_text())["samples"]
+    others = [row for row in samples.get("kernels", []) if row["group"] not in arguments.groups]
 
     def save() -> None:
         document["summary"] = summary(samples)
@@ -79,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         samples["known"] = known(arguments.known, work)
         save()
     recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
-    samples["kernels"] = []
+    samples["kernels"] = others
     for group, recording in recordings.items():
         left = deadline - time.monotonic()
         if left < 10:
@@ -89,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
             recording.wait(left)
         except subprocess.TimeoutExpired:
             stop(recording)
-        samples["kernels"] += verified(group, work, deadline - time.monotonic())
+        samples["kernels"] += verified(group, work, deadline - time.monotonic(), arguments.against)
         save()
         print(group, json.dumps(document["summary"]), flush=True)
     if arguments.minimise:
@@ -137,9 +144,10 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
 # --- kernels of programs -------------------------------------------------------------------------
 
 
-def verified(group: str, work: Path, seconds: float) -> list[dict[str, Any]]:
+def verified(group: str, work: Path, seconds: float, against: str) -> list[dict[str, Any]]:
     """The rows of a group's kernels: `tritonhook verify FOLDER --json`, with the time of the whole for each kernel."""
     command = [sys.executable, "-m", "tritonhook", "verify", str(work / group), "--trust", "--json"]
+    command += ["--against", against] if against else []
     started = time.monotonic()
     log = (work / f"{group}.verify.log").open("wb")
     try:

@@ -104,3 +104,16 @@ def sweep() -> str:
         ("the same sweep again, from the cache", f"{summary['cached_rerun_s']:.2f} s"),
     ]
     return markdown(("sweep of 500 small kernels", "median"), rows)
+
+
+def recording() -> str:
+    """What recording a launch of the CuTe DSL adds to a call, on the host."""
+    document = result("recording_h200")
+    calls = {"fa4": "FlashAttention 4, 18 parameters", "small": "a kernel with two pointers"}
+    memory = {"known": "the same as before", "new": "not met before"}
+    rows = []
+    for call, what in calls.items():
+        for kind, told in memory.items():
+            plain = statistics.median(document["samples"][f"{call}_{kind}"]["plain_us"])
+            rows.append((what, told, f"{plain:.0f} us", f"{document['summary'][f'{call}_{kind}_added_us']:.0f} us"))
+    return markdown(("call", "memory", "a call", "recording adds"), rows)

@@ -34,7 +34,7 @@ def counts() -> str:
         ("changes found", "seeded_found_ratio", ".1%"),
         ("changes blamed right", "blame_right_ratio", ".1%"),
         ("re-checks of kernels that did not change", "unchanged_checks", ","),
-        ("of these, for sm_100a, where ptxas draws", "unchanged_checks_may_draw", ","),
+        ("of these, for sm_100a, where ptxas gives several codes", "unchanged_checks_may_draw", ","),
         ("false alarms", "false_alarms", ","),
     )
     rows = [

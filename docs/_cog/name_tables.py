@@ -173,7 +173,7 @@ def name_range() -> str:
     return (
         f"\n*Measured* on an H100: of {len(rows)} timed kernels the time changes by {percent(min(changes))} to "
         f"{percent(max(changes))}, and {same} more have the same code.\nThe attentions of this repository in their "
-        f"default tiles change by {percent(min(ours))} to {percent(max(ours))},\nother tiles of theirs by "
+        f"default tiles change by {percent(min(ours))} to {percent(max(ours))},\ntheir other tiles by "
         f"{percent(least)} to {percent(most)}.\n\n"
     )
 

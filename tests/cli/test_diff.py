@@ -276,6 +276,6 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     other = versions[-1]
     main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--ptxas", other, "--json"])
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert any(f"a is made by ptxas {other}, b by ptxas {versions[0]}" in note for note in notes) == (
+    assert any(f"a was made by ptxas {other}, b by ptxas {versions[0]}" in note for note in notes) == (
         other != versions[0]
     )

@@ -71,7 +71,7 @@ def test_source_and_options_that_both_changed_are_told_apart(here: Path, compile
         assert first["new_ptxas"] == alone["add_kernel"]["new"]["instructions"] and first["by"]
         assert "builds" not in kernels["gemm_kernel"]  # its PTX is equal
     assert main(["diff", "old", "new"]) == 1
-    assert "PTX and ptxas told apart" in capsys.readouterr().out
+    assert "Changed by the PTX or by ptxas" in capsys.readouterr().out
 
 
 def test_what_cannot_be_assembled_is_not_told_apart(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
@@ -85,7 +85,7 @@ def test_what_cannot_be_assembled_is_not_told_apart(here: Path, compiled: Compil
     capsys.readouterr()
     assert main(["diff", "old", "new"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "not told apart for add_kernel: ptxas 11.0.1 is not at hand; `tritonhook ptxas add 11.0.1`" in said
+    assert "whether the PTX or ptxas changed add_kernel: ptxas 11.0.1 is not at hand; `tritonhook ptxas add" in said
 
 
 def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811

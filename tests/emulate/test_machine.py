@@ -195,7 +195,7 @@ def test_global_memory_is_read_and_written_by_address():
 
 
 @pytest.mark.parametrize(
-    "size, step, text", [(252, 4, "0 bytes behind the end of x"), (1024, 5, "misaligned"), (128, 4, "128 bytes")]
+    "size, step, text", [(252, 4, "0 bytes beyond the end of x"), (1024, 5, "misaligned"), (128, 4, "128 bytes")]
 )
 def test_an_access_outside_of_a_buffer_is_a_fault(size, step, text):
     memory = Memory()

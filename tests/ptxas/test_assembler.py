@@ -244,7 +244,7 @@ def test_a_cubin_that_a_full_disk_cut_off_is_said(
         assemble(tool, KERNEL, ())
     usage = type(shutil.disk_usage(scratch))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(1 << 20, 1 << 20, 0))
-    with pytest.raises(ToolError, match="the disk is full, so that the output is cut off; set TMPDIR"):
+    with pytest.raises(ToolError, match="the disk is full, so the output is cut off; set TMPDIR"):
         assemble(tool, KERNEL, ())
     assert list(scratch.iterdir()) == []
 

@@ -61,7 +61,7 @@ def test_four_builds_tell_ptx_and_ptxas_apart(builds: tuple[int, int, int, int],
     both = replace(new, stages={**STAGES, "ttgir": "x", "llir": "x", "ptx": "x"}, ptxas="13.4.59")
     change = Change(old, both)
     assert change.has_two_steps and not Change(old, new).has_two_steps
-    assert change.blame == "Triton's passes (ttgir), or ptxas 12.8.93 -> 13.4.59: not told apart"
+    assert change.blame == "Triton's passes (ttgir) or ptxas 12.8.93 -> 13.4.59: not known which"
     if by is not None:
         step, tools = "Triton's passes (ttgir)", "ptxas 12.8.93 -> 13.4.59"
         said = {By.PTX: step, By.PTXAS: tools}.get(by, f"{step} and {tools}, {by.value}")

@@ -165,7 +165,7 @@ def test_an_interrupted_run_leaves_the_lock(locked: Project, words: tuple[str, .
     done = locked.run("tests", LOCK, "--kernel-update", *words, PTXAS_SAYS="-O1")
     assert done.code != 0
     assert "wrote" not in done.said
-    assert words or "not compared: the run did not come to its end" in done.said
+    assert words or "not compared: the run did not finish" in done.said
     assert locked.lock() == before
 
 

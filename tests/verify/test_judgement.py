@@ -94,7 +94,7 @@ def test_failures_and_writes_outside_are_worst() -> None:
     assert verdict(other(failure=Failure(FailureKind.REFUSED, "too many registers"))) is Verdict.SKIPPED
     wrote = judge([Ran(NORMAL, "a"), other(outside=(Outside(0, 68, 64),))], LAUNCH, Latitude())
     assert wrote.verdict is Verdict.CRASH and wrote.worst is not None
-    assert "13.5.37" in wrote.worst.text and "argument out" in wrote.worst.text and "4 bytes behind" in wrote.worst.text
+    assert "13.5.37" in wrote.worst.text and "argument out" in wrote.worst.text and "4 bytes beyond" in wrote.worst.text
 
 
 def test_contents_on_which_no_build_ends_say_nothing_of_the_builds() -> None:

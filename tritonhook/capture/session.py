@@ -136,8 +136,7 @@ class Session(Notebook):
         lines = [summary_line(len(self.seen), self.from_cache, self.out)]
         if self.binary_only:
             lines.append(
-                f"  {len(self.binary_only)} from a binary-only cache (TRITON_STORE_BINARY_ONLY): "
-                "the cubin is all there is"
+                f"  {len(self.binary_only)} from a binary-only cache (TRITON_STORE_BINARY_ONLY): only the cubin is kept"
             )
         if not self.seen:
             lines.append("  no kernel was compiled or loaded from cache while tritonhook was enabled")

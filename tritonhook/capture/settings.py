@@ -168,7 +168,7 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
     changed = step.apply(ptx)
     remarks = Rewrites((step,)).remarks(ptx)
     if changed is ptx:
-        why = "; ".join(remarks) or "no kernel here has what it is for"
+        why = "; ".join(remarks) or "no kernel here has anything to rewrite"
         raise UsageError(f"--rewrite {name} changes nothing: {why}")
     return changed, remarks
 

@@ -77,7 +77,7 @@ def site_folder(python: str = sys.executable) -> Path:
     except (OSError, subprocess.SubprocessError) as error:
         raise StartupError(f"{python}: cannot be run: {error}; name another Python") from None
     if done.returncode or not done.stdout.strip():
-        raise StartupError(f"{python}: did not tell its site-packages folder; name another Python")
+        raise StartupError(f"{python}: did not print its site-packages folder; name another Python")
     return Path(done.stdout.splitlines()[-1])
 
 

@@ -278,8 +278,8 @@ def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool |
     named = file_at(path)
     if tool is not None and named is not None and not is_same_file(named, tool.path):
         print(
-            f"{path}: not run: named by the input, and its hash is not known here; taking ptxas {tool.version} at "
-            f"{tool.path} (--trust runs the one that is named)",
+            f"{path}: not run, because its hash is not known here; ptxas {tool.version} at {tool.path} is used "
+            "(--trust runs the named one)",
             file=sys.stderr,
         )
     return tool

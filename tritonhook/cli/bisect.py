@@ -1,8 +1,8 @@
 """Find which version of ptxas changed a kernel first, between a good and a bad one.
 
 The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
-versions at hand are tried first. Exit codes: 0 the good and the bad version do the same, 1 a version changed it, 2
-trouble, or nothing is known of a kernel under the good or the bad version.
+versions at hand are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
+trouble, or nothing is known about a kernel under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
   tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
         return 1
     problems = [f"{search.identity.text}: {search.problem}" for search in ended if search.problem]
     if problems:
-        more = f" (and so for {len(problems) - 1:,} more)" if problems[1:] else ""
+        more = f" (and the same for {len(problems) - 1:,} more)" if problems[1:] else ""
         say(f"tritonhook bisect: {problems[0]}{more}")
     return 2 if problems else 0
 
@@ -116,7 +116,7 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
     elif path.is_dir():
         loaded = load_input(place, entry)
         if loaded.ptx is None:
-            raise UsageError(f"{place}: no PTX in it, so that no ptxas can assemble it; capture it again")
+            raise UsageError(f"{place}: no PTX in it, so no ptxas can assemble it; capture it again")
         options = None if loaded.assembler is None else loaded.assembler.options
         yield _unknown(loaded.entry, loaded.ptx, options), loaded.ptx.text
     elif is_lock(path):
@@ -169,7 +169,7 @@ def _versions(options: Options, tools: _Tools) -> tuple[str, ...]:
             near = sorted(known, key=lambda other: _distance(other, version))[:5]
             raise UsageError(f"{given} {version}: no such version {where}; near it are {listed(near)}")
     if version_key(good) >= version_key(bad):
-        raise UsageError(f"--good {good} --bad {bad}: give the older version as --good, also where it is the worse one")
+        raise UsageError(f"--good {good} --bad {bad}: give the older version as --good, even if it is the worse one")
     between = [it for it in known if version_key(good) <= version_key(it) <= version_key(bad)]
     return tuple(sorted(between, key=version_key))
 

@@ -74,7 +74,7 @@ class ShownChanges(Group):
     """Which changed kernels are printed. Exit codes and counts are of all."""
 
     top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
-    filter: str | None = option(metavar="REGEX", help="show only kernels whose name or blame has a match")
+    filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")
     only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
 
     def of(self, result: KernelChanges) -> KernelChanges:

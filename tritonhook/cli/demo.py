@@ -1,7 +1,8 @@
-"""Show what tritonhook tells of a bundled Triton kernel, without a GPU: what it needs, its source, another name.
+"""Show what tritonhook says about a bundled Triton kernel, without a GPU: what it needs, its source, another name.
 
---table is the published table of the name effect beside this machine's ptxas. It needs no Triton, but ptxas 12.8.93, as
-published; that is fetched if need be. Everything is *assembled* by ptxas; nothing is executed or timed.
+--table shows the published table of the name effect and what ptxas gives here. It needs no Triton. It takes ptxas
+12.8.93, as published, and fetches it if it is missing. Everything is *assembled* by ptxas; nothing is executed or
+timed.
 
   tritonhook demo
   tritonhook demo --table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline

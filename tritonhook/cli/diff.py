@@ -4,7 +4,7 @@ Two files with several kernels are compared kernel by kernel. Kernels are matche
 trigger. --entry chooses one.
 
 With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
-as long: the control differs from the new name in spelling only. Exit codes: 0 same code, 1 other code, or ptxas crashes
+of the same length: only its spelling differs from the new name. Exit codes: 0 same code, 1 other code, or ptxas crashes
 under the new name, 2 trouble, or ptxas crashes under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
@@ -92,8 +92,8 @@ class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
     b: str | None = place(nargs="?", help="as for a; leave it out with --rename and --rewrite")
     previous: bool = flag(
-        help="compare the latest run in a capture folder (default: the one that `run` writes to) with the run of the "
-        "same command before it; of one kernel, give the kernel"
+        help="compare the latest run in a capture folder (default: the one that `run` writes to) with the previous "
+        "run of the same command; give a kernel to compare this one alone"
     )
     rewrite: str | None = option(
         choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
@@ -102,7 +102,7 @@ class Options(Group):
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(one_of="code", help="the same of the PTX; --ttgir, --ttir: of these stages of captured kernels")
+    ptx: bool = flag(one_of="code", help="the same for the PTX; --ttgir, --ttir: for these stages of captured kernels")
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="compare names of different length as they are")
@@ -149,15 +149,15 @@ def _with_previous(options: Options) -> Options:
     folder = CaptureFolder.open(path.absolute().parent.parent)
     identity, runs = identity_of(folder.capture(path.name)), [s.run for s in folder.seen(path.name) if s.run]
     if not runs:
-        raise UsageError(f"{options.a}: not of a `tritonhook run`, so that no run is the one before")
+        raise UsageError(f"{options.a}: `tritonhook run` did not capture it, so there is no previous run")
     numbers = folder.previous(folder.runs.index(max(runs, key=lambda run: run.started_ns)) + 1)
     parts = [folder.of_run(number) for number in numbers]
     known, now = ({r: identity_of(part.capture(r)) for r in part.running} for part in parts)
     records = [r for r, own in known.items() if own == identity] or _nearest(identity, known, set(now.values()))
     if len(records) != 1:
         ids = listed([f"{folder.ids[record]}  {' '.join(known[record].specialisation)}" for record in records], "\n  ")
-        said = f"several kernels of the run before are as near to it; compare it with one of them:\n  {ids}"
-        raise UsageError(f"{options.a}: {said if records else 'the run before met none of it; give two kernels'}")
+        said = f"several kernels of the previous run fit equally well; compare it with one of them:\n  {ids}"
+        raise UsageError(f"{options.a}: {said if records else 'the previous run did not compile it; give two kernels'}")
     return replace(options, a=str(folder.path / "kernels" / records[0]), b=str(path))
 
 
@@ -342,7 +342,7 @@ def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[s
         return names, []
     if no_control or not _is_one_kernel(*inputs):
         without = [f"side {side}" for side, given in zip("ab", inputs, strict=True) if given.ptx is None]
-        why = f"; {' and '.join(without)} has no PTX, so that no control name is used" if without else ""
+        why = f"; {' and '.join(without)} has no PTX, so no control name is used" if without else ""
         return names, [f"the names differ in length, which by itself moves string tables and alignment{why}"]
     index = _control_side(a, b)
     control = control_name(names[index], names[1 - index])
@@ -413,7 +413,7 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
     ]
     if a.ptxas != b.ptxas:
         by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))
-        notes.append(f"a is made by {by_a}, b by {by_b}: differences can come from that")
+        notes.append(f"a was made by {by_a}, b by {by_b}: this alone can make differences")
     return notes
 
 

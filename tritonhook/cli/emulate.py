@@ -1,15 +1,15 @@
 """Execute kernels on the CPU from their PTX, and look for faults of the kernels themselves. Needs no GPU, but numpy.
 
-Found are accesses outside of the launch's buffers and misaligned ones, races in shared memory, barriers that not all
-lanes of a warp reach, results that depend on what nothing has written, and generic writes that wgmma or bulk copies
-read without fence.proxy.async. Each comes with its lines in PTX and source. `verify --cpu` asks another question: does
-ptxas compute what the PTX says?
+It finds accesses outside of the launch's buffers and misaligned ones, races in shared memory, barriers that not all
+lanes of a warp reach, results that depend on memory or registers that nothing has written, and generic writes that
+wgmma or bulk copies read without fence.proxy.async. Each has its lines in PTX and source. `verify --cpu` asks another
+question: does ptxas compute what the PTX says?
 
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write what its buffers hold then
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
 
-Exit codes: 1 if a fault was found, 2 if no kernel came to its end without one.
+Exit codes: 1 if a fault was found, else 2 if no kernel finished.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _cases(options: Options) -> Iterator[tuple[Ptx, Case]]:
 
 def _case(ptx: Ptx | None, entry: str, record: Path, label: str) -> tuple[Ptx, Case]:
     if ptx is None:
-        raise UsageError(f"{label}: no PTX; machine code alone is emulated by `tritonhook verify --cpu` beside its PTX")
+        raise UsageError(f"{label}: no PTX, which emulate executes; give PTX, or a capture that has it")
     return ptx, case_of(entry, read_launch(record), record.parent, ptx, latitude_of(ptx))
 
 

@@ -1,6 +1,6 @@
 """Write a lock of captured kernels, or of those in built libraries: a text file for code review and CI.
 
-For each kernel the lock has what identifies it, its resources, and hashes of its machine code. The PTX is kept beside
+For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
 machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
 
@@ -144,7 +144,7 @@ def lockable_at(
 def budget_notes(kernels: Iterable[KernelFacts]) -> list[str]:
     """What a reader of a lock of built files has to know."""
     unknown = sum(it.figures.get("spill_stores") is None and bool(it.figures.get("local_bytes")) for it in kernels)
-    what = "access local memory, and only their PTX tells which of it are spills: see local_bytes"
+    what = "access local memory; without PTX it is not known which accesses are spills: see local_bytes"
     return [f"{unknown:,} of the built kernels {what}"] if unknown else []
 
 
@@ -153,4 +153,4 @@ def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
     names = list(
         dict.fromkeys(f"{kernel.identity.kernel} {kernel.identity.arch}" for kernel in kernels if kernel.ran_again)
     )
-    return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []
+    return [f"spills counted by one more run of ptxas, which gave the same code: {listed(names)}"] if names else []

@@ -92,7 +92,7 @@ class Options(Group):
     )
     emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
     memory: str | None = option(
-        choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have none"
+        choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have no memory"
     )
     ptxas_limit: float | None = option(
         type=float,
@@ -241,7 +241,7 @@ def _with_project(options: Options, project: Project) -> Options:
     changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
     options = replace(options, only=project.only if options.only is None else options.only)
     if options.pin is not None and options.policy is not None:
-        raise UsageError("--pin measures anew; leave out --policy, whose pins would decide")
+        raise UsageError("--pin measures again; leave out --policy, whose pins would decide")
     if not changed and options.policy is None and options.pin is None:
         options = replace(options, policy=project.policy)
     if options.policy is not None:
@@ -329,9 +329,9 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
     won = pins_of(folder, gpu_name())
     entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
     if not won:
-        return f"{path} stays as it is: no autotuner measured; a winner from a cache of autotuning is not seen"
+        return f"{path} is unchanged: no autotuner measured; a winner from an autotuning cache is not seen"
     kept = {pin.identity: pin for pin in (*pins, *won)}
     changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
     write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
-    again = f", of which {changed:,} had another one" if changed else ""
+    again = f", {changed:,} of them changed" if changed else ""
     return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"

@@ -3,7 +3,7 @@
 TARGET is a script or MODULE:FUNCTION, which runs once to record its launches, or a capture folder with launches. A
 lever is another name, ptxas version or ptxas option for the same PTX. tune first assembles each kernel with every
 lever. Then the codes that store the same as the compiler's own code race on the GPU. The fastest code of each kernel
-is confirmed in fresh processes. Of an autotuned kernel the configurations that its tuner tried race too: a lever has
+is confirmed in fresh processes. For an autotuned kernel the configurations that its tuner tried race too: a lever has
 to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
 tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
 --assemble-only and --check need neither. --check exits with 1 if an entry is stale, or cannot be applied here, or if
@@ -87,7 +87,7 @@ class Options(Group):
     )
     check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
     levers: str | None = option(
-        metavar="LEVER,...", help="try these, and what won before (default: all that need no file of yours)"
+        metavar="LEVER,...", help="try these, and what won before (default: all except controls=FILE)"
     )
     controls: tuple[str, ...] = option(
         action="append",
@@ -107,8 +107,8 @@ class Options(Group):
         type=positive,
         default=_CONFIGS,
         metavar="N",
-        help=f"of an autotuned kernel, try levers for the N fastest configurations (default: {_CONFIGS}); all race "
-        "without",
+        help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); without "
+        "levers all configurations race",
     )
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"

@@ -394,7 +394,7 @@ class Machine:
             if self.steps_left < 0:
                 raise Hang(f"more than {self.most_steps:,} steps; at line {self.instruction.line}")
             if time.monotonic() > self._end:
-                raise Hang(f"not at its end after {self.limit_s:g} s; at line {self.instruction.line}")
+                raise Hang(f"not finished after {self.limit_s:g} s; at line {self.instruction.line}")
             group.pc = end
             try:
                 for step in iterator:

@@ -88,7 +88,7 @@ def _no_room(path: Path, error: OSError) -> ToolError:
 def check_room(path: Path) -> None:
     """Raises ToolError if the disk of this file is full: ptxas then writes a part of its output, without an error."""
     if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
-        raise ToolError(f"{path.parent}: the disk is full, so that the output is cut off; set TMPDIR to one with room")
+        raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with room")
 
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")

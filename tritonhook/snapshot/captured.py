@@ -400,9 +400,9 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
         (new_ptx,), (new_ptxas,) = next(made), next(made)
         told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
     whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
-    notes = [f"PTX and ptxas not told apart for {names}: {reason}" for reason, names in whose.items()]
+    notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
-        notes.append(f"PTX and ptxas told apart for the worst {MOST} kernels only, not for {left:,} more")
+        notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
     return told, notes
 
 

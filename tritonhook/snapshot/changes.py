@@ -37,9 +37,9 @@ class By(str, Enum):
 
     PTX = "the PTX alone"
     PTXAS = "ptxas alone"
-    EITHER = "each of both alone"
+    EITHER = "each of them alone"
     TOGETHER = "only both together"
-    BOTH = "both, each its part"
+    BOTH = "both, each in part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Change:
             return step
         if by is By.PTXAS:
             return tools
-        return f"{step} and {tools}, {by.value}" if by else f"{step}, or {tools}: not told apart"
+        return f"{step} and {tools}, {by.value}" if by else f"{step} or {tools}: not known which"
 
     @property
     def _step(self) -> str:

@@ -354,7 +354,7 @@ def built_kernels(paths: Sequence[str]) -> BuiltKernels:
     kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
-        notes.append(f"several kernels of one name, told apart by a number: {listed(twice)}")
+        notes.append(f"several kernels of one name, which get numbers: {listed(twice)}")
     return BuiltKernels(tuple(kernels), tuple(notes))
 
 

@@ -205,7 +205,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(
-            f"{path}: {identity.text}: its values do not fit its seal, so that it was edited by hand; take it from "
+            f"{path}: {identity.text}: its values do not fit its seal: somebody edited it; take it from "
             "version control, or make the lock again with `tritonhook lock`"
         )
     _check_options(path, facts)
@@ -232,7 +232,7 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
     """The PTX kept beside a lock. Raises SnapshotError if it is missing, or is not what was locked."""
     identity, name = facts.identity, facts.ptx_sha256
     if name is None:
-        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so that none is kept; give captures")
+        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so none is kept; give captures")
     place = _folder(path) / f"{name}.ptx.xz"
     try:
         text = _unpacked(place)

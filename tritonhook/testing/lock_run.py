@@ -99,7 +99,7 @@ class LockRun(RecordedRun):
         """Compare; a difference makes a run fail whose tests passed."""
         self.recording.end()
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self.said = "not compared: the run did not come to its end\n"
+            self.said = "not compared: the run did not finish\n"
             return
         try:
             self.failed = self._compare(bool(exitstatus))

@@ -166,7 +166,7 @@ def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock
     first = reports[0]
     if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
-            f"{plan.target}: the processes did not compile the same code, so that their times cannot be "
+            f"{plan.target}: the processes did not compile the same code, so their times cannot be "
             "combined; if the target tunes itself, fix its configuration, or use --processes 1"
         )
     return Timed(

@@ -217,7 +217,7 @@ class Comparison(Brief):
             return TimingVerdict.INCONCLUSIVE, (
                 f"{verdict.value} in turns ({span}), but samples after the candidate differ by {percent(left.ratio)} "
                 f"({percent(left.low)} to {percent(left.high)}) from samples after the reference: with the candidate "
-                "alone, the verdict may be another"
+                "alone, the verdict may differ"
             )
         single = "" if changed.processes >= MIN_PROCESSES else f"; {changed.processes} process(es) only"
         if verdict is TimingVerdict.SAME:

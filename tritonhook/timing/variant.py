@@ -93,7 +93,7 @@ class Variant:
                 self.launch = load_launch(target)
             result = self._call()
             self.session.note(
-                f"the {self.name} has a launch and buffers of its own, as the target keeps compiled code: it must fill "
+                f"the {self.name} has its own launch and buffers, because the target keeps compiled code: it must fill "
                 "them with the same values on every call"
             )
         return outputs_of(result)

@@ -255,7 +255,7 @@ class _OneKernel:
         plain = [name for name, code in left.items() if code.lever is None]
         levered = tuple(name for name in left if name not in plain)
         if not levered:
-            raise _Left("none of its other codes runs and stores the same")
+            raise _Left("no other code of it runs and stores the same values")
         self.say(f"racing {len(left)} codes")
         raced = Race.of(levered, self.settings.band, plain)
         ends, unfit = time.monotonic() + _RACE_S, None
@@ -331,7 +331,7 @@ class _OneKernel:
             raise _Left(f"the compiler's own code cannot be launched as recorded: {why}", is_judged=False)
         if ready.unsteady:
             raise _Left(
-                "its outputs differ from run to run, so that those of other code cannot be checked; --rtol 0.01 "
+                "its outputs differ from run to run, so those of other code cannot be checked; --rtol 0.01 "
                 "allows differences of 1%",
                 is_judged=False,
             )

@@ -153,7 +153,7 @@ def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -
     if same is None:
         siblings = [other for other in entries if stem(other.kernel) == stem(entry.kernel)]
         if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
-            return Checked(entry, State.NOT_SEEN, "the captured kernels of this name have entries of their own")
+            return Checked(entry, State.NOT_SEEN, "each captured kernel of this name has another entry")
         return Checked(
             entry,
             State.STALE,

@@ -326,9 +326,9 @@ def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
     for build, text in refused.items():
         yield f"{build} was not run: {text}"
     for name in judgement.unfit:
-        yield f"no build came to its end on the input {name!r}, which is left out"
+        yield f"no build finished on the input {name!r}, which is left out"
     if ran and not any(build.stored for build in ran):
-        yield "no build changed any buffer: that they are the same says nothing"
+        yield "no build changed any buffer: equal buffers prove nothing here"
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:

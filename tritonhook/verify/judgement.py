@@ -142,7 +142,7 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
     for ran in wrote[:1] if everywhere else wrote:
         first = ran.outside[0]
         which = buffer_name(launch, first.buffer)
-        where = f"{first.offset - first.size} bytes behind its end" if first.offset >= 0 else "before its begin"
+        where = f"{first.offset - first.size} bytes beyond its end" if first.offset >= 0 else "before its start"
         text = f"{'every build' if everywhere else ran.build} writes outside of {which} ({first.size:,} bytes), {where}"
         yield Observation(Verdict.CRASH, text, name, None if everywhere else ran.build)
 
@@ -180,9 +180,9 @@ def _of_difference(
         spread = max((spread for spread in spreads if spread is not None), default=0.0)
         if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
             return Verdict.NONDETERMINISTIC, "as its runs do"
-        return Verdict.DIFFERENT, f"its runs lie only {spread:.2g} apart"
+        return Verdict.DIFFERENT, f"its runs differ by only {spread:.2g}"
     if is_float and special and latitude.contracted:
-        return Verdict.ROUNDING, "contraction: a product that overflows by itself need not within a multiply-add"
+        return Verdict.ROUNDING, "contraction: a product that overflows alone may not overflow within a multiply-add"
     if not is_float or share is None:
         return Verdict.DIFFERENT, ""
     if latitude.float_atomics and share <= _ATOMICS_SHARE:

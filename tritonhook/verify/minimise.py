@@ -58,7 +58,7 @@ class Minimised(Brief):
     @property
     def summary(self) -> str:
         """Lines before and after, and what that took, in one line."""
-        end = "" if self.finished else "; the time was over: more time may find a smaller one"
+        end = "" if self.finished else "; the time limit ended it: more time may find a smaller one"
         return f"{self.before:,} to {self.trial.lines:,} lines in {self.seconds:.0f} s ({self.tried:,} trials){end}"
 
 

@@ -86,7 +86,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so that no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
@@ -282,7 +282,7 @@ def write_reproducer(folder: Path, case: Reproducer) -> tuple[Path, ...]:
     """Write kernel.ptx, reproduce.py and report.md into a folder; returns their paths. Raises UsageError without a
     launch."""
     if case.trial.launch is None:
-        raise UsageError(f"{case.trial.entry}: no launch, so that nothing can be reproduced; give one with --args")
+        raise UsageError(f"{case.trial.entry}: no launch, so nothing can be reproduced; give one with --args")
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"kernel.ptx": case.trial.ptx, "reproduce.py": program(case), "report.md": report(case)}
     for name, text in texts.items():
@@ -298,7 +298,7 @@ def program(reproducer: Reproducer) -> str:
     template = Path(__file__).with_name("reproduce.py.in").read_text()
     text = json.dumps(_case(reproducer), indent=1)
     if template.count(_PLACE) != 1:
-        raise UsageError(f"{_PLACE!r} does not stand once in reproduce.py.in; please report it")
+        raise UsageError(f"reproduce.py.in must have {_PLACE!r} exactly once; please report it")
     return template.replace(_PLACE, f'CASE = json.loads(r"""\n{text}\n""")')
 
 

@@ -126,7 +126,7 @@ def change(path: Path, **values: Any) -> Path:
         ({"ptx": "0" * 64}, "1 kernel not rewritten (gemm_kernel): "),
         ({"kernel": "another_kernel"}, None),
         ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, and the compiler's own is"),
-        ({"code": "0" * 16}, "and 0000000000000000 was certified"),
+        ({"code": "0" * 16}, "but 0000000000000000 was certified"),
         ({"arch": "sm_80", "ptx": "0" * 64}, "has them for sm_80, and this is sm_90a"),
         ({"lever": lever("ptxas=11.0.1")}, "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"),
     ],

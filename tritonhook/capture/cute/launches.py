@@ -326,7 +326,7 @@ class Called:
                 pointers.append((at, *given.place(tensor, value)))
             elif value >= _LEAST_ADDRESS and (is_mapped(value) or _is_on_gpu(value)):
                 where = f", at byte {at}" if len(data) > _WORD else ""
-                what = f"argument {number} points to memory of no tensor{where}"
+                what = f"argument {number} points to memory that no tensor has{where}"
                 raise Unrecordable(f"{self.kernel.name}: {what}")
         return pointers
 

@@ -97,7 +97,7 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
     text = next((text for text in texts if kernel in Ptx(text).entries), None)
     cubin = next((cubin for cubin in cubins if kernel in cubin.kernels), None)
     if text is None or cubin is None:
-        return f"whether it is the kernel that {policy.path} knows is not known: the DSL wrote no PTX of it"
+        return f"not known whether it is the kernel of {policy.path}: the DSL wrote no PTX of it"
     ptx = normal_sha256(text.replace(DIRECTIVE, ""), kernel)
     same = [entry for entry in entries if entry.ptx == ptx]
     if not same:

@@ -159,9 +159,7 @@ def detach(session: Observer) -> None:
         if attachment.without_ptx:
             count = len(attachment.without_ptx)
             kernels = "1 CuTe kernel" if count == 1 else f"{count} CuTe kernels"
-            session.note(
-                f"{kernels} ran from a cache or an exported object that kept no PTX: the cubin is all there is"
-            )
+            session.note(f"{kernels} ran from a cache or an exported object that kept no PTX: only the cubin is kept")
 
 
 def holders() -> dict[str, str]:

@@ -178,7 +178,7 @@ def without_cublas() -> Iterator[None]:
             return lambda *_, **__: None
 
     def begin(*_: Any) -> Cublas:
-        notes.add("cuBLAS needs a GPU: what the program calls of it did nothing")
+        notes.add("cuBLAS needs a GPU: the program's calls of it did nothing")
         return Cublas()
 
     binding = getattr(nvidia, "cublas", None)

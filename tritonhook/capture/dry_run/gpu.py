@@ -146,8 +146,8 @@ class Notes:
             times = sum(self._reads.values())
             often = "once" if times == 1 else f"{times:,} times"
             judged = isinstance(getattr(sys, "last_value", None), AssertionError)
-            more = "; so its failed assertion says nothing of the kernels" if judged else ""
-            yield f"the program read values of tensors {often} ({named}): what kernels would have stored is 0{more}"
+            more = "; so its failed assertion says nothing about the kernels" if judged else ""
+            yield f"the program read values of tensors {often} ({named}): what a kernel would store is 0{more}"
 
 
 notes = Notes()  # of this process

@@ -126,7 +126,7 @@ def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **_: Any) -> Any:
-        notes.add("--memory none: torch.compile compiled nothing; what it was given ran as it is")
+        notes.add("--memory none: torch.compile compiled nothing; the functions ran as they are")
         return (lambda given: given) if model is None else model
 
     return compile

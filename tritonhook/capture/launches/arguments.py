@@ -24,7 +24,7 @@ from tritonhook.capture.launches.record import (
 MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
 _ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the device has another one
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
-_OF_NO_TENSOR = "a TMA descriptor of memory of no tensor"
+_OF_NO_TENSOR = "a TMA descriptor of memory that no tensor has"
 ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
 _TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
 

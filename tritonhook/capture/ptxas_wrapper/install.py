@@ -144,7 +144,7 @@ def uninstall(target: InstallTarget) -> str:
             return f"{target.path}: the original is back"
         if state is InstallState.UNFINISHED:
             target.real.unlink()
-            return f"{target.path}: is the original; removed the second name that was left of an install"
+            return f"{target.path}: is the original; removed {target.real.name}, which an unfinished install had left"
         if state is InstallState.REPLACED:
             return f"{target.path}: was replaced since the install and stays; {target.real} is the older one, delete it"
         if state is InstallState.FOREIGN:

@@ -141,7 +141,7 @@ class WrappedCall:
         if self._command.left_out:
             shared.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
         if Stage.CUBIN not in files:
-            shared.append("the cubin went where it cannot be read back")
+            shared.append("the cubin was written where it cannot be read back")
         common = Capture(
             kernel="",
             hash=hashlib.sha256(identity.encode()).hexdigest(),
@@ -194,7 +194,7 @@ class WrappedCall:
             self._keep_variant(writer, self._variant, result.cubin.data, metadata)
             return [
                 f"{_who(metadata['front_end'])}: kernels keep their names in the program, which finds them by name; "
-                "their renamed forms were assembled beside it and are captures of their own"
+                "their renamed forms were assembled as well and are further captures"
             ]
         new = next(iter(self._variant.names.values()))
         details = _describe_crash(result)
@@ -254,7 +254,7 @@ def _describe_crash(result: Any) -> dict[str, Any]:
 
 def _of_kernel(common: Capture, kernel: str, origin: str | None) -> Capture:
     """One kernel's capture, from what all kernels of its module have in common."""
-    said = [] if origin is None else [f"assembled beside the program's own {origin}, which keeps its name"]
+    said = [] if origin is None else [f"assembled in addition to the program's {origin}, which keeps its name"]
     note = "; ".join([*said, *([common.note] if common.note else [])])
     return replace(common, kernel=kernel, rewritten_from=origin, note=note or None)
 

@@ -273,7 +273,7 @@ class CaptureFolder(Notebook):
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
         if not before:
             raise CaptureError(
-                f"{self.path}: no two runs of one command met kernels; `tritonhook run script.py`, again after an edit"
+                f"{self.path}: no command has two runs with kernels; `tritonhook run script.py`, again after an edit"
             )
         return before[-1], number
 

@@ -37,7 +37,7 @@ _ASKED_BY = "_tritonhook_sessions"  # on a source that waits for a thread of Asy
 # Why a kernel is not rewritten. What was made for another reason than LATE is not kept in Triton's cache.
 LATE = "the compile began before the session did"
 REPLACED = "another tool replaced the stages ptx or cubin, or what they made"
-FAILED = "the rewriting failed, and may not fail again"
+FAILED = "the rewriting failed, and may succeed the next time"
 
 
 def digest(key: str) -> str:

@@ -120,7 +120,7 @@ def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
     code = summarise_image(cubin, {}).code_hash(rewritten.new)
     if code == rewritten.code:
         return None
-    return f"not rewritten: {rewritten.lever} gives the code {code} now, and {rewritten.code} was certified"
+    return f"not rewritten: {rewritten.lever} gives the code {code} now, but {rewritten.code} was certified"
 
 
 def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:

@@ -1,9 +1,9 @@
 """List the kernels in a capture folder or a lock; show one kernel, any file with GPU code, or a saved result.
 
-Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits suffice.
-A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or --json.
-With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page for
-each kernel of a folder.
+Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits are
+enough. A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or
+--json. With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page
+for each kernel of a folder.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
@@ -76,7 +76,7 @@ class Listed(Group):
         metavar="COLUMN",
         help=f"sort by this column, the largest figure first: {', '.join(_ORDERS)} (default: instrs)",
     )
-    filter: str | None = option(metavar="REGEX", help="list only kernels whose row has a match")
+    filter: str | None = option(metavar="REGEX", help="list only kernels whose row matches")
     all: bool = flag(one_of="runs", help="list the kernels of all runs (default: of the latest run of each command)")
     run: int | None = option(one_of="runs", type=positive, metavar="N", help="list only the kernels of this run")
     rank: str | None = option(metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
@@ -106,7 +106,7 @@ class Options(Group):
     )
     listed: Listed = part(Listed)
     gpu: str | None = option(metavar="NAME", help='occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)')
-    wide: bool = flag(help="print all columns, in lines as long as that takes")
+    wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
     ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")
     ttgir: bool = flag(one_of="code", help="print Triton's GPU dialect; --ttir, --llir: the stages before and after")

@@ -1,8 +1,8 @@
 """Check that ptxas computes what the PTX says: run each kernel as several ptxas versions and levels assemble it.
 
 All builds of a kernel get the same buffers: recorded contents, random numbers, zeros, denormals, special numbers.
-What they store is compared bit by bit. On a GPU; without one, or with --cpu, the PTX and its builds are emulated on the
-CPU, a few CTAs of each launch, and compared with what the PTX computes. Needs no torch.
+What they store is compared bit by bit. This needs a GPU, and no torch. Without a GPU, or with --cpu, a few CTAs of each
+launch are emulated on the CPU: the PTX, and each build, which must store what the PTX stores.
 
   tritonhook verify script.py                             # every kernel that it launches
   tritonhook verify tritonhook-captures                   # with launches, from `tritonhook run --launches`
@@ -10,7 +10,7 @@ CPU, a few CTAs of each launch, and compared with what the PTX computes. Needs n
   tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
   tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
 
-With --known nothing is run, and no GPU is needed: it lists known bugs of ptxas that a kernel meets.
+With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 
   tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
   tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be here

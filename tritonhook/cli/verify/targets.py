@@ -80,7 +80,7 @@ class Options(Group):
         metavar="S",
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
-    cpu: bool = flag(help="emulate on the CPU (default where no GPU is)")
+    cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
     ctas: int = option(type=int, default=CTAS, metavar="N", help=f"CTAs of a launch to emulate (default: {CTAS})")
     minimise: Path | None = option(
         type=Path,
@@ -187,7 +187,7 @@ def _of_file(options: Options, path: str) -> VerifySubject:
 def _subject(options: Options, given: Input, launch: Path) -> VerifySubject:
     if given.ptx is None:
         raise UsageError(
-            f"{given.label}: no PTX to assemble anew; give a second build of it, to compare the two as they are"
+            f"{given.label}: no PTX to assemble again; give a second build, to compare the two as they are"
         )
     own = chosen_ptxas(options.ptxas, options.trust, [given])
     arguments = chosen_arguments(options.ptxas_options, [given])

@@ -48,7 +48,7 @@ def _timeline(timeline: MemoryTimeline, index: int) -> dict[str, Any]:
 def _figures(timeline: MemoryTimeline, attribution: Attribution) -> list[Figure]:
     peak = timeline.peak
     return [
-        Figure("growth", size(attribution.growth_bytes), attribution.source or "no source saw both ends"),
+        Figure("growth", size(attribution.growth_bytes), attribution.source or "not measured at both ends"),
         Figure("outside the allocators", size(timeline.outside_allocators_bytes), "pool, first launches, unexplained"),
         Figure("peak in use", UNKNOWN if peak is None else size(peak.used_bytes), f"of {size(timeline.total_bytes)}"),
         Figure(

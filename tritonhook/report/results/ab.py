@@ -35,6 +35,7 @@ FLOOR = "control / its side"  # the control against the side that has its code: 
 CYCLES = "candidate, in cycles"
 Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20
+_ENDED = {"precise": "narrow intervals", "time": "time limit", "processes": "largest number of processes"}
 
 
 class TimedComparison(Result, Timed, tag="ab"):
@@ -49,7 +50,7 @@ class TimedComparison(Result, Timed, tag="ab"):
         if not {REFERENCE, CANDIDATE} <= set(self.kernels):
             raise ValueError("the kernels of a side are missing")
         if not {REFERENCE, CANDIDATE, CONTROL} <= set(self.compared):
-            raise ValueError("what a side is is missing")
+            raise ValueError("the text of a side is missing")
         if len({frozenset(block.times_us) for block in self.blocks}) > 1:
             raise ValueError("its blocks have different sides")
         if self.blocks and not {REFERENCE, CANDIDATE} <= set(self.blocks[0].times_us):
@@ -166,8 +167,8 @@ def _control_fact(timed: Timed, effects: Effects) -> str:
     if floor is not None:
         return f"control {name} (code of the {comparison.control_of}): {_with_span(floor)}"
     if CONTROL in comparison.sides:
-        return f"the control {name} has the code of neither side, so that the noise floor is not known"
-    return "no control was timed, so that the noise floor is not known"
+        return f"the control {name} has the code of neither side, so the noise floor is not known"
+    return "no control was timed, so the noise floor is not known"
 
 
 def _cycles_fact(comparison: Comparison, effects: Effects) -> str:
@@ -248,7 +249,8 @@ def environment_table(timed: Timed) -> Table:
     rows.append(("blocks", f"{len(comparison.usable):,} in {count(comparison.processes, 'process', 'processes')}"))
     if comparison.dropped:
         rows.append(("dropped blocks", f"{len(comparison.dropped):,}: {', '.join(sorted(set(comparison.dropped)))}"))
-    rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
+    ended = _ENDED.get(timed.stopped or "", number(timed.stopped))
+    rows.append(("ended", f"{ended}, after {timed.seconds:.1f} s"))
     return Table("Environment", ("", ""), (*rows, *_conditions(comparison)), 2)
 
 

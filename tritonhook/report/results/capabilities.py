@@ -18,7 +18,7 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (
-    "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or beside the opcode. "
+    "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or with the opcode. "
     "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas does not read the PTX version it needs."
 )
 _DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons

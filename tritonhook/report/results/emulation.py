@@ -54,7 +54,7 @@ class EmulatedKernel(Fields):
 
     @property
     def row(self) -> tuple[str, ...]:
-        return self.kernel, "not at its end" if self.reason else "emulated", str(len(self.faults) or ""), self.reason
+        return self.kernel, "not finished" if self.reason else "emulated", str(len(self.faults) or ""), self.reason
 
 
 class Emulation(Result, tag="emulation"):

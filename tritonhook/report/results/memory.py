@@ -125,7 +125,7 @@ def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:
     if outside > _SMALL:
         return f"{size(outside)} that no allocator shows", Tone.BAD
     explained = all(t.attribution().is_explained is not False for t in timelines)
-    return "next to nothing outside the allocators", Tone.GOOD if explained else Tone.UNSURE
+    return "almost nothing outside the allocators", Tone.GOOD if explained else Tone.UNSURE
 
 
 def explain(timeline: MemoryTimeline) -> list[str]:
@@ -177,7 +177,7 @@ def parts_table(timeline: MemoryTimeline, named: str = "") -> Table:
     attribution = timeline.attribution()
     rows = [(p.name, size(p.bytes), p.detail, p.source) for p in attribution.parts]
     rows.append(("unexplained", size(attribution.unexplained_bytes), "", "the growth less the parts above"))
-    rows.append(("growth", size(attribution.growth_bytes), "", attribution.source or "no source saw both ends"))
+    rows.append(("growth", size(attribution.growth_bytes), "", attribution.source or "not measured at both ends"))
     return Table(
         _titled("Where it went", named), ("cause", "size", "which", "how it is known"), tuple(rows), 1, words=(2, 3)
     )

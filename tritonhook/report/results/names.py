@@ -178,7 +178,7 @@ class Names(Result, tag="names"):
             yield f"assembled {count(self.runs, 'time')} under each name"
         control = self.control.kernel
         if self.control_is_neutral is None:
-            yield f"control {control}: not assembled, so that the effect of the name alone is not known"
+            yield f"control {control}: not assembled, so the effect of the name alone is not known"
         elif self.control_is_neutral:
             yield f"control {control}: the code of the name without the trigger, byte for byte"
         else:

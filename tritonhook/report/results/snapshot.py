@@ -418,7 +418,7 @@ class KernelChanges(Result, tag="kernel changes"):
             if rows := [(name(kernel), *kernel.builds[0].row) for kernel in shown if kernel.builds]:
                 columns = ("kernel", "figure", "old", "new PTX", "new ptxas", "both new", "changed by")
                 keys = tuple(page_key(kernel) for kernel in shown if kernel.builds)
-                title = "PTX and ptxas told apart"
+                title = "Changed by the PTX or by ptxas"
                 yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys, kept=(6,))
         for status, heading in _GROUPS.items():
             if kernels := [kernel for kernel in self.kernels if kernel.status is status]:

@@ -101,7 +101,7 @@ class VerifiedKernel(Fields):
             sides = (("<", region.a_code), (">", region.b_code))
             code = tuple((f"{side}  {offset:04x}", text) for side, lines in sides for offset, text in lines)
             more = f", and {count(region.further, 'further region')}" if region.further else ""
-            title = f"Where the code of {self.kernel} parts: < {region.a}, > {region.b}{more}"
+            title = f"Where the codes of {self.kernel} begin to differ: < {region.a}, > {region.b}{more}"
             yield Table(title, ("offset", "instruction"), code, 2)
 
 
@@ -152,7 +152,7 @@ class Verification(Result, tag="verification"):
         failed: dict[str, str] = {}
         for unbuilt in (unbuilt for kernel in kernels for unbuilt in kernel.not_built):
             failed.setdefault(unbuilt.label, unbuilt.reason)
-        yield from (f"{label} made no build of some kernels: {reason}" for label, reason in failed.items())
+        yield from (f"{label} did not assemble some kernels: {reason}" for label, reason in failed.items())
 
 
 # --- known miscompilations ------------------------------------------------------------------------
