@@ -150,8 +150,7 @@ def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> Row:
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.cpu import CpuExecutor
     from tritonhook.verify.differential import case_of
-    from tritonhook.verify.judgement import judge
-    from tritonhook.verify.latitude import latitude_of
+    from tritonhook.verify.judgement import judge, latitude_of
     from tritonhook.verify.model import NORMAL, Build, FailureKind, Order, Verdict
 
     (ptx,), (cubin,) = record.glob("*.ptx"), record.glob("*.cubin")
@@ -183,7 +182,7 @@ def known(quick: bool = False) -> Iterator[dict[str, Any]]:
     """Each known miscompilation: what the emulator says of its PTX and of the code of each ptxas, and what the H200."""
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
-    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.tool import available_ptxas
 
     tools = {tool.version: tool for tool in available_ptxas()}
     executed = {
@@ -215,7 +214,7 @@ def emulated_code(bug: Any, tool: Any) -> str:
     from tritonhook.emulate.run import run_cubin
     from tritonhook.errors import TritonHookError
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     for version in (VERSION, "8.4"):
         try:
@@ -271,7 +270,7 @@ def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
     from tritonhook.ptx.miscompiles.record import PtxasVerdict
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.tool import available_ptxas
 
     tools = {tool.version: tool for tool in available_ptxas() if tool.version in VERSIONS}
     for bug in MISCOMPILATIONS[: 1 if quick else None]:
@@ -346,7 +345,7 @@ def sanitize_one(record: Path, entry: str, launched: Path, ctas: int) -> Row:
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.differential import case_of
-    from tritonhook.verify.latitude import latitude_of
+    from tritonhook.verify.judgement import latitude_of
 
     (path,) = record.glob("*.ptx")
     ptx = Ptx(path.read_text())

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from benchmarks.large_inputs import cases
-    from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
+    from tritonhook.ptxas.tool import find_nvdisasm, find_ptxas
 
     ptxas, nvdisasm = find_ptxas(PTXAS), find_nvdisasm()
     samples: list[dict[str, Any]] = []

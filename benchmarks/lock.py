@@ -41,7 +41,7 @@ from benchmarks.locking.seeds import SEEDS, assembled
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cubin.image import Cubin
-from tritonhook.ptxas.assembler import may_draw
+from tritonhook.ptxas.toolchain import may_draw
 
 SEED = 25
 ROUNDS, UNCHANGED_ROUNDS, SHARE_UNCHANGED = 3, 6, 0.15
@@ -317,8 +317,8 @@ def _elsewhere(work: Path, folder: Path) -> dict[str, Any]:
 def _drawn(capture: Capture) -> Capture:
     """The kernel assembled once more, with ptxas's memory at addresses by chance."""
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     options = capture.assembler.options or ()
     made = assemble(

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def package_of(module: str) -> str:
-    """The folder of a module below the top one: "tritonhook/verify" of "tritonhook/verify/builds.py"."""
+    """The folder of a module below the top one: "tritonhook/verify" of "tritonhook/verify/differential.py"."""
     parts = module.split("/")
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 

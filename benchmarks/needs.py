@@ -40,7 +40,7 @@ def _is_here(need: str) -> bool:
         return Path(need).is_dir()
     if need.startswith("ptxas "):
         from tritonhook._util.versions import version_key
-        from tritonhook.ptxas.discovery import available_ptxas
+        from tritonhook.ptxas.tool import available_ptxas
 
         wanted = need.removeprefix("ptxas ")
         exact, least = wanted.count(".") == 2, version_key(wanted.removesuffix("+"))

@@ -30,9 +30,8 @@ from benchmarks.upgrading.audit import BETTER, WORSE, Assembled, Kernel, assembl
 from tritonhook._util.versions import version_key
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.lab.sweep import Limits, ResultCache
-from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, available_ptxas
 
 OLDEST = "12.4"
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")

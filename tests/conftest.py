@@ -85,13 +85,13 @@ def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """Each code is disassembled by one run of nvdisasm for all tests."""
     from known_disassembly import remembering
 
-    from tritonhook.ptxas import disassembler
+    from tritonhook.ptxas import toolchain
 
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "disassembled"
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disassembler, "run_tool", remembering(disassembler.run_tool, folder))
+        patch.setattr(toolchain, "run_tool", remembering(toolchain.run_tool, folder))
         yield
 
 

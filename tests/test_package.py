@@ -30,6 +30,17 @@ def test_a_program_that_is_captured_loads_no_schema() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_enable_loads_neither_the_driver_nor_what_only_encoded_descriptors_need(tmp_path: Path) -> None:
+    needed = [f"tritonhook.{m}" for m in ("device.cuda_driver", "capture.launches.tensor_map")]
+    needed += ["tritonhook.capture.launches.live_tensors", "msgspec"]
+    code = (
+        f"import sys, tritonhook; tritonhook.enable({str(tmp_path)!r}); "
+        f"print('tritonhook.capture.session' in sys.modules, [m for m in {needed} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True []"
+
+
 @pytest.mark.parametrize("name", tritonhook.__all__)
 def test_every_public_name_resolves(name: str) -> None:
     value = getattr(tritonhook, name)

@@ -45,7 +45,7 @@ def values(tools: Toolchain, triton_cache: Path, out: Path) -> dict[str, Any]:
         "sass": comparison.diff.a_sass,
         "assembled": tools.assemble(ptx),
         "crash": tools.assemble(ptx, ("-v", "--no-such-option")),
-        "timed": as_schema(golden("ab"), TimedComparison).timed,
+        "timed": as_schema(golden("ab"), TimedComparison),
         "timeline": as_schema(golden("memory"), Memory).values()[0],
         "matrix": as_schema(golden("capabilities"), Capabilities).matrix,
         "watch": watch,

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from tritonhook._util.text import say
-from tritonhook.capture.cute import sessions as cute
+from tritonhook.capture.cute import state as cute
 from tritonhook.capture.front_ends import front_ends, new_session
 from tritonhook.capture.session import Session, changing, finish_async_compiles
 from tritonhook.capture.settings import make_settings

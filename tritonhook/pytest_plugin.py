@@ -62,9 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
         lock_run.register(config)
     if config.getoption("kernel_verify") and not only_listed:
-        from tritonhook.testing import verify_run
+        from tritonhook.testing import lock_run
 
-        verify_run.register(config)
+        lock_run.register_verify(config)
     if config.getoption("kernel_lock") is not None and not only_listed:
         return
     for option in ("update", "fail_on", *(() if arch else ("captures",))):

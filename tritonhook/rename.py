@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.throughput_pragma import TRIGGER as TRIGGER
 from tritonhook.ptx.tokens import IDENTIFIER
-from tritonhook.ptx.triggers import TRIGGER as TRIGGER
 
 CONTROL = "cutlasz"  # as long as the trigger, and without effect on ptxas
 PREFIX = f"{TRIGGER}_"

@@ -72,7 +72,7 @@ def newest_of(row: Row) -> str:
 
 def _tools() -> list[Any]:
     from tritonhook._util.versions import version_key
-    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.tool import available_ptxas
 
     tools = {tool.version: tool for tool in available_ptxas()}
     return [tools[version] for version in sorted(tools, key=version_key)]
@@ -101,8 +101,7 @@ def _row(name: str, target: str, text: str, tools: list[Any], inputs: list[tuple
 def _judged(ptx: Any, kernel: Any, tool: Any, inputs: list[tuple[int, bytes]], wanted: list[bytes]) -> str:
     from tritonhook.emulate.sass.kernel import read_sass_kernel
     from tritonhook.errors import TritonHookError
-    from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.ptxas.toolchain import Assembled, assemble, reading_toolchain
 
     try:
         made = assemble(tool, ptx, [LEVEL])

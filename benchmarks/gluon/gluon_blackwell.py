@@ -53,7 +53,7 @@ def configs(arch: int) -> Iterator[tuple[str, Any]]:
 def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
     """One kernel under the three names with one ptxas; None if that one does not take the PTX."""
     from tritonhook.compare.names import RenamedBuild
-    from tritonhook.ptxas.assembler import Crash
+    from tritonhook.ptxas.toolchain import Crash
 
     texts = [ptx if name == NAMES[0] else ptx.rename_entries({NAMES[0]: name}) for name in NAMES]
     builds = [RenamedBuild(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from gluon_kernels import compile_offline
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.tool import available_ptxas, find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
 
     tools = {tool.version: tool for tool in available_ptxas()}

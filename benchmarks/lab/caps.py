@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.lab.capabilities import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.sweep import ResultCache, sweep
-    from tritonhook.ptxas.discovery import find_nvdisasm
+    from tritonhook.ptxas.tool import find_nvdisasm
     from tritonhook.report.results.capabilities import Capabilities
 
     tools, nvdisasm, cache = wanted_tools(("all",)), find_nvdisasm(), ResultCache()

@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
     from tritonhook.ptx.miscompiles.record import TARGETS, TRIED
-    from tritonhook.ptxas.discovery import available_ptxas
     from tritonhook.ptxas.install import add_ptxas
+    from tritonhook.ptxas.tool import available_ptxas
 
     for version in filter(None, arguments.add.split(",")):
         add_ptxas(version)
@@ -140,9 +140,8 @@ def stored_by(kernel: Any, example: Any, size: int, garbage: int) -> bytes:
 def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, Any]:
     """The machine code of each program. They are one module if ptxas takes all of them, else a module each."""
     from tritonhook.emulate.sass.kernel import read_sass_kernel
-    from tritonhook.ptxas.assembler import Assembled, assemble
     from tritonhook.ptxas.tool import targets
-    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.ptxas.toolchain import Assembled, assemble, reading_toolchain
 
     if target not in targets(tool):
         return {}

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def new_tools() -> list[Any]:
     """The ptxas versions at hand that know the pragma, oldest first; one of each version."""
     from tritonhook._util.versions import version_key
-    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.tool import available_ptxas
 
     known = {tool.version: tool for tool in available_ptxas() if version_key(tool.version) >= version_key(OLDEST)}
     return sorted(known.values(), key=lambda tool: version_key(tool.version))

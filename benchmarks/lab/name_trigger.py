@@ -113,7 +113,7 @@ class Lab:
 
     def cells(self, kernels: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
         from tritonhook.lab.name_probe import probe, setups
-        from tritonhook.ptxas.discovery import find_nvdisasm
+        from tritonhook.ptxas.tool import find_nvdisasm
 
         chosen = list(setups(kernels, tools or self.tools, ARCHS, levels, self.newest))
         return list(probe(chosen, names, self.go, find_nvdisasm(), self.expect, self.cache))

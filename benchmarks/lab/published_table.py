@@ -16,9 +16,9 @@ from benchmarks.common import environment
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.lab.published_table import measure
-    from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.tool import available_ptxas, find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
-    from tritonhook.report.results.table import PublishedTable
+    from tritonhook.report.results.names import PublishedTable
 
     tools = {tool.version: tool for tool in available_ptxas()}
     tables = {

@@ -18,10 +18,8 @@ from tritonhook.cubin.image import EIATTR_FRAME_SIZE, EIATTR_REGCOUNT, Cubin
 from tritonhook.cubin.sass import Instruction
 from tritonhook.errors import ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import MAX_RUNS, Assembled, assemble, may_draw
-from tritonhook.ptxas.disassembler import list_words
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import MAX_RUNS, Assembled, Toolchain, assemble, list_words, may_draw, reading_toolchain
 
 Seed = Callable[[Capture, random.Random], "Capture | None"]
 _STEP = 16  # bytes of an instruction

@@ -13,12 +13,10 @@ from benchmarks.common import REPOSITORY
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
-from tritonhook.memory.gpu_specs import GpuSpecs
-from tritonhook.memory.prediction import MIB, predict, stack_needs
+from tritonhook.memory.prediction import MIB, GpuSpecs, predict, stack_needs
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, AssembleError, assemble
 
 PTXAS = "12.8.93"  # Triton 3.6.0 brings it
 CHILD_LIMIT_S = 60

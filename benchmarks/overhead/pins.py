@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _sampled(work: Path, calls: int, rounds: int) -> list[list[float]]:
     import tritonhook
-    from tritonhook.capture.policy.file import write_policy
+    from tritonhook.capture.policy.model import write_policy
     from tritonhook.capture.store import CaptureFolder
     from tritonhook.cli.run import pins_of
 

@@ -43,11 +43,10 @@ def timeline() -> dict[str, Any]:
 
 
 def attention() -> dict[str, Any]:
-    from tritonhook._util.entry_points import call_function
+    from tritonhook._util.imports import call_function
     from tritonhook.compare.names import compare_names
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
-    from tritonhook.ptxas.toolchain import find_toolchain
+    from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain
     from tritonhook.rename import PREFIX, Rename
     from tritonhook.report.results.names import Names
 

@@ -28,8 +28,7 @@ from tritonhook.device.sm_clock import Conditions
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
 from tritonhook.timing.places import balanced_order
-from tritonhook.timing.plan import Plan, Prepared
-from tritonhook.timing.result import Compiled, KernelCode
+from tritonhook.timing.plan import Compiled, KernelCode, Plan, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 
 SIDES = (REFERENCE, CANDIDATE, CONTROL)

@@ -83,7 +83,7 @@ def measure(
 ) -> dict[str, Any]:
     """A row: the target under the cutlass name, or with a rewrite, against itself as it is."""
     from tritonhook.errors import TritonHookError
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
     from tritonhook.timing.coordinator import run, search_path
@@ -135,7 +135,7 @@ def judge_again(path: Path) -> None:
 
     document = json.loads(path.read_text())
     rows = [
-        row | judged(as_schema(row["comparison"], TimedComparison).timed) if "comparison" in row else row
+        row | judged(as_schema(row["comparison"], TimedComparison)) if "comparison" in row else row
         for row in document["samples"]
     ]
     for before, now in zip(document["samples"], rows, strict=True):

@@ -34,19 +34,26 @@ from benchmarks.tuning import tune_truth
 from benchmarks.tuning.tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
 from benchmarks.tuning.tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
 from benchmarks.verify.programs import record, stop
-from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.policy.levers import Lever, lever
-from tritonhook.capture.policy.model import Entry
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Entry, Pin, write_policy
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of, subject_of
+from tritonhook.tuning.candidates import (
+    Candidate,
+    Choice,
+    Subject,
+    choices,
+    entry_of,
+    keep_choice,
+    kept_choice,
+    kept_choices,
+    subject_of,
+)
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.prepared import keep_choice, kept_choice, kept_choices
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 DEVICE = "NVIDIA H200"

@@ -14,8 +14,7 @@ from typing import Any
 from benchmarks.common import RESULTS
 from tritonhook._util.schema import as_schema
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
-from tritonhook.tuning.race import Certificate, certify
-from tritonhook.tuning.result import TriedKernel
+from tritonhook.tuning.race import Certificate, TriedKernel, certify
 
 _UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # how a kernel multiplies matrices, by what is in its PTX
 OURS, OUR_KERNEL = "ours", "cutlass_gate"  # a source, and a kernel of the transformer block

@@ -19,11 +19,10 @@ from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
-from tritonhook.tuning.candidates import Candidate, plain_choice
+from tritonhook.tuning.candidates import Candidate, kept_choice, plain_choice
 from tritonhook.tuning.engine import TuneSettings
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
 from tritonhook.tuning.policy_check import State, against_captures
-from tritonhook.tuning.prepared import kept_choice
 
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
 START = TuneSettings().start  # what has the GPU

@@ -21,10 +21,9 @@ from tritonhook.ptx.miscompiles import places
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
 from tritonhook.ptx.module import Ptx, lowered_for
 from tritonhook.ptxas.command_line import level_of
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.snapshot.captured import crossed
 from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_of, compare
-from tritonhook.snapshot.crossing import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts, numbered, stage_hashes, with_image, without_stages
 
 SAME, CHANGED, WORSE, BETTER, FAILED = "same", "changed", "worse", "better", "failed"

@@ -394,8 +394,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
     from tritonhook.ptx.miscompiles.record import PtxasVerdict
-    from tritonhook.ptxas.discovery import find_ptxas
     from tritonhook.ptxas.install import add_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
 
     if arguments.add:
         for version in VERSIONS:

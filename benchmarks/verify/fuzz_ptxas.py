@@ -176,8 +176,7 @@ def judged(seed: int, tool: Any, target: str) -> Iterator[tuple[Any, str, str]]:
     """AT_ONCE programs: each alone with its launch, as a Trial; what was found, and why."""
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.ptxas.toolchain import Assembled, assemble, reading_toolchain
     from tritonhook.verify.minimise import Trial
 
     draw = random.Random(f"{seed} {target}")
@@ -215,8 +214,7 @@ def minimised(trial: Any, tool: Any, seconds: float) -> Any:
     """The smallest program with the difference of this one that is found in so many seconds."""
     from tritonhook.errors import TritonHookError
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.ptxas.toolchain import Assembled, assemble, reading_toolchain
     from tritonhook.verify.minimise import minimise
 
     def differs(one: Any) -> bool:
@@ -261,7 +259,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.miscompiles import findings
-    from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+    from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 
     newest = max(available_ptxas(), key=lambda tool: version_key(tool.version))
     tool = find_ptxas(arguments.ptxas) if arguments.ptxas else newest

@@ -42,8 +42,7 @@ from typing import Any
 from benchmarks.common import write_json
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.ptxas.discovery import find_nvdisasm
-from tritonhook.ptxas.process import run_tool, temporary_file
+from tritonhook.ptxas.tool import find_nvdisasm, run_tool, temporary_file
 from tritonhook.ptxas.toolchain import reading_toolchain
 
 RESULT = None

@@ -30,15 +30,14 @@ from benchmarks.verify.programs import GROUPS, record, stop
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Crash, assemble
-from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.verify.builds import Recipe
+from tritonhook.ptxas.tool import available_ptxas
+from tritonhook.ptxas.toolchain import Crash, assemble
 from tritonhook.verify.contents import made
+from tritonhook.verify.differential import Recipe
 from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import NORMAL, RECORDED, Build, Order, Ran
-from tritonhook.verify.reproduce import LaunchedJudge
-from tritonhook.verify.reproducer import Reproducer, Side, write_reproducer
+from tritonhook.verify.reproduce import LaunchedJudge, Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _BAD = ("DIFFERENT", "CRASH", "HANG")
@@ -257,7 +256,7 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
     """Kernels that ptxas 12.8.93 miscompiles, made small while two versions of ptxas store different values."""
     from wrong_code_kernels import compile_hashed_softmax, compile_quantize_rows
 
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
 
     rows, columns = 32, 112
     both = {"x": "float32"}

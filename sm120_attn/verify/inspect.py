@@ -131,8 +131,8 @@ def read_codes(cubin: bytes) -> tuple[KernelCode, ...]:
         from tritonhook.cubin.image import Cubin
         from tritonhook.cubin.sass import parse_nvdisasm
         from tritonhook.errors import TritonHookError
-        from tritonhook.ptxas.disassembler import run_nvdisasm
-        from tritonhook.ptxas.discovery import find_nvdisasm
+        from tritonhook.ptxas.tool import find_nvdisasm
+        from tritonhook.ptxas.toolchain import run_nvdisasm
     except ImportError as error:
         raise ImportError(
             f"machine code is read with tritonhook, which cannot be imported ({error}); install it with: "

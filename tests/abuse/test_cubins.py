@@ -10,16 +10,16 @@ from repository import GOLDEN
 
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.elf import read_elf
-from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import read_lines
 from tritonhook.cubin.sass import parse_nvdisasm
+from tritonhook.cubin.shipped import embedded_cubins
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, TritonHookError
 from tritonhook.memory.prediction import stack_needs
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 from .conftest import ABUSE
 

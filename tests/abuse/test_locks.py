@@ -15,9 +15,9 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.errors import SnapshotError
 from tritonhook.report.render import terminal
 from tritonhook.snapshot import lockfile
+from tritonhook.snapshot.captured import Task
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, identity_of, sha256
 from tritonhook.snapshot.lockfile import lock_text, write_lock
-from tritonhook.snapshot.recheck import Task
 
 from .conftest import LARGE
 

@@ -18,8 +18,7 @@ from tritonhook.errors import PtxError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptx.module import Ptx, retarget
-from tritonhook.ptx.throughput_pragma import ThroughputPragma
-from tritonhook.ptx.triggers import trigger_of
+from tritonhook.ptx.throughput_pragma import ThroughputPragma, trigger_of
 from tritonhook.rename import Rename
 
 from .conftest import ABUSE

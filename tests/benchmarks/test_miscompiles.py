@@ -10,7 +10,7 @@ from repository import ROOT
 from benchmarks.lab.miscompiles import about, assembled, verdict
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 
 pytest.importorskip("numpy")
 

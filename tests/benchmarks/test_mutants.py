@@ -7,7 +7,7 @@ from benchmarks.mutants import by_package, counted, drawn, package_of
 MODULES = {
     "tritonhook/ptx/module.py": {f"ptx.module.{n}": None for n in range(90)},
     "tritonhook/ptx/tokens.py": {"ptx.tokens.0": 1, "ptx.tokens.1": None},
-    "tritonhook/verify/builds.py": {f"verify.builds.{n}": None for n in range(10)},
+    "tritonhook/verify/differential.py": {f"verify.differential.{n}": None for n in range(10)},
     "tritonhook/rename.py": {"rename.0": 0, "rename.1": None},
 }
 

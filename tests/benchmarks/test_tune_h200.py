@@ -19,8 +19,8 @@ from triton_kernels import add_kernel, fresh, multiply_kernel
 import tritonhook
 from benchmarks.__main__ import parsed
 from benchmarks.tuning import tune_h200
-from tritonhook.capture.policy.file import read_entries
 from tritonhook.capture.policy.levers import levers
+from tritonhook.capture.policy.model import read_entries
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.tuning.gpu import GpuProcess
 

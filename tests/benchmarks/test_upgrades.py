@@ -16,7 +16,7 @@ from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, Run, sweep
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
 TRITONS = "12.8.93", "12.9.86"  # both come with Triton 3.6

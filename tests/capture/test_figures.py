@@ -13,8 +13,7 @@ from tma_kernels import compile_tma, copy_2d
 import tritonhook
 from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.store.reader import CaptureFolder
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.ptxas.toolchain import Assembled, find_toolchain
 
 
 @pytest.mark.parametrize("arch", [90, 120])

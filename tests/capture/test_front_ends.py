@@ -19,8 +19,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
-from tritonhook.ptx.triggers import Trigger, trigger_of
+from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma, Trigger, trigger_of
 
 REQUIREMENTS = SUPPORT / "front_ends.txt"
 ROW_SUM = "_Z7row_sumIfEvPKT_PS0_i"

@@ -20,14 +20,14 @@ torch = pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13
 pytest.importorskip("triton", minversion="3.6")
 
 from tritonhook.capture.model import Capture  # noqa: E402
-from tritonhook.capture.policy.file import read_pins  # noqa: E402
+from tritonhook.capture.policy.model import read_pins  # noqa: E402
 from tritonhook.capture.store import CaptureFolder  # noqa: E402
 
 NAMES = ["triton_poi_fused_add_0", "triton_poi_fused_mul_1"]
 RENAMED = [f"cutlass_{name}" for name in NAMES]
 # In Inductor's workers: no GPU backend is active there either.
 SITE = """
-from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.imports import AfterImport
 
 def patch():
     import sys
@@ -357,7 +357,7 @@ def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(
 ) -> None:
     from dataclasses import replace
 
-    from tritonhook.capture.policy.file import read_entries, write_policy
+    from tritonhook.capture.policy.model import read_entries, write_policy
 
     before.caches(tmp_path)
     path = Path(policy_for(before.folder / "again", tmp_path / "p.toml", "name"))

@@ -17,11 +17,9 @@ from repository import ROOT, SUPPORT
 pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13, e.g. its CPU build")
 pytest.importorskip("triton", minversion="3.6")
 
-from tritonhook.capture.inductor_pins import key_of_pins
+from tritonhook.capture.inductor_templates import key_of_pins
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.file import read_pins, write_policy
-from tritonhook.capture.policy.model import Policy
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Pin, Policy, read_pins, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli.run import pins_of
 from tritonhook.tuning.policy_check import State, pins_against

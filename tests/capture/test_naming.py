@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonhook.capture.naming import KernelSelector, fits, settings_of, titles
+from tritonhook.capture.selection import KernelSelector, fits, settings_of, titles
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "maxnreg": None, "constants": {"BM": 64, "ACT": "relu"}}
 

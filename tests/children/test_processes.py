@@ -17,7 +17,7 @@ from ended import Done, ended, python_ended
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.children import SITE, pth_file
+from tritonhook.children import SITE, environment
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError, StartupError
 
@@ -108,10 +108,10 @@ def _with_packages(code: str) -> str:
 @pytest.fixture
 def with_pth(tmp_path: Path) -> Path:
     """The Python of a new environment with the packages of this one, and with the .pth file."""
-    environment = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
-    python = environment / "bin" / "python"
-    folder = pth_file.site_folder(str(python))
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    folder = environment.site_folder(str(python))
     packages = [entry for entry in sys.path if entry.endswith("-packages")]
     (folder / "borrowed.pth").write_text("\n".join(packages))
     assert main(["run", "--install-startup", str(python)]) == 0
@@ -138,27 +138,27 @@ def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):
 
 def test_a_pth_comes_and_goes(with_pth, capsys):
     capsys.readouterr()
-    folder = pth_file.site_folder(str(with_pth))
+    folder = environment.site_folder(str(with_pth))
     for option, said, state in (
         ("--install-startup", "installed", "installed"),  # a second time
         ("--remove-startup", "removed", "not installed"),
         ("--remove-startup", "Was not installed", "not installed"),
     ):
         assert main(["run", option, str(with_pth)]) == 0
-        assert pth_file.pth_state(folder) == state
-        assert capsys.readouterr().out == f"{said}\nstartup file: {folder / pth_file.PTH}\n"
-    (folder / pth_file.PTH).write_text("import os\n")
-    assert pth_file.pth_state(folder) == "of another tritonhook"
-    assert sorted(path.name for path in folder.iterdir() if "tritonhook" in path.name) == [pth_file.PTH]
+        assert environment.pth_state(folder) == state
+        assert capsys.readouterr().out == f"{said}\nstartup file: {folder / environment.PTH}\n"
+    (folder / environment.PTH).write_text("import os\n")
+    assert environment.pth_state(folder) == "of another tritonhook"
+    assert sorted(path.name for path in folder.iterdir() if "tritonhook" in path.name) == [environment.PTH]
     with pytest.raises(StartupError, match="cannot be written"):
-        pth_file.install_pth(folder / "nowhere")
+        environment.install_pth(folder / "nowhere")
     with pytest.raises(StartupError, match="cannot be run"):
-        pth_file.site_folder("/nowhere/python")
+        environment.site_folder("/nowhere/python")
 
 
 def test_a_pth_whose_tritonhook_is_gone_is_silent(with_pth, tmp_path):
-    path = pth_file.site_folder(str(with_pth)) / pth_file.PTH
-    path.write_text(pth_file.pth_text().replace(str(ROOT), "/nowhere"))
+    path = environment.site_folder(str(with_pth)) / environment.PTH
+    path.write_text(environment.pth_text().replace(str(ROOT), "/nowhere"))
     done = subprocess.run(
         [with_pth, "-c", "print(1)"],
         env=os.environ | {"TRITONHOOK_RUN": "{}", "PYTHONPATH": ""},

@@ -11,7 +11,7 @@ from command_line import failing
 from tritonhook.cli import main
 from tritonhook.errors import ToolError
 from tritonhook.ptxas import install
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 
 
 def test_a_probe_for_an_architecture_that_no_ptxas_knows(plain: Path, capsys: pytest.CaptureFixture) -> None:

@@ -12,7 +12,7 @@ from tests.cli.test_lock import here, locked  # noqa: F401  (fixtures)
 from tests.snapshot.conftest import captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import bisect, main
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 
 ENDS = ("--good", "12.8.93", "--bad", "12.9.86")
 

@@ -20,8 +20,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import VERBS, main
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, available_ptxas
 
 # --- ptxas, status, table
 

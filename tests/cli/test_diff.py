@@ -13,10 +13,9 @@ from command_line import failing
 
 from tritonhook.cli import main
 from tritonhook.lab.published_table import condition
-from tritonhook.ptxas import assembler
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas import toolchain
+from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 
 def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -185,7 +184,7 @@ def test_a_newer_ptx_version_says_which_ptxas_reads_it(
 ) -> None:
     def said(version: str, *here: str) -> str:
         tools = [Tool(Path("/ptxas"), own, "test") for own in here]
-        monkeypatch.setattr(assembler, "available_ptxas", lambda: tools)
+        monkeypatch.setattr(toolchain, "available_ptxas", lambda: tools)
         newer = tmp_path / "newer.ptx"
         newer.write_text(plain.read_text().replace(".version 8.0", f".version {version}"))
         return failing(capsys, "diff", str(newer), str(newer), "--ptxas", "12.8.93")

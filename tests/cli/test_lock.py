@@ -283,8 +283,8 @@ def test_codes_are_looked_for_only_where_the_lock_has_none(
         asked.append(len(tasks))
         return [()] * len(tasks)
 
-    monkeypatch.setattr("tritonhook.snapshot.recheck.may_draw", lambda arch: True)
-    monkeypatch.setattr("tritonhook.snapshot.recheck.codes_of", count)
+    monkeypatch.setattr("tritonhook.snapshot.captured.may_draw", lambda arch: True)
+    monkeypatch.setattr("tritonhook.snapshot.captured.codes_of", count)
     assert main(["check", "tritonhook.lock", "old"]) == 0
     assert sum(asked) == 0
     assert main(["check", "tritonhook.lock", "old", "--update"]) == 0

@@ -19,8 +19,7 @@ from tests.ptx.test_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
-from tritonhook.memory.gpu_specs import find_gpu
-from tritonhook.memory.prediction import MIB, Bracket, StackNeed, predict
+from tritonhook.memory.prediction import MIB, Bracket, StackNeed, find_gpu, predict
 from tritonhook.ptx.cta_loads import ClusterToCta
 
 CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")

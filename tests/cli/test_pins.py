@@ -15,9 +15,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 from repository import SUPPORT
 
-from tritonhook.capture.policy.file import read_pins, write_policy
-from tritonhook.capture.policy.model import Policy
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Pin, Policy, read_pins, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.cli.run import keep_pins

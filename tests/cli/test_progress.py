@@ -18,7 +18,7 @@ from tuned import tuned
 
 from tritonhook.cli import _streams, main
 from tritonhook.cli.tune import tune_progress
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.tuning.engine import TuneProgress
 
 

@@ -14,7 +14,7 @@ from command_line import failing
 from repository import ROOT
 
 from tritonhook.cli import main
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 
 TABLE = """
 [tool.tritonhook]

@@ -14,8 +14,7 @@ from command_line import failing
 
 from tritonhook.cli import main
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 
 def test_rename_prints_the_ptx(plain: Path, capsys: pytest.CaptureFixture) -> None:

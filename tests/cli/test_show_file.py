@@ -99,7 +99,7 @@ def test_compressed_cubins_that_were_not_read_are_told(
 ) -> None:
     Path("lib.so").write_bytes(libraries()["lib.so"])
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr("tritonhook.cubin.fatbin._library", lambda name: None)  # nor is the system's
+    monkeypatch.setattr("tritonhook.cubin.shipped._library", lambda name: None)  # nor is the system's
     found = document(capsys, "lib.so")
     assert [kernel["kernel"] for kernel in found["kernels"]] == ["cutlasz_k"]
     assert found["notes"][1].startswith("1 compressed cubin not read; `pip install lz4 zstandard`")

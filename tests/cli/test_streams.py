@@ -16,7 +16,7 @@ from documents import KINDS, golden, summary_of
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
 from tritonhook.cli._streams import _csv, streams, write_out
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Summary, Table, Tone
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
 # isolates, line and paragraph separators, a lone surrogate.

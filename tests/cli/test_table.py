@@ -11,8 +11,7 @@ from command_line import failing
 
 from tritonhook.cli import main
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_ptxas
 
 MISSING = "12.8.1"  # no such ptxas was ever released
 

@@ -11,7 +11,7 @@ from command_line import EXP, TARGET
 from repository import GOLDEN
 
 from tritonhook.cli import main
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 
 VERSION = "12.8.93"
 
@@ -87,7 +87,7 @@ def test_a_capture_from_elsewhere_gets_ours_of_its_version(tmp_path: Path, capsy
 
 
 def test_a_cubin_cannot_name_a_program_by_its_path(evil: Path, tmp_path: Path) -> None:
-    from tritonhook.ptxas.discovery import find_recorded
+    from tritonhook.ptxas.tool import find_recorded
 
     assert find_recorded(None, None) is None
     for version in (str(evil), f"../{evil.name}", "12.8", "1" * 5000, "\0", "٣.٣"):

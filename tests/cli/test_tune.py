@@ -21,13 +21,13 @@ from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
-from tritonhook.capture.policy.file import read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import read_entries, read_pins, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
 from tritonhook.tuning.engine import tune as tune_kernels
 from tritonhook.tuning.gpu import GpuProcess
-from tritonhook.tuning.result import TuneRun, entries
+from tritonhook.tuning.race import TuneRun, entries
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")

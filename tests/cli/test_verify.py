@@ -113,7 +113,7 @@ def test_without_a_gpu_it_emulates_and_says_so(kernel, capsys) -> None:
 
 
 def _zeros(level: str) -> int:
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
     from tritonhook.ptxas.toolchain import toolchain_of
 
     tools = toolchain_of(find_ptxas("12.8.93"))
@@ -139,8 +139,8 @@ def test_a_kernel_that_differs_is_minimised(kernel, fake_gpu, capsys, tmp_path) 
 
 def test_without_ptx_nothing_is_minimised(kernel, fake_gpu, capsys, tmp_path) -> None:
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     _with_integers()
     for name, level in (("a.cubin", "-O0"), ("b.cubin", "-O3")):

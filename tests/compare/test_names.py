@@ -9,9 +9,8 @@ from tritonhook.compare.names import compare_names
 from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import STEADY_RUNS, AssembleError
-from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.tool import find_nvdisasm, find_ptxas
+from tritonhook.ptxas.toolchain import STEADY_RUNS, AssembleError, Toolchain
 from tritonhook.rename import Rename
 
 TARGET = {"target": "sm_90a", "version": "8.0"}

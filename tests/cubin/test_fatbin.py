@@ -7,8 +7,8 @@ import sys
 import pytest
 from repository import GOLDEN
 
-from tritonhook.cubin import fatbin as fatbin_module
-from tritonhook.cubin.fatbin import Embedded, embedded_cubins
+from tritonhook.cubin import shipped as fatbin_module
+from tritonhook.cubin.shipped import Embedded, embedded_cubins
 
 FIRST, SECOND = (path.read_bytes() for path in sorted(GOLDEN.glob("*.cubin"))[:2])
 

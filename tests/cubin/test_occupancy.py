@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonhook.cubin.occupancy import occupancy
+from tritonhook.cubin.resources import occupancy
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import local_traffic
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 _CALLED = (

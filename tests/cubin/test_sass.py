@@ -14,8 +14,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas.disassembler import run_nvdisasm
-from tritonhook.ptxas.discovery import find_nvdisasm
+from tritonhook.ptxas.tool import find_nvdisasm
+from tritonhook.ptxas.toolchain import run_nvdisasm
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 

@@ -330,7 +330,7 @@ def test_constants_of_the_module(tools):
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
     from tritonhook.emulate.run import Run, run_cubin, run_ptx
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     ptx = Ptx(
         """.version 8.0
@@ -369,7 +369,7 @@ def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
     from tritonhook.emulate.run import Run, run_cubin, run_ptx
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     size, example = len(bug.example.expected), bug.example
     for lines, expected in ((example.lines, example.expected), (example.near, example.near_expected)):

@@ -14,8 +14,11 @@ from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
 from tritonhook.emulate.sass.decode import decode as decode_sass  # noqa: E402
 from tritonhook.emulate.sass.kernel import read_sass_kernel  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
-from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
-from tritonhook.ptxas.toolchain import reading_toolchain  # noqa: E402
+from tritonhook.ptxas.toolchain import (  # noqa: E402
+    Assembled,
+    assemble,
+    reading_toolchain,
+)
 
 THREADS = 128
 KERNEL = """.version 8.4

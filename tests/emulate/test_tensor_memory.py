@@ -23,7 +23,7 @@ from tritonhook.emulate.tensor_core.tcgen05 import Operands  # noqa: E402
 from tritonhook.emulate.tensor_memory import Fragment  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
-from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
+from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate; .shared .align 4 .b32 begin;"
 ALLOCATE = """setp.lt.u32 %p1, %r20, 32; mov.u32 %r27, begin;

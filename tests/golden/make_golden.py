@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.disassembler import run_nvdisasm
-from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.ptxas.toolchain import find_toolchain, run_nvdisasm
 
 GOLDEN = Path(__file__).parent
 PTXAS = "12.8.93"

@@ -87,8 +87,8 @@ def test_torch_compile_goes_on_under_a_rename(tmp_path, monkeypatch) -> None:
 def test_a_captured_cubin_assembles_again_to_the_same_code(tmp_path, monkeypatch) -> None:
     from pathlib import Path
 
-    from tritonhook.ptxas.assembler import assemble
     from tritonhook.ptxas.tool import Tool
+    from tritonhook.ptxas.toolchain import assemble
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     x = torch.randn(8, 100, device="cuda")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.model import write_policy
 
 torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL")

@@ -14,12 +14,12 @@ from repository import ROOT
 from tuned import code, kernel_with
 
 from tritonhook.capture.launches.record import to_document
-from tritonhook.capture.policy.file import read_entries
+from tritonhook.capture.policy.model import read_entries
 from tritonhook.capture.selection import Launched
 from tritonhook.cli import main
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import TuneSettings, tune
-from tritonhook.tuning.result import TuneVerdict
+from tritonhook.tuning.race import TuneVerdict
 
 torch = pytest.importorskip("torch", reason="needs torch")
 pytestmark = NEEDS_GPU

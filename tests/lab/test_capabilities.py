@@ -25,11 +25,9 @@ from tritonhook.lab.capabilities import (
 from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
-from tritonhook.ptxas.disassembler import list_words
-from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.limits import Limits
-from tritonhook.ptxas.tool import targets
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.tool import find_nvdisasm, targets
+from tritonhook.ptxas.toolchain import Toolchain, list_words
 from tritonhook.report.render.markdown import render_markdown
 from tritonhook.report.results.capabilities import Capabilities, merged
 

@@ -258,7 +258,7 @@ def test_files_under_any_number_of_ours(ptxas: Tool) -> None:
 def test_closed_standard_streams(ptxas: Tool, closed: str, tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from tritonhook.lab.sweep import Job, assemble_job\n"
-        "from tritonhook.ptxas.discovery import find_ptxas\n"
+        "from tritonhook.ptxas.tool import find_ptxas\n"
         f"job = Job(pathlib.Path('k.ptx').read_text(), find_ptxas({str(ptxas.path)!r}))\n"
         "pathlib.Path('kind').write_text(assemble_job(job).kind.value)"
     )

@@ -8,12 +8,15 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import GPUS, GpuSpecs, find_gpu, make_gpu
 from tritonhook.memory.prediction import (
+    GPUS,
     MIB,
     UNBOUNDED,
     Bracket,
+    GpuSpecs,
     StackNeed,
+    find_gpu,
+    make_gpu,
     net_growth,
     parse_bytes,
     pool_bytes,

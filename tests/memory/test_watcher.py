@@ -22,9 +22,8 @@ from tritonhook._util.schema import as_schema
 from tritonhook.children.environment import watch_environment
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.memory.devices import _maybe_visible
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memory.watcher import Watch
+from tritonhook.memory.watcher import Watch, _maybe_visible
 from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"

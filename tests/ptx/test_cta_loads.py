@@ -9,9 +9,8 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.ptx import cta_loads
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.ptxas.tool import targets
+from tritonhook.ptxas.tool import available_ptxas, targets
+from tritonhook.ptxas.toolchain import Assembled, assemble
 from tritonhook.rename import Rename, Rewrite, Rewrites
 
 FIX = ClusterToCta()

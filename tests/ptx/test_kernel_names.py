@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tritonhook.ptx.kernel_names import lasting_name, source_file, without_hashes
+from tritonhook.ptx.normal_form import lasting_name, source_file, without_hashes
 
 ANONYMOUS = "_ZN39_GLOBAL__N__8253817b_7_anon_cu_73fc6ea76scaledILi4EEEvPff"  # as nvcc 13.0 writes it
 STATIC = "__nv_static_28__8253817b_7_anon_cu_73fc6ea7_"

@@ -14,8 +14,7 @@ from repository import GOLDEN
 from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 ARCHS = ("sm_90", "sm_100")
 SCALE = "_Z5scaleIfEvPT_i"

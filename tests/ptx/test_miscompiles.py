@@ -15,7 +15,7 @@ from tritonhook.cli import main
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, places, warnings_of
 from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict, Range
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.results.capture import CapturedOne
 
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}

@@ -15,8 +15,8 @@ from repository import GOLDEN
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import Item, Program, parameter_name, read_program, renumbered
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 BLOCKS = """.reg .b32 %r<4>; .reg .pred p;
 ld.param.u64 %rd1, [k_param_0];

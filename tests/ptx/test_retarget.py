@@ -6,8 +6,7 @@ import pytest
 from ptx_modules import module
 
 from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptx_modules import HEADER, kernel
 
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.statements import bodies, recursive_entries, stackless_entries, statements
+from tritonhook.ptx.module import bodies, recursive_entries, stackless_entries, statements
 
 
 def test_statements_have_their_function_scope_and_place() -> None:

@@ -16,8 +16,7 @@ from repository import GOLDEN
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")
 

@@ -9,8 +9,7 @@ from tritonhook.errors import PtxError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma, entries_with_pragma
-from tritonhook.ptxas.assembler import AssembleError
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import AssembleError, Toolchain
 
 DIRECTIVE = '.pragma "mma_throughput";'
 MODULE = """.version 8.7

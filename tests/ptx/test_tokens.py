@@ -9,7 +9,7 @@ from ptx_modules import HEADER, kernel
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.statements import statements
+from tritonhook.ptx.module import statements
 from tritonhook.ptx.tokens import scan, symbol_uses
 
 

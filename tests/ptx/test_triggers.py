@@ -7,10 +7,8 @@ from at_hand import toolchain_at_hand
 from ptx_modules import HEADER, kernel
 
 from tritonhook.lab.kernels.families import family
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import bodies
-from tritonhook.ptx.throughput_pragma import DIRECTIVE, ThroughputPragma
-from tritonhook.ptx.triggers import Trigger, trigger_of
+from tritonhook.ptx.module import Ptx, bodies
+from tritonhook.ptx.throughput_pragma import DIRECTIVE, ThroughputPragma, Trigger, trigger_of
 
 PRAGMA = f"{DIRECTIVE}\nret;"
 HELPER = ".func {name}()\n{{ {body} ret; }}\n"

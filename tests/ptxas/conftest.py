@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.ptxas import discovery, tool
+from tritonhook.ptxas import tool
 from tritonhook.ptxas.tool import Tool
 
 
@@ -47,7 +47,7 @@ def only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     for name in ("_wheel_folders", "_triton_folders"):
-        monkeypatch.setattr(discovery, name, lambda: iter(()))
-    monkeypatch.setattr(discovery, "_toolkit_folders", lambda: iter([(folder, "CUDA toolkit")]))
-    monkeypatch.setattr(discovery.shutil, "which", lambda program: None)
+        monkeypatch.setattr(tool, name, lambda: iter(()))
+    monkeypatch.setattr(tool, "_toolkit_folders", lambda: iter([(folder, "CUDA toolkit")]))
+    monkeypatch.setattr(tool.shutil, "which", lambda program: None)
     return folder

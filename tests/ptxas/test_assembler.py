@@ -15,17 +15,17 @@ import pytest
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import (
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import (
     Assembled,
     AssembleError,
     Crash,
+    Toolchain,
     assemble,
     fixed_layout_prefix,
     parse_spills,
     signal_name,
 )
-from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 KERNEL = Ptx(HEADER + ".visible .entry k()\n{\nret;\n}\n")

@@ -12,10 +12,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas.disassembler import count_live_registers, list_words, run_nvdisasm
-from tritonhook.ptxas.discovery import available_nvdisasm
-from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.tool import Tool, available_nvdisasm
+from tritonhook.ptxas.toolchain import Toolchain, count_live_registers, list_words, run_nvdisasm
 
 MakeTool = Callable[..., Tool]
 

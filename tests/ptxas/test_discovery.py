@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tritonhook.errors import ToolError
-from tritonhook.ptxas import discovery
-from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm, find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas import tool
+from tritonhook.ptxas.tool import Tool, available_ptxas, find_nvdisasm, find_ptxas
 from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 
 MakeTool = Callable[..., Tool]
@@ -35,7 +34,7 @@ def test_newest_that_fits(only_these: Path, monkeypatch: pytest.MonkeyPatch, wan
         (folder / "ptxas").write_text(f"#!/bin/sh\necho V{number}\n")
         (folder / "ptxas").chmod(0o755)
         folders.append((folder, "CUDA toolkit"))
-    monkeypatch.setattr(discovery, "_toolkit_folders", lambda: iter(folders))
+    monkeypatch.setattr(tool, "_toolkit_folders", lambda: iter(folders))
     assert find_ptxas(wanted).version == version
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tritonhook.errors import ToolError
-from tritonhook.ptxas import install
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas import install, tool
 from tritonhook.ptxas.install import add_ptxas, package_of
-from tritonhook.ptxas.tool import Tool, inspect_tool
+from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas, inspect_tool
 
 MakeTool = Callable[..., Tool]
 
@@ -214,8 +213,8 @@ def test_stored_ptxas_is_hashed_only_if_its_time_changed(
     wheel(WHOLE)
     path = add_ptxas("12.1.66").path
     hashed: list[Path] = []
-    sha256 = install.file_sha256
-    monkeypatch.setattr(install, "file_sha256", lambda file, *stat: (hashed.append(file), sha256(file, *stat))[1])
+    sha256 = tool.file_sha256
+    monkeypatch.setattr(tool, "file_sha256", lambda file, *stat: (hashed.append(file), sha256(file, *stat))[1])
     find_ptxas("12.1.66")
     assert hashed == []
     path.touch()

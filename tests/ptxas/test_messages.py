@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonhook.ptxas.assembler import first_error
+from tritonhook.ptxas.toolchain import first_error
 
 
 @pytest.mark.parametrize(

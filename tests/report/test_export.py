@@ -8,7 +8,7 @@ import pytest
 from documents import golden
 
 from tests.golden.make_golden_memory import TRACES
-from tritonhook.report.export import chrome_trace
+from tritonhook.report.results.memory import chrome_trace
 
 MIB = 1 << 20
 

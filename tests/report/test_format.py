@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tritonhook.ptx.triggers import Trigger
-from tritonhook.report.format import (
+from tritonhook.ptx.throughput_pragma import Trigger
+from tritonhook.report.result import (
     count,
     grouped,
     number,

@@ -12,7 +12,7 @@ import pytest
 
 import tritonhook
 from tritonhook._util.variables import RUN_ID
-from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
 
 LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels

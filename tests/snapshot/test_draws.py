@@ -10,7 +10,7 @@ import pytest
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot import recheck
+from tritonhook.snapshot import captured as module
 from tritonhook.snapshot.changes import ChangeStatus, compare
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -28,8 +28,8 @@ def captured(code: str) -> tuple[Capture, KernelFacts]:
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The codes that ptxas gives the kernel, whatever the captures say. The test fills it."""
     codes: list[str] = []
-    monkeypatch.setattr(recheck, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
-    monkeypatch.setattr(recheck, "codes_of", lambda tasks, run, runs: [tuple(codes) for _ in tasks])
+    monkeypatch.setattr(module, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
+    monkeypatch.setattr(module, "codes_of", lambda tasks, run, runs: [tuple(codes) for _ in tasks])
     return codes
 
 
@@ -39,7 +39,7 @@ def codes_of(made: Sequence[tuple[Any, str | None]]) -> list[tuple[str, ...]]:
 
 def test_a_new_lock_keeps_all_codes(draws: list[str]) -> None:
     draws += ["b", "c"]
-    assert codes_of(recheck.lockable([captured("a")])) == [("a", "b", "c")]
+    assert codes_of(module.lockable([captured("a")])) == [("a", "b", "c")]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_only_what_ptxas_gives_again_is_a_draw(
 ) -> None:
     known = [captured("a")[1]]
     draws += others
-    ((now, _),) = recheck.lockable([captured(code)], known)
+    ((now, _),) = module.lockable([captured(code)], known)
     (change,) = compare(known, [now])
     assert change.status is status

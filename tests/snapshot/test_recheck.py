@@ -16,9 +16,8 @@ from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.snapshot.captured import disassembler
+from tritonhook.snapshot.captured import Task, codes_of, disassembler, recheck
 from tritonhook.snapshot.facts import Disassemble
-from tritonhook.snapshot.recheck import Task, codes_of, recheck
 
 
 @pytest.fixture

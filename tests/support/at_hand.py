@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 
 NEWEST = "13.5.37"  # `make newest-ptxas` fetches it; the others come with Triton

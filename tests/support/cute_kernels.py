@@ -9,8 +9,8 @@ from cutlass._mlir import ir
 from cutlass.base_dsl.jit_executor import JitCompiledFunction
 from cutlass.cute.runtime import make_fake_compact_tensor, make_ptr
 
-from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.shipped import embedded_cubins
 
 
 @cute.kernel

@@ -17,9 +17,8 @@ from tritonhook.compare.diff import diff_sass
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.report import pages
 from tritonhook.report.render.terminal import render_terminal
-from tritonhook.report.result import fitting, read_result
+from tritonhook.report.result import Page, Summary, fitting, read_result
 from tritonhook.report.results.diff import Diff
-from tritonhook.report.summary import Page, Summary
 
 KINDS = sorted(path.stem for path in (GOLDEN / "documents").glob("*.json"))
 HOSTILE = (

@@ -139,7 +139,7 @@ class FakeCuda:
 if __name__ == "__main__":
     from tritonhook.device.child import Begin, serve
     from tritonhook.device.cuda_driver import Driver
-    from tritonhook.verify.messages import RunBuilds
+    from tritonhook.verify.executor import RunBuilds
     from tritonhook.verify.worker import Worker
 
     serve(sys.stdin, sys.stdout, Worker(Driver(FakeCuda())).carry_out, Begin, RunBuilds)

@@ -26,8 +26,7 @@ from patient_child import say_that_it_hangs
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, own_output, serve
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.timing.plan import Prepare, Prepared, Take, Taken
-from tritonhook.timing.result import Compiled, HowLaunched, KernelCode
+from tritonhook.timing.plan import Compiled, HowLaunched, KernelCode, Prepare, Prepared, Take, Taken
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 from tritonhook.tuning.gpu import Free, Freed, LoadCodes, RaceReady
 

@@ -9,16 +9,18 @@ import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tritonhook.ptxas.process import Finished
+from tritonhook.ptxas.tool import Finished
 
-Run = Callable[[Sequence[str]], Finished]
+Run = Callable[..., Finished]
 
 
 def remembering(run: Run, folder: Path) -> Run:
-    """`run`, for commands that end with the path of a file and say nothing of the path. folder: where is kept what was
-    said."""
+    """`run`; what nvdisasm said is kept. Its commands end with the path of a file, and it says nothing of the path.
+    ptxas runs with a limit of time, and is not remembered. folder: where is kept what was said."""
 
-    def known(command: Sequence[str]) -> Finished:
+    def known(command: Sequence[str], *limit: float) -> Finished:
+        if limit:
+            return run(command, *limit)
         *words, path = command
         content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
         program = str(Path(words[0]).stat().st_mtime_ns) if Path(words[0]).is_file() else ""

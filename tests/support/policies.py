@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.policy.model import Entry, write_policy
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.lab.sweep import sweep
 from tritonhook.ptx.normal_form import normal_sha256

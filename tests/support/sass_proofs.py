@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.sweep import Job, sweep
-from tritonhook.ptxas.discovery import find_nvdisasm
-from tritonhook.ptxas.process import run_tool, temporary_file
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_nvdisasm, run_tool, temporary_file
 from tritonhook.verify.minimise import StillDiffers, Trial
 
 Proof = Callable[[Sequence[str]], bool]

@@ -13,8 +13,8 @@ import triton
 import tritonhook
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 RELEASE = tuple(int(part) for part in triton.__version__.split(".")[:2])
 

@@ -15,8 +15,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
-from tritonhook.tuning.race import Race
-from tritonhook.tuning.result import TriedKernel, TuneRun, judged
+from tritonhook.tuning.race import Race, TriedKernel, TuneRun, judged
 
 PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
 RESOURCES = kernel_summary("k", "0" * 64, 16, 32)

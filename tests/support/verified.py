@@ -6,13 +6,10 @@ import struct
 from pathlib import Path
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.verify.builds import NotBuilt
-from tritonhook.verify.compare import difference
-from tritonhook.verify.differential import Verified, skipped
-from tritonhook.verify.judgement import judge
-from tritonhook.verify.latitude import Latitude
+from tritonhook.verify.contents import difference
+from tritonhook.verify.differential import NotBuilt, Region, Verified, skipped
+from tritonhook.verify.judgement import Latitude, judge
 from tritonhook.verify.model import NORMAL, Build, Failure, FailureKind, Ran
-from tritonhook.verify.region import Region
 
 BUILDS = ("12.8.93 -O3", "12.8.93 -O0", "13.5.37 -O3")
 

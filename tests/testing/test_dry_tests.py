@@ -44,7 +44,7 @@ def test_skipped(): ...
 
 
 WRONG = """
-import tritonhook.testing.verify_run as it
+import tritonhook.testing.lock_run as it
 it.verify_captures = lambda folder: (True, "1 kernel: 1 DIFFERENT")
 """
 

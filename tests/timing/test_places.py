@@ -8,8 +8,7 @@ import pytest
 
 from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain
 from tritonhook.timing.places import CodePlaces, padding
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from tritonhook.rename import Rename
 from tritonhook.timing.images import compared_sides
-from tritonhook.timing.plan import Plan, Prepared
-from tritonhook.timing.result import Compiled
+from tritonhook.timing.plan import Compiled, Plan, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 

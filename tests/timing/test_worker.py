@@ -9,8 +9,8 @@ from triton_kernels import add_kernel, compile_kernel, fresh
 from tritonhook.capture.model import Stage
 from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.ptxas.assembler import assemble
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
+from tritonhook.ptxas.toolchain import assemble
 from tritonhook.rename import Control, Rename
 from tritonhook.timing.output_check import difference, shaped_as
 from tritonhook.timing.plan import Plan, Prepare, Prepared

@@ -19,7 +19,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.tuning.candidates import Candidate, Choice
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess
-from tritonhook.tuning.result import TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.capture.policy.test_file import ENTRY
-from tritonhook.capture.policy.file import read_entries, write_policy
 from tritonhook.capture.policy.levers import lever
+from tritonhook.capture.policy.model import read_entries, write_policy
 from tritonhook.tuning.policy_check import Checked, State, against_captures, entries_here
 
 CHECKED = [

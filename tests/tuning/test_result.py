@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tuned import code, comparison, kernel_with
 
-from tritonhook.tuning.result import TriedKernel, Tuned, TuneRun, TuneVerdict, entries, judged
+from tritonhook.tuning.race import TriedKernel, Tuned, TuneRun, TuneVerdict, entries, judged
 
 NAME = code("name")
 TRIED = TriedKernel(*kernel_with(NAME), "", winner=NAME, comparison=comparison(0.992, 0.005))

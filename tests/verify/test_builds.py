@@ -11,11 +11,11 @@ from ptx_modules import HEADER, kernel
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.tool import Tool
-from tritonhook.verify import builds
-from tritonhook.verify.builds import Recipe, build_all, recipes
-from tritonhook.verify.latitude import Latitude
+from tritonhook.ptxas.toolchain import Assembled
+from tritonhook.verify import differential
+from tritonhook.verify.differential import Recipe, build_all, recipes
+from tritonhook.verify.judgement import Latitude
 
 OLD, OWN, NEW = (Tool(Path(version), version, "fake") for version in ("12.4.131", "12.8.93", "13.5.37"))
 TABLE = ".const .align 4 .u32 table[4] = {1, 2, 3, 4};\n"
@@ -52,7 +52,7 @@ def test_other_constants_are_other_code(tools, tmp_path: Path, monkeypatch: pyte
     assert altered.text("k") == made.cubin.text("k")
     answers = {"-O3": made, "-O2": made, "-O1": replace(made, cubin=altered)}
     assert isinstance(made, Assembled)
-    monkeypatch.setattr(builds, "assemble", lambda tool, ptx, options, limit: answers[options[0]])
+    monkeypatch.setattr(differential, "assemble", lambda tool, ptx, options, limit: answers[options[0]])
     with ThreadPoolExecutor(1) as pool:
         built = build_all(ptx, "k", [Recipe(OWN, (level,)) for level in answers], tmp_path, pool)
     assert [(one.label, one.ptxas, one.options) for one in built.builds] == [

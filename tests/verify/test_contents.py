@@ -8,9 +8,7 @@ from array import array
 
 import pytest
 
-from tritonhook.verify.compare import difference
-from tritonhook.verify.contents import made
-from tritonhook.verify.formats import FLOATS
+from tritonhook.verify.contents import FLOATS, difference, made
 from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS
 
 

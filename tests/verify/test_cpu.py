@@ -11,10 +11,9 @@ np = pytest.importorskip("numpy")
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
 from tritonhook.errors import UsageError  # noqa: E402
-from tritonhook.verify.builds import Built, Recipe  # noqa: E402
 from tritonhook.verify.cpu import CpuExecutor, with_ptx  # noqa: E402
-from tritonhook.verify.judgement import judge  # noqa: E402
-from tritonhook.verify.latitude import Latitude  # noqa: E402
+from tritonhook.verify.differential import Built, Recipe  # noqa: E402
+from tritonhook.verify.judgement import Latitude, judge  # noqa: E402
 from tritonhook.verify.model import NORMAL, ZEROS, Build, FailureKind, Order, Verdict  # noqa: E402
 from tritonhook.verify.reproduce import _sides  # noqa: E402
 

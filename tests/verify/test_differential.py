@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.verify.builds import Built
-from tritonhook.verify.differential import Case, Verified, _unlike, verify
-from tritonhook.verify.latitude import Latitude
+from tritonhook.verify.differential import Built, Case, Verified, _unlike, verify
+from tritonhook.verify.judgement import Latitude
 from tritonhook.verify.model import NORMAL, ZEROS, Build, Difference, Order, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))

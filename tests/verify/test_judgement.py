@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.verify.compare import difference
-from tritonhook.verify.judgement import judge
-from tritonhook.verify.latitude import Latitude
+from tritonhook.verify.contents import difference
+from tritonhook.verify.judgement import Latitude, judge
 from tritonhook.verify.model import DENORMALS, NORMAL, SPECIAL, Difference, Failure, FailureKind, Outside, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))

@@ -6,7 +6,7 @@ import pytest
 from ptx_modules import HEADER, kernel
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify.latitude import Latitude, latitude_of
+from tritonhook.verify.judgement import Latitude, latitude_of
 
 
 def of(*opcodes: str) -> Latitude:

@@ -10,8 +10,8 @@ import pytest
 from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.verify.builds import Recipe
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.verify.differential import Recipe
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import RECORDED, Difference, Failure, FailureKind, Order, Outside, Ran
 from tritonhook.verify.reproduce import RUNS, LaunchedJudge

@@ -17,8 +17,8 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx.dataflow import read_unwritten
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import read_program
-from tritonhook.ptxas.assembler import Assembled, assemble
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 from tritonhook.verify.minimise import Minimised, Trial, minimise
 from tritonhook.verify.reductions import FINE, Parts
 

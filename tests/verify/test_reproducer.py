@@ -17,9 +17,9 @@ from repository import SUPPORT
 from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Pointer, Scalar, Scratch, Tiling
 from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.errors import UsageError
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.verify.minimise import Trial
-from tritonhook.verify.reproducer import Reproducer, Side, Tried, program, write_reproducer
+from tritonhook.verify.reproduce import Reproducer, Side, Tried, program, write_reproducer
 
 TEXT = (
     HEADER

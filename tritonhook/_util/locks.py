@@ -1,4 +1,4 @@
-"""Locks in a process that forks.
+"""Locks in a process that forks, and other processes of this machine, as /proc shows them.
 
 A forked child has one thread: a lock that another thread held at the fork would stay locked there for good.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from pathlib import Path
 from types import TracebackType
 
 
@@ -49,3 +50,21 @@ def lock_that_forks_wait_for() -> threading.RLock:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
+
+
+def parent_of(pid: int) -> int | None:
+    """The id of a process's parent; None if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[1])  # the name before it may have spaces and brackets
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def command_line_of(pid: int) -> list[str]:
+    """The words that a process was started with; none if it cannot be read."""
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1]]

@@ -36,8 +36,7 @@ class Assembling:
             raise CaptureError(f"options={options!r}: give ptxas options as text, e.g. options='-O1 -v'")
         if ptxas is None:
             return cls(options=tuple(words)) if words else None
-        from tritonhook.ptxas.discovery import find_ptxas
-        from tritonhook.ptxas.tool import binary_sha256
+        from tritonhook.ptxas.tool import binary_sha256, find_ptxas
 
         tool = find_ptxas(ptxas)
         return cls(str(tool.path), tool.version, binary_sha256(tool.path), tuple(words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 
-from tritonhook.capture.cute import sessions as cute
+from tritonhook.capture.cute import state as cute
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import Settings

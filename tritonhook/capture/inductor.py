@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.imports import AfterImport
 from tritonhook._util.locks import ForkLock
 from tritonhook._util.variables import INDUCTOR
 from tritonhook.capture.patching import Patch
@@ -89,7 +89,7 @@ class Inductor:
     def _settle_key(self) -> None:
         """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
         process that launches their kernels renames in the same way."""
-        from tritonhook.capture.inductor_pins import key_of_pins  # here: not for processes without a session
+        from tritonhook.capture.inductor_templates import key_of_pins  # here: not for processes without a session
 
         keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
         self._key = _digest(keys) if keys else ""
@@ -263,7 +263,7 @@ class Inductor:
 
     def _pinning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Answer for Inductor's cache of autotuning where a policy pins a configuration."""
-        from tritonhook.capture.inductor_pins import pinned
+        from tritonhook.capture.inductor_templates import pinned
 
         def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
             try:
@@ -306,7 +306,7 @@ class Inductor:
 
     def _configured(self, tuner: Any, winner: Any, launchers: list[Any]) -> None:
         """Report the configurations, for pins."""
-        from tritonhook.capture.inductor_pins import BY, key_of
+        from tritonhook.capture.inductor_templates import BY, key_of
 
         key = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
         texts = {self._hash_of[it.cache_hash]: str(it.config) for it in launchers if it.cache_hash in self._hash_of}

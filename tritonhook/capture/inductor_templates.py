@@ -9,15 +9,18 @@ measuring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.patching import Patch
-from tritonhook.capture.policy.model import stem
-from tritonhook.device.cuda_driver import gpu_name
+from tritonhook.capture.policy.model import Policy, stem
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
+
 
 SELECTING, SCHEDULING = "torch._inductor.select_algorithm", "torch._inductor.scheduler"
 INPUT = "input="  # how the first part of a key begins
@@ -123,11 +126,8 @@ def _pinned(sessions: Sequence[Observer], asked: Asked, cache: Any, choices: Any
 
 def _pinned_by(session: Observer, asked: Asked, choices: Iterable[Any]) -> Any:
     """The choice that a session's policy pins; None without one."""
-    policy, dry = session.settings.policy, session.settings.dry_run
-    if policy is None:
-        return None
-    pin = policy.pin_for(*asked, gpu_name if dry is None else lambda: dry.gpu.name)
-    if pin is None:
+    policy, pin = session.settings.policy, session.settings.pin_for(*asked)
+    if policy is None or pin is None:
         return None
     choice = next((choice for choice in choices if choice_text(choice) == pin.config), None)
     if choice is None:
@@ -162,3 +162,57 @@ def _report(sessions: Sequence[Observer], asked: Asked, chosen: Any, choices: It
     among = list(dict.fromkeys(map(choice_text, choices)))
     for session in sessions:
         session.selected(*asked, choice_text(chosen), among, _source(chosen))
+
+
+# --- pins of a policy -----------------------------------------------------------------------------
+
+
+BY = "Inductor"
+_SOURCE = "source="
+_PASSING = re.compile(r"""(?<=index=)\d+|(?<='backend_hash': ')\w+""")
+_OPTIONS = ("num_warps", "num_stages")
+
+
+def key_of(filename: str | None, inductor_meta: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """The name of a generated kernel without its number, and the key of its pin; None if its source is not at hand."""
+    name = inductor_meta.get("kernel_name")
+    if not filename or not isinstance(name, str):
+        return None
+    text = _PASSING.sub("", Path(filename).read_text("utf-8")).replace(name, "KERNEL")
+    return stem(name), (f"{_SOURCE}{hashlib.sha256(text.encode()).hexdigest()[:16]}",)
+
+
+def key_of_pins(policy: Policy | None) -> str:
+    """Names the pins for Inductor in its cache keys: a graph in its cache holds the configurations that were compiled.
+    Empty without one."""
+    pins = () if policy is None else policy.pins
+    own = [f"{pin.function} {pin.key} {pin.config}" for pin in pins if pin.key[0].startswith((_SOURCE, INPUT))]
+    return hashlib.sha256("\n".join(own).encode()).hexdigest() if own else ""
+
+
+def pinned(session: Observer, configs: Sequence[Any], filename: str | None, inductor_meta: Mapping[str, Any]) -> Any:
+    """The configuration that a session's policy pins; None without one."""
+    policy = session.settings.policy
+    if policy is None or not key_of_pins(policy) or (key := key_of(filename, inductor_meta)) is None:
+        return None
+    pin = next((pin for pin in policy.pins if (pin.function, pin.key) == key), None)
+    if pin is None:
+        return None
+    config = next((config for config in configs if str(config) == pin.config), None) or _made(pin.config, configs)
+    if config is None:
+        session.note(f"{policy.path}: {pin.function} has no configuration {pin.config!r} any more; pin it again")
+    else:
+        config.found_by_coordesc = config.found_by_combo_autotune = True  # nothing is to be looked for around it
+    return config
+
+
+def _made(text: str, configs: Sequence[Any]) -> Any:
+    """A configuration that coordinate descent found beside the others, from its text; None if it has other names."""
+    values = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
+    names = set(configs[0].kwargs) if configs else set()
+    numbers = {name: int(value) for name, value in values.items() if value.isdigit()}
+    if not names or not names | set(_OPTIONS) <= numbers.keys():
+        return None
+    kwargs = {name: numbers[name] for name in configs[0].kwargs}
+    made = type(configs[0])(kwargs, **{name: numbers[name] for name in _OPTIONS})
+    return made if str(made) == text else None

@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 20  # of a pyproject.toml
 @dataclass(frozen=True, slots=True)
 class Project:
     """The table's values. path: of the file; None where there is no such table. out, policy and lock are absolute.
-    max_registers, allow_spills: budgets of kernels, as snapshot.budgets takes them."""
+    max_registers, allow_spills: budgets of kernels, as snapshot.facts takes them."""
 
     path: Path | None = None
     out: str | None = None

@@ -22,7 +22,7 @@ class RunConfig:
 
     out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of
     rewrites in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas.
-    options: further options for ptxas. policy: file of the entries that can be applied, by policy.file.kept_policy.
+    options: further options for ptxas. policy: file of the entries that can be applied, by policy.model.kept_policy.
     dry_run: what to compile for without launching; in a variable of its own, which every process asks for.
     """
 

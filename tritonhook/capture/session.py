@@ -16,9 +16,9 @@ from tritonhook._display import Notebook
 from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture import store
-from tritonhook.capture.cute import sessions as cute
+from tritonhook.capture.cute import state as cute
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.dry_run.notes import notes as dry_run_notes
+from tritonhook.capture.dry_run.gpu import notes as dry_run_notes
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
@@ -412,8 +412,8 @@ class Session(Notebook):
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep PTX, command line and signal of a ptxas that failed on the rewritten PTX."""
-        from tritonhook.ptxas.assembler import Crash, assemble
         from tritonhook.ptxas.tool import Tool
+        from tritonhook.ptxas.toolchain import Crash, assemble
 
         details: dict[str, Any] = {"triton_message": message}
         version = assembler.version or "(unknown version)"

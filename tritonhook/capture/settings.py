@@ -11,8 +11,7 @@ from typing import Any
 
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.policy.file import USUAL_NAME, from_json, kept_policy, read_policy
-from tritonhook.capture.policy.model import Policy
+from tritonhook.capture.policy.model import USUAL_NAME, Pin, Policy, from_json, kept_policy, read_policy
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import CaptureError, PolicyError, UsageError
 from tritonhook.ptx.cta_loads import NAME as TMA_CTA
@@ -71,6 +70,17 @@ class Settings:
     def wants(self, kernel: str) -> bool:
         """Whether the session deals with the kernel of this own name."""
         return self.only is None or re.search(self.only, kernel) is not None
+
+    def pin_for(self, function: str, arch: str, key: tuple[str, ...]) -> Pin | None:
+        """The configuration that the policy pins for a key of an autotuned function; None if it has none."""
+        return None if self.policy is None else self.policy.pin_for(function, arch, key, self._gpu_name)
+
+    def _gpu_name(self) -> str:
+        if self.dry_run is not None:
+            return self.dry_run.gpu.name
+        from tritonhook.device.cuda_driver import gpu_name
+
+        return gpu_name()
 
     @classmethod
     def from_run_config(cls, config: RunConfig) -> Settings:

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.imports import AfterImport
 from tritonhook._util.text import say
 from tritonhook._util.variables import DRY_RUN, EMULATE, RUN, WATCH
 from tritonhook.capture.inductor import inductor

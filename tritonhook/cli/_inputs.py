@@ -12,7 +12,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.naming import KernelSelector, fits, settings_of, titles
+from tritonhook.capture.selection import KernelSelector, fits, settings_of, titles
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
@@ -21,10 +21,9 @@ from tritonhook.cli._streams import working
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
-from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
-from tritonhook.ptxas.tool import Tool, is_same_file
-from tritonhook.report.format import count
+from tritonhook.ptxas.tool import Tool, file_at, find_ptxas, find_recorded, is_same_file
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.report.result import count
 
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels

@@ -35,8 +35,7 @@ from tritonhook.errors import TritonHookError, UsageError
 
 if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
-    from tritonhook.report.result import Result
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Result, Summary
 
 
 # The key of the rows that lead to a kernel's page, and what makes its result.

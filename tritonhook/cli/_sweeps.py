@@ -13,8 +13,7 @@ from tritonhook.cli._parser import Group, flag, option, positive, seconds
 from tritonhook.cli._streams import is_quiet, unescaped, working
 from tritonhook.lab.result_cache import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]

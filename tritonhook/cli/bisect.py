@@ -18,22 +18,20 @@ from pathlib import Path
 from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
-from tritonhook.capture.naming import fits
+from tritonhook.capture.selection import fits
 from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
-from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, available_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
 from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
-from tritonhook.snapshot.captured import disassembler
+from tritonhook.snapshot.captured import Task, all_drawn, disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_lock
-from tritonhook.snapshot.recheck import Task, all_drawn
 
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
 

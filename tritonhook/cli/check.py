@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.demangle import function_name
-from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
+from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
@@ -35,13 +35,11 @@ from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.cli.lock import Found, is_built, lockable_at, spills_note
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.command_line import level_of
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
-from tritonhook.report.format import count
-from tritonhook.snapshot.budgets import Budgets
-from tritonhook.snapshot.captured import disassembler
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.report.result import count
+from tritonhook.snapshot.captured import MOST, Task, Text, crossed, disassembler, recheck, settled, timed
 from tritonhook.snapshot.changes import (
     COMPILE_TIME,
     RULES,
@@ -54,11 +52,9 @@ from tritonhook.snapshot.changes import (
     renumbered,
     rules,
 )
-from tritonhook.snapshot.crossing import MOST, Text, crossed
-from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.facts import Budgets, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.recheck import Task, recheck, settled, timed
-from tritonhook.verify.gate import verify_captures
+from tritonhook.verify.model import verify_captures
 
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tritonhook._util.entry_points import call_function, compiled_ptx
+from tritonhook._util.imports import call_function, compiled_ptx
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
@@ -28,15 +28,13 @@ from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.published_table import CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
-from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.install import add_ptxas
-from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, Toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary, Table
+    from tritonhook.report.result import Summary, Table
 
 SUBJECT = "tritonhook.lab.kernels.layer_norm:compile_offline"
 _NEXT = """
@@ -76,10 +74,8 @@ def run(options: Options) -> int:
 
 
 def _give_short(options: Options) -> None:
-    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.results.capture import CapturedOne, kernel_fields, source_summary
     from tritonhook.report.results.captures import Captures
-    from tritonhook.report.results.code import source_summary
-    from tritonhook.report.results.kernel import kernel_fields
     from tritonhook.report.results.names import Demo, Names
 
     given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work
@@ -129,7 +125,7 @@ def _show_title(text: str) -> None:
 
 
 def _give_table(options: Options) -> int:
-    from tritonhook.report.results.table import PublishedTable
+    from tritonhook.report.results.names import PublishedTable
 
     if options.out is not None:
         raise UsageError("--out: not with --table, which captures nothing")

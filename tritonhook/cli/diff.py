@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.naming import settings_of, titles
+from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
@@ -59,10 +59,9 @@ from tritonhook.compare.names import NameComparison, compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.miscompiles import warnings_of
-from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain, toolchain_of
+from tritonhook.ptxas.toolchain import Toolchain, may_draw, reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
 from tritonhook.snapshot.changes import Change, Rule, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts

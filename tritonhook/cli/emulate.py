@@ -29,7 +29,7 @@ from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import DeviceError, NotUnderstood, UsageError
 from tritonhook.verify.cpu import LIMIT_S, sanitized
 from tritonhook.verify.differential import Case, case_of
-from tritonhook.verify.latitude import latitude_of
+from tritonhook.verify.judgement import latitude_of
 from tritonhook.verify.model import INPUTS, RECORDED
 
 if TYPE_CHECKING:

@@ -32,12 +32,10 @@ from tritonhook.cli._programs import is_script, run_dry, script_command
 from tritonhook.cli._streams import check_new, working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import SnapshotError, UsageError, listed
-from tritonhook.report.format import count
-from tritonhook.snapshot.built import built_kernels
-from tritonhook.snapshot.captured import Kernels
-from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.report.result import count
+from tritonhook.snapshot.captured import Kernels, lockable
+from tritonhook.snapshot.facts import KernelFacts, built_kernels
 from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
-from tritonhook.snapshot.recheck import lockable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +117,7 @@ def is_built(place: str) -> bool:
 def lockable_at(
     places: Sequence[str], known: Sequence[KernelFacts] = (), check_archs: Callable[[str, set[str]], None] | None = None
 ) -> Found:
-    """The kernels at these places. known: as for recheck.lockable. check_archs: is given a
+    """The kernels at these places. known: as for captured.lockable. check_archs: is given a
     place and the architectures of its kernels, before their code is read. Raises UsageError, CaptureError, CubinError
     or ToolError."""
     built = [place for place in places if is_built(place)]

@@ -26,9 +26,8 @@ from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
 from tritonhook.cli._parser import Group, Verb, argument, flag, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.errors import ToolError, UsageError
-from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.ptxas.install import add_ptxas, released_versions, tools_folder
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.install import add_ptxas, released_versions
+from tritonhook.ptxas.tool import Tool, available_ptxas, tools_folder
 
 if TYPE_CHECKING:
     from tritonhook.report.results.tools import Installed

@@ -23,8 +23,8 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename
 
 if TYPE_CHECKING:
+    from tritonhook.report.result import Summary
     from tritonhook.report.results.tools import Renamed
-    from tritonhook.report.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,7 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.file import read_entries, read_pins, write_policy
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -40,8 +39,7 @@ from tritonhook.capture.ptxas_wrapper.script import troubles
 from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
-from tritonhook.children.environment import capture_environment
-from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
+from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
 from tritonhook.cli._programs import reading_ahead, run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
@@ -49,10 +47,10 @@ from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import INTERRUPTED, CaptureError, UsageError, listed
 from tritonhook.rename import Rename
-from tritonhook.report.format import count
+from tritonhook.report.result import count
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Summary
 
 _LISTED = 20
 _NOT_REACHED = (

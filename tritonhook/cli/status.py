@@ -13,12 +13,12 @@ from pathlib import Path
 from tritonhook import __version__
 from tritonhook._util.versions import version_key
 from tritonhook.capture.project import Project, read_project
-from tritonhook.children.pth_file import pth_state, site_folder
+from tritonhook.children.environment import pth_state, site_folder
 from tritonhook.cli._parser import Group, part
 from tritonhook.cli._streams import Results, give
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.assembler import fixed_layout_prefix
-from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+from tritonhook.ptxas.tool import available_ptxas, find_nvdisasm
+from tritonhook.ptxas.toolchain import fixed_layout_prefix
 
 _VARIABLES = ("PTX_DUMP_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 

@@ -30,10 +30,18 @@ from pathlib import Path
 
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
-from tritonhook.capture.policy.file import USUAL_NAME, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
-from tritonhook.capture.policy.model import Entry, unnumbered, updated, updated_pins
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import (
+    USUAL_NAME,
+    Entry,
+    Pin,
+    read_entries,
+    read_pins,
+    unnumbered,
+    updated,
+    updated_pins,
+    write_policy,
+)
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
@@ -43,14 +51,22 @@ from tritonhook.cli._programs import is_function, is_script, record_launches, wh
 from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import Choice, Subject, choices, plain_choice, subject_of, usual_levers
+from tritonhook.tuning.candidates import (
+    Choice,
+    Subject,
+    choices,
+    keep_choices,
+    kept_choices,
+    plain_choice,
+    subject_of,
+    usual_levers,
+)
 from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
-from tritonhook.tuning.prepared import keep_choices, kept_choices
-from tritonhook.tuning.result import TriedKernel, TuneRun, assembled, entries, pins
+from tritonhook.tuning.race import TriedKernel, TuneRun, assembled, entries, pins
 
 _MIN_SHARE = 0.01
 _CONFIGS = 3

@@ -71,14 +71,19 @@ class ResourceDelta:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoopSummary(Brief):
-    """One innermost loop: instruction counts and control fields."""
+    """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums; static, not time. rescheduled: whether it
+    has the mark of the other scheduler. opcodes: how often each occurs."""
 
     offset: int
     instructions: int
     yield_bits: int
     stall_cycles: int
-    rescheduled: bool
+    rescheduled: bool | None
     opcodes: Mapping[str, int]
+
+    @property
+    def figures(self) -> tuple[int, int, int]:
+        return self.instructions, self.yield_bits, self.stall_cycles
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -87,6 +92,20 @@ class LoopDelta(Brief):
 
     a: LoopSummary | None
     b: LoopSummary | None
+
+    @property
+    def sides(self) -> tuple[LoopSummary | None, LoopSummary | None]:
+        return self.a, self.b
+
+    @property
+    def differs(self) -> bool:
+        a, b = self.a, self.b
+        return a is None or b is None or (a.figures, a.opcodes) != (b.figures, b.opcodes)
+
+    @property
+    def longest(self) -> int:
+        """Instructions of the longer side. Raises ValueError if there is none."""
+        return max(side.instructions for side in self.sides if side)
 
     @property
     def alike(self) -> bool:

@@ -16,16 +16,16 @@ from tritonhook.compare.diff import CubinDiff, diff
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import (
+from tritonhook.ptxas.toolchain import (
     DEFAULT_ARGUMENTS,
     MAX_RUNS,
     STEADY_RUNS,
     Assembled,
     AssembleError,
     Crash,
+    Toolchain,
     assemble,
 )
-from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename, control_name, removes_trigger
 
 MAX_DRAW_SECONDS = 20.0  # for the search for a code that ptxas gives all names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonhook._util.lazy import lazy_names
+from tritonhook._util.imports import lazy_names
 
 if TYPE_CHECKING:
     from tritonhook.cubin.image import Cubin as Cubin

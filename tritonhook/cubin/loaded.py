@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, read_elf, words
 from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, kernel_names, owner_of
-from tritonhook.ptx.kernel_names import without_hashes
+from tritonhook.ptx.normal_form import without_hashes
 
 PARTS = ("parameters", "attributes", "data", "relocations")
 _HASH = 16  # hex digits

@@ -2,20 +2,166 @@
 
 Files are found by what they begin with, one at a time, and read as a whole. A wheel is unpacked member by member,
 within limits. What cannot be read is named, and the rest is read.
+
+Cubins are found where they are embedded in other bytes. A fat binary is a header and entries; an entry is a header and
+a payload. Layout (fatbinary_section.h and fatbinary.h of the CUDA toolkit): the magic number 0xBA55ED50, version,
+header size, payload size; an entry begins with its kind (1 for PTX, 2 for machine code), a version, the size of its
+header, and the size of its payload. Behind that come the payload's compressed size at byte 16, flags at byte 40 and the
+size before compression at byte 56. What nvcc 13.0 writes, and its header does not say: kind 8 is code for the linker
+(NVVM's, for LTO), and flags tell sm_90a and sm_100f.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tritonhook._util.files import read_given, read_start
 from tritonhook.cubin.elf import MAGIC
-from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
+
+_HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
+_ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
+_COMPRESSION = struct.Struct("<16xI20xQ8xQ")  # of an entry: compressed size, flags, size before
+FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
+_PTX, _MACHINE_CODE, _FOR_LINKER = 1, 2, 8
+_LZ4, _ZSTD = 0x2000, 0x8000  # flags
+_FAMILY, _ONE_ARCH = 0x200000, 0x100000  # flags of sm_100f and sm_90a
+_MOST = 1 << 30  # bytes that an entry may grow to
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The cubins found. packed: how many more there are that are compressed and were not read. ptx: how many PTX
+    modules there are; linked: how many modules for the linker, which are no machine code yet. damaged: how many fat
+    binaries end too early, or have an entry that does. suffixes: of each cubin's target, "a" of sm_90a."""
+
+    cubins: tuple[bytes, ...]
+    packed: int = 0
+    ptx: int = 0
+    linked: int = 0
+    damaged: int = 0
+    suffixes: tuple[str, ...] = ()
+
+
+def embedded_cubins(data: bytes) -> Embedded:
+    """Find every cubin in the fat binaries of `data`, wherever they begin; equal ones once.
+
+    Compressed ones are read where Python has the module for it (`lz4`, `zstandard`), or the system the library.
+    """
+    cubins: dict[bytes, str] = {}
+    packed = ptx = linked = damaged = 0
+    position = data.find(FATBIN_MAGIC)
+    while position >= 0:
+        for entry in _entries(data, position):
+            if entry is None:
+                damaged += 1
+            elif entry.kind == _PTX:
+                ptx += 1
+            elif entry.kind == _FOR_LINKER:
+                linked += 1
+            elif entry.kind == _MACHINE_CODE:
+                image = entry.payload if entry.payload.startswith(MAGIC) else _unpacked(entry)
+                packed += image is None
+                cubins |= {} if image is None else {image: entry.suffix}
+        position = data.find(FATBIN_MAGIC, position + 1)
+    return Embedded(tuple(cubins), packed, ptx, linked, damaged, tuple(cubins.values()))
+
+
+class _Entry(NamedTuple):
+    kind: int
+    header: bytes
+    payload: bytes
+
+    @property
+    def compression(self) -> tuple[int, int, int]:
+        """The compressed size, the flags and the size before; zeros where the header is too short for them."""
+        whole = len(self.header) >= _COMPRESSION.size
+        return _COMPRESSION.unpack_from(self.header) if whole else (0, 0, 0)
+
+    @property
+    def suffix(self) -> str:
+        flags = self.compression[1]
+        return "f" if flags & _FAMILY else "a" if flags & _ONE_ARCH else ""
+
+
+def _unpacked(entry: _Entry) -> bytes | None:
+    """A compressed cubin; None if it cannot be read."""
+    packed_size, flags, size = entry.compression
+    if not (flags & (_LZ4 | _ZSTD) and 0 < size <= _MOST):
+        return None
+    packed = entry.payload[:packed_size]
+    for unpack in (_unpack_lz4, _system_lz4) if flags & _LZ4 else (_unpack_zstd, _system_zstd):
+        try:
+            image = unpack(packed, size)
+        except Exception:  # no such module or library, or damaged: each has errors of its own
+            continue
+        return image if len(image) == size and image.startswith(MAGIC) else None
+    return None
+
+
+def _unpack_lz4(packed: bytes, size: int) -> bytes:
+    import lz4.block  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    return bytes(lz4.block.decompress(packed, uncompressed_size=size))
+
+
+def _unpack_zstd(packed: bytes, size: int) -> bytes:
+    import zstandard  # type: ignore[import-not-found,unused-ignore]
+
+    return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
+
+
+def _system_lz4(packed: bytes, size: int) -> bytes:
+    into = ctypes.create_string_buffer(size)
+    done = _library("liblz4.so.1").LZ4_decompress_safe(packed, into, len(packed), size)
+    return into.raw if done == size else b""
+
+
+def _system_zstd(packed: bytes, size: int) -> bytes:
+    decompress = _library("libzstd.so.1").ZSTD_decompress
+    decompress.restype = ctypes.c_size_t
+    into = ctypes.create_string_buffer(size)
+    done = decompress(into, ctypes.c_size_t(size), packed, ctypes.c_size_t(len(packed)))
+    return into.raw if done == size else b""
+
+
+@lru_cache
+def _library(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(name)
+
+
+def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
+    """Each entry of a fat binary; nothing if the four bytes at `start` begin none, and None for what is cut off."""
+    if len(data) < start + _HEADER.size:
+        return
+    _, version, header_size, size = _HEADER.unpack_from(data, start)
+    end = start + header_size + size
+    if version != 1 or header_size != _HEADER.size:
+        return
+    if end > len(data):
+        yield None
+        return
+    position = start + header_size
+    while position + _ENTRY.size <= end:
+        kind, _, entry_header, payload_size = _ENTRY.unpack_from(data, position)
+        header, body = position, position + entry_header
+        position = body + payload_size
+        if entry_header < _ENTRY.size or position > end:
+            yield None
+            return
+        yield _Entry(kind, data[header:body], data[body:position])
+
+
+# --- files ----------------------------------------------------------------------------------------
+
 
 _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
 _EM_CUDA = 190

@@ -97,7 +97,7 @@ class ImageSummary:
 
 
 def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:
-    """Summarise an image. spills: from ptxas.assembler.parse_spills. Raises CubinError if the image is damaged."""
+    """Summarise an image. spills: from ptxas.toolchain.parse_spills. Raises CubinError if the image is damaged."""
     elf = read_elf(data)
     kernels = kernel_names(elf)
     roles = _roles(elf, kernels)

@@ -1,8 +1,8 @@
 """A child process with the GPU: requests go to it, messages come back, one JSON object a line each, within time limits.
 
 A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` says what
-became of that. Here are both sides, and the messages that all children know; who starts one adds its own, in a module
-`messages`. What a child prints goes to standard error.
+became of that. Here are both sides, and the messages that all children know; who starts one adds its own. What a child
+prints goes to standard error.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def begin_triton() -> ExitStack:
 def begin_cute() -> ExitStack:
     """Execute each launch of the CuTe DSL, until the stack is closed. Its dry run has begun."""
     from tritonhook.capture.cute import launches, runtime
-    from tritonhook.capture.cute.parameters import known_ptx
+    from tritonhook.capture.cute.modules import known_ptx
+    from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 
     emulator = Emulator()
 
@@ -61,7 +62,7 @@ def begin_cute() -> ExitStack:
         try:
             (recording,) = launches.recordings
             one = recording.called(*given)
-            key, described = one.kernel.hash, partial(one.described, recording.tensors)
+            key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
             emulator.execute(one.kernel.name, key, lambda: known_ptx[key].text, described)
         except Exception as error:
             say(f"tritonhook: {error}")

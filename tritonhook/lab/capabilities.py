@@ -25,8 +25,8 @@ from tritonhook.lab.name_probe import newest_versions
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, ResultCache, Run
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.disassembler import list_words
 from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
+from tritonhook.ptxas.toolchain import list_words
 
 KERNEL = "probe"
 

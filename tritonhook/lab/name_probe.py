@@ -25,9 +25,8 @@ from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, ResultCache, Run
 from tritonhook.ptx.module import Ptx, retarget, version_for
 from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
-from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 
 
 @dataclass(frozen=True, slots=True)

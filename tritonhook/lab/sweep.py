@@ -23,8 +23,6 @@ from queue import SimpleQueue
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, ToolError, TritonHookError
 from tritonhook.lab.result_cache import FORMAT, Outcome, OutcomeKind, ResultCache
-from tritonhook.ptxas.assembler import complete_options, first_error, fixed_layout_prefix, parse_spills, signal_name
-from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.limits import (
     INPUT_PATH,
     OUTPUT_PATH,
@@ -35,7 +33,8 @@ from tritonhook.ptxas.limits import (
     start_limited,
     wait_for,
 )
-from tritonhook.ptxas.tool import Tool, binary_sha256
+from tritonhook.ptxas.tool import Tool, available_ptxas, binary_sha256
+from tritonhook.ptxas.toolchain import complete_options, first_error, fixed_layout_prefix, parse_spills, signal_name
 
 __all__ = [
     "Job",

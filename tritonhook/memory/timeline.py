@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Brief, Notebook
 from tritonhook._util.schema import Fields
-from tritonhook.memory.gpu_specs import DEFAULT_STACK
+from tritonhook.memory.prediction import DEFAULT_STACK
 
 _FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
 _SHARE = 0.03

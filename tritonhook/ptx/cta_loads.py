@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 
 from tritonhook._util.versions import version_key
 from tritonhook.ptx.dataflow import Declarations, names_of, number, places_of, settle
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Body, Statement, bodies, line_numbers, statements
+from tritonhook.ptx.module import Body, Ptx, Statement, bodies, line_numbers, statements
 
 NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"

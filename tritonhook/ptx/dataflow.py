@@ -17,9 +17,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.module import Ptx, Statement, split_operands, statements
 from tritonhook.ptx.program import LABEL, REGISTER, VARIABLES, Function, Item
-from tritonhook.ptx.statements import Statement, split_operands, statements
 
 NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
 # Instructions that write no operand, but whose first one may be no address. `bar.red` writes it, and so does a call

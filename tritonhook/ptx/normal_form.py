@@ -1,10 +1,11 @@
-"""The normal form of PTX: its text without what cannot reach the machine code: positions in the source, comments, debug
-sections, blanks, and `.version`, which only says what may stand in the text."""
+"""What stays of PTX and of the names of its kernels from build to build: the text without what cannot reach the machine
+code, names without what compilers change in them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
 # Whole lines, and sections whose last brace is in no comment. The line break in front, a literal, is found at once.
@@ -43,3 +44,44 @@ def normal_sha256(text: str, kernel: str) -> str:
     # Begins with a literal, which is found 30 times as fast.
     name = re.compile(rf"{own}(?=_param_\d|(?![\w$.]))(?<![\w$.%]{own})", re.ASCII)
     return hashlib.sha256(name.sub("{kernel}", normal_form(text)).encode()).hexdigest()
+
+
+_HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
+# Up to the file's name. The standard name of an anonymous namespace is 12_GLOBAL__N_1.
+_HASHED = re.compile(
+    r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
+)
+_STANDARD = "12_GLOBAL__N_1"
+_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)  # and then _ and a number
+
+
+def lasting_name(name: str) -> str:
+    """The name that a kernel keeps from build to build."""
+    stem, _, number = name.rpartition("_")
+    is_numbered = number.isascii() and number.isdigit() and _NUMBERED.fullmatch(stem)
+    return stem if is_numbered else without_hashes(name)
+
+
+def source_file(name: str) -> str | None:
+    """The file in the name of a function that only this file sees, such as "anon_cu"; None for other names."""
+    return next((file for _, _, _, file in _hashed(name)), None)
+
+
+def without_hashes(text: str) -> str:
+    """A name, or PTX, without nvcc's hashes."""
+    parts, at = [], 0
+    for start, end, instead, _ in _hashed(text):
+        parts += [text[at:start], instead]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _hashed(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Find what nvcc adds: where it begins and ends, the same without hashes, and the file in it."""
+    if "_GLOBAL__N_" not in text and "__nv_static_" not in text:  # long texts of other compilers
+        return
+    for match in _HASHED.finditer(text):
+        file_end = match.end() + int(match["length"])
+        if second := _HASH.match(text, file_end):
+            is_static = match["anonymous"] is None
+            yield match.start(), second.end() + is_static, "" if is_static else _STANDARD, text[match.end() : file_end]

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import pieces, split_operands
+from tritonhook.ptx.module import Ptx, pieces, split_operands
 from tritonhook.ptx.tokens import Head
 
 # A register has a prefix by its size: every instruction takes registers of a bit type.

@@ -12,24 +12,17 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from tritonhook._util.files import VARIABLE, cache_folder
+from tritonhook._util.files import VARIABLE
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at
+from tritonhook.ptxas.tool import Tool, inspect_tool, is_intact, tool_at, tools_folder
 
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
 _AVAILABLE = "Available versions:"  # begins a line of `pip index versions`
 _MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 have 30 to 55 MB
-
-
-def tools_folder() -> Path:
-    """Where `ptxas add` keeps binaries."""
-    return cache_folder() / "tools"
 
 
 def package_of(version: str) -> str:
@@ -38,57 +31,6 @@ def package_of(version: str) -> str:
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ToolError(f"{version!r} is not a full version; give one such as 12.8.93 or 13.5.37")
     return f"nvidia-cuda-nvcc{'-cu' + major if int(major) < 13 else ''}=={version}"
-
-
-# --- what was added before -----------------------------------------------------------------------
-
-
-def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
-    """The binaries that `ptxas add` kept and that have not changed. tried: takes the reason for each other one."""
-    for folder in sorted(tools_folder().glob("ptxas-*")):
-        reason = _why_changed(folder)
-        if reason is None:
-            yield folder / "ptxas", "added"
-        else:
-            remedy = f"`tritonhook ptxas add {folder.name.removeprefix('ptxas-')}` fetches it again"
-            tried.append(f"{folder / 'ptxas'}: not used: {reason}; {remedy}")
-
-
-def _why_changed(folder: Path) -> str | None:
-    """Why the binary in this folder is not the one that was added; None if it is.
-
-    It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
-    """
-    binary = folder / "ptxas"
-    try:
-        note = _read_note(folder)
-        size, mtime_ns, sha256 = note.get("size"), note.get("mtime_ns"), note["sha256"]
-    except _UNREADABLE as error:
-        return f"its tool.json cannot be read ({type(error).__name__}: {error})"
-    try:
-        stat = binary.stat()
-        if size is not None and stat.st_size != size:
-            return f"it has {stat.st_size} bytes, and had {size} when it was added"
-        if stat.st_mtime_ns != mtime_ns and file_sha256(binary, stat.st_size, stat.st_mtime_ns) != sha256:
-            return "its hash is not the one it had when it was added"
-    except OSError as error:
-        return error.strerror
-    return None
-
-
-def _is_intact(folder: Path) -> bool:
-    """Whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
-    try:
-        return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
-    except _UNREADABLE:
-        return False
-
-
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
-
-
-def _read_note(folder: Path) -> Any:
-    return json.loads((folder / "tool.json").read_text())
 
 
 # --- what can be added ---------------------------------------------------------------------------
@@ -138,7 +80,7 @@ def add_ptxas(version: str) -> Tool:
     """
     requirement = package_of(version)
     folder = tools_folder() / f"ptxas-{version}"
-    if _is_intact(folder) and isinstance(existing := inspect_tool(folder / "ptxas", "added"), Tool):
+    if is_intact(folder) and isinstance(existing := inspect_tool(folder / "ptxas", "added"), Tool):
         return existing
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,95 @@
-"""One program of NVIDIA's: where it is, its version, its targets, the hash of its file."""
+"""NVIDIA's programs, ptxas and nvdisasm: where one is, its version, its targets, the hash of its file; running one to
+its end; and finding them: given by the user, added by version, in wheels, in Triton, in the CUDA toolkit, on PATH."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tritonhook._display import Brief
 from tritonhook._util.files import cache_folder, write_whole
-from tritonhook._util.versions import version_key
+from tritonhook._util.variables import WRAPPER
+from tritonhook._util.versions import is_version, version_key
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.process import run_tool
+
+TIMEOUT_S = 600.0
+_PATH_CHARACTERS = 256
+_ROOM_BYTES = 1 << 16
+
+
+class Finished(NamedTuple):
+    """How a run ended. returncode: negative for a signal, as in subprocess."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+
+
+def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
+    """Run a command; kill it when its time is over. Raises ToolError if it cannot be started, and KeyboardInterrupt if
+    the user interrupts it: Ctrl-C reaches it too."""
+    # If this ptxas is our wrapper, it must not record the calls that tritonhook makes itself.
+    environment = {**os.environ, WRAPPER: "off"}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, env=environment)
+    except subprocess.TimeoutExpired as late:
+        return Finished(-signal.SIGKILL, late.stdout or b"", late.stderr or b"", timed_out=True)
+    except OSError as error:
+        raise ToolError(f"{command[0]}: cannot run: {error.strerror}") from None
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def temporary_file(name: str, data: bytes) -> Iterator[Path]:
+    """Write a file in a temporary folder of its own, which is deleted afterwards. Raises ToolError."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="tritonhook-")
+    except OSError as error:
+        raise _no_room(Path(name), error) from None
+    with made as folder:
+        path = Path(folder, name)
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise _no_room(path, error) from None
+        yield path
+
+
+def fixed_length(path: Path) -> str:
+    """The path with as many slashes before its name as make it 256 characters long, which leads to the same file.
+
+    What ptxas gives for some sm_100 kernels follows the length of its arguments: 12.9.86 gave one of two codes by the
+    length of $TMPDIR.
+    """
+    folder = str(path.parent)
+    return folder + "/" * max(1, _PATH_CHARACTERS - len(folder) - len(path.name)) + path.name
+
+
+def _no_room(path: Path, error: OSError) -> ToolError:
+    return ToolError(f"{path}: cannot write a temporary file: {error.strerror}; set TMPDIR to a folder with room")
+
+
+def check_room(path: Path) -> None:
+    """Raises ToolError if the disk of this file is full: ptxas then writes a part of its output, without an error."""
+    if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
+        raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with room")
+
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _LARGE_BYTES = 1 << 20
@@ -125,3 +197,200 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
         note.parent.mkdir(parents=True, exist_ok=True)
         write_whole(note, digest)
     return digest
+
+
+# --- finding them ---------------------------------------------------------------------------------
+
+
+def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
+    """Return the ptxas to use.
+
+    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest there is.
+    Raises ToolError with everything that was tried.
+    """
+    if isinstance(wanted, os.PathLike):
+        return tool_at(Path(wanted), "given")
+    if not isinstance(wanted, (str, type(None))):
+        raise ToolError(f"{wanted!r}: not a ptxas; give a path, or a version as text such as '12.8.93'")
+    wanted = wanted or os.environ.get("TRITONHOOK_PTXAS") or None
+    if wanted and not is_version(wanted):
+        return tool_at(Path(wanted), "given")
+    tried: list[str] = []
+    tools = list(available_ptxas(tried))
+    if wanted:
+        tried += [f"{tool.path}: version {tool.version}" for tool in tools]
+        tools = [tool for tool in tools if tool.version == wanted or tool.version.startswith(f"{wanted}.")]
+    if not tools:
+        raise _not_found(wanted, tried)
+    return max(tools, key=lambda tool: version_key(tool.version))
+
+
+def find_recorded(path: str | None, version: str | None, trust: bool = False) -> Tool | None:
+    """Return the ptxas that a file names, e.g. a capture; None if the file names none.
+
+    The file may come from somebody else, so that nothing at `path` is run. The tool is one of `available_ptxas`:
+    the one with the same hash as the file at `path`, else one of the same version. trust: the user trusts the file;
+    then the program at `path` is taken.
+    Raises ToolError if none of ours is the one.
+    """
+    named = file_at(path)
+    if named is not None and trust:
+        return tool_at(named, "trusted")
+    if not path and version is None:
+        return None
+    tools = list(available_ptxas())
+    same = (tool for tool in tools if named is not None and is_same_file(named, tool.path))
+    ours = next(same, None) or next((tool for tool in tools if tool.version == version), None)
+    if ours is not None:
+        return ours
+    fetch = version is not None and is_version(version)
+    remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if fetch else []
+    remedies.append("take another one with --ptxas VERSION")
+    if named is not None:
+        remedies.append("run it with --trust, if you trust the file's origin")
+    raise ToolError(
+        f"ptxas {version or 'of unknown version'} ({path or 'path not known'}), named by the input, is none of the "
+        f"programs known here; {', or '.join(remedies)}"
+    )
+
+
+def file_at(path: str | None) -> Path | None:
+    """The path that a file names, if a regular file is there; None for any other text."""
+    return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises for some texts)
+
+
+def _not_found(wanted: str | None, tried: list[str]) -> ToolError:
+    is_partial = wanted is not None and wanted.count(".") != 2
+    command = f"`tritonhook ptxas add {'12.8.93' if wanted is None or is_partial else wanted}`"
+    remedy = f"get one by its whole version, as with {command}" if is_partial else f"get it with {command}"
+    what = f"ptxas {wanted}" if wanted else "ptxas"
+    return ToolError(f"{what}: not found; {remedy}. Tried:\n  " + "\n  ".join(tried or ["nothing"]))
+
+
+def find_nvdisasm() -> Tool:
+    """Return the nvdisasm to use: $TRITONHOOK_NVDISASM, a wheel's, Triton's, the CUDA toolkit's, the one on PATH.
+
+    Raises ToolError with everything that was tried.
+    """
+    given = os.environ.get("TRITONHOOK_NVDISASM")
+    if given:
+        return tool_at(Path(given), "$TRITONHOOK_NVDISASM")
+    tried: list[str] = []
+    tool = next(available_nvdisasm(tried), None)
+    if tool is None:
+        listed = "\n  ".join(tried or ["nothing"])
+        raise ToolError(f"nvdisasm: not found; `pip install nvidia-cuda-nvdisasm`. Tried:\n  {listed}")
+    return tool
+
+
+def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
+    """Yield every ptxas that can be used, each once: those from `ptxas add`, from wheels, Triton's, the CUDA
+    toolkit's, the one on PATH. tried: takes a line for each place that has none, with the reason."""
+    tried = [] if tried is None else tried
+    yield from _usable([*added_binaries(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")], tried)
+
+
+def available_nvdisasm(tried: list[str] | None = None) -> Iterator[Tool]:
+    """Yield every nvdisasm that can be used, each once, the one that is taken first. tried: as of `available_ptxas`."""
+    yield from _usable(_candidates("nvdisasm"), [] if tried is None else tried)
+
+
+def _usable(candidates: Iterable[tuple[Path, str]], tried: list[str]) -> Iterator[Tool]:
+    """The tools among (path, source) pairs, a program with two paths once."""
+    seen: set[Path] = set()
+    for path, source in candidates:
+        real = path.resolve()
+        if real in seen:
+            continue
+        tool = inspect_tool(path, source)
+        if isinstance(tool, Tool):
+            seen.add(real)
+            yield tool
+        else:
+            tried.append(f"{path}: {tool}")
+
+
+def _candidates(program: str) -> Iterator[tuple[Path, str]]:
+    for folder, source in [*_wheel_folders(), *_triton_folders(), *_toolkit_folders()]:
+        yield folder / program, source
+    if path := shutil.which(program):
+        yield Path(path), "PATH"
+
+
+def _wheel_folders() -> Iterator[tuple[Path, str]]:
+    for entry in sys.path:
+        for folder in ("nvidia/cu13/bin", "nvidia/cuda_nvdisasm/bin", "nvidia/cuda_nvcc/bin"):
+            path = Path(entry or ".", folder)
+            if path.is_dir():
+                yield path, "wheel"
+
+
+def _triton_folders() -> Iterator[tuple[Path, str]]:
+    from importlib.util import find_spec
+
+    spec = find_spec("triton")  # finds the package without importing it
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        yield Path(location, "backends", "nvidia", "bin"), "Triton"
+
+
+def _toolkit_folders() -> Iterator[tuple[Path, str]]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            yield Path(value, "bin"), f"${variable}"
+    yield Path("/usr/local/cuda/bin"), "CUDA toolkit"
+
+
+# --- what was added before -----------------------------------------------------------------------
+
+
+def tools_folder() -> Path:
+    """Where `ptxas add` keeps binaries."""
+    return cache_folder() / "tools"
+
+
+def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
+    """The binaries that `ptxas add` kept and that have not changed. tried: takes the reason for each other one."""
+    for folder in sorted(tools_folder().glob("ptxas-*")):
+        reason = _why_changed(folder)
+        if reason is None:
+            yield folder / "ptxas", "added"
+        else:
+            remedy = f"`tritonhook ptxas add {folder.name.removeprefix('ptxas-')}` fetches it again"
+            tried.append(f"{folder / 'ptxas'}: not used: {reason}; {remedy}")
+
+
+def _why_changed(folder: Path) -> str | None:
+    """Why the binary in this folder is not the one that was added; None if it is.
+
+    It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
+    """
+    binary = folder / "ptxas"
+    try:
+        note = _read_note(folder)
+        size, mtime_ns, sha256 = note.get("size"), note.get("mtime_ns"), note["sha256"]
+    except _UNREADABLE as error:
+        return f"its tool.json cannot be read ({type(error).__name__}: {error})"
+    try:
+        stat = binary.stat()
+        if size is not None and stat.st_size != size:
+            return f"it has {stat.st_size} bytes, and had {size} when it was added"
+        if stat.st_mtime_ns != mtime_ns and file_sha256(binary, stat.st_size, stat.st_mtime_ns) != sha256:
+            return "its hash is not the one it had when it was added"
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
+    try:
+        return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
+    except _UNREADABLE:
+        return False
+
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+def _read_note(folder: Path) -> Any:
+    return json.loads((folder / "tool.json").read_text())

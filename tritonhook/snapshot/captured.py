@@ -1,31 +1,49 @@
 """Captured kernels with their facts: figures and stages from their files, each of which is read once, instructions from
-nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of a folder count."""
+nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of a folder count.
+
+And assembling kernels again, with the ptxas that made them or with another one: locked ones to check them, captured
+ones to lock all codes that ptxas gives them. ptxas is not deterministic for some kernels: where a kernel's code is not
+one of those locked, it is assembled again with ptxas's memory at other addresses, until a locked code comes or
+`STEADY_RUNS` runs have not given one. Where PTX and ptxas both changed, each is assembled with the other's old one: the
+four builds tell which of them changed a kernel, or whether only both together did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage, dry_run_note
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.schema import REPAIR
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.line_info import Lines, read_lines
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import CaptureError, CubinError, PtxError
-from tritonhook.lab.sweep import sweep, usable_processors
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import BATCH, reading_toolchain
+from tritonhook.errors import CaptureError, CubinError, PtxError, SnapshotError, ToolError, TritonHookError, listed
+from tritonhook.lab.result_cache import Outcome
+from tritonhook.lab.sweep import Job, ResultCache, Run, sweep, usable_processors
+from tritonhook.ptx.module import Ptx, lowered_for
+from tritonhook.ptx.normal_form import without_positions
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import BATCH, MAX_RUNS, STEADY_RUNS, assemble, may_draw, reading_toolchain
+from tritonhook.snapshot.changes import Change, Crossed, renumbered
 from tritonhook.snapshot.facts import (
     Disassemble,
+    Identity,
     KernelFacts,
     numbered,
     stage_hashes,
     with_code,
+    with_image,
     without_stages,
 )
-from tritonhook.snapshot.recheck import all_drawn, task_of
+from tritonhook.snapshot.lockfile import kept_ptx
 
 Kernels = list[tuple[Capture, KernelFacts]]
 _SPILLS = ("spill_stores", "spill_loads")
@@ -55,13 +73,13 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     captures = list(map(_counting, folders))
     together = list(chain.from_iterable(own.items() for own in captures))
     read = facts_of([capture for _, capture in together], [place for place, _ in together])
-    facts = map(_timed, read, (times for folder in folders for times in map(folder.compile_us, folder.running)))
+    facts = map(_timed_capture, read, (times for folder in folders for times in map(folder.compile_us, folder.running)))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
     notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
     return [ReadFolder(own, noted) for own, noted in zip(kernels, notes, strict=True)]
 
 
-def _timed(facts: KernelFacts, compile_us: Mapping[str, int]) -> KernelFacts:
+def _timed_capture(facts: KernelFacts, compile_us: Mapping[str, int]) -> KernelFacts:
     return replace(facts, compile_us=sum(compile_us.values())) if compile_us else facts
 
 
@@ -124,3 +142,320 @@ def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) 
             spills = {name: made.figures.get(name) for name in _SPILLS}
             kernels[number] = replace(facts, figures={**facts.figures, **spills}, ran_again=True)
     return kernels
+
+
+# --- assembling kernels again ---------------------------------------------------------------------
+
+
+_TIMED_RUNS = 3
+_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # what with_image decides
+_Input = tuple[str, Tool, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A locked kernel, its PTX, and the ptxas and options to assemble it with. A ptxas that is too old for the PTX's
+    `.version` gets it with the newest that it reads."""
+
+    locked: KernelFacts
+    ptx: str
+    ptxas: Tool
+    options: tuple[str, ...]
+
+    @property
+    def input(self) -> _Input:
+        """What ptxas gets. Tasks with equal inputs are one run."""
+        return self.ptx, self.ptxas, self.options
+
+    def job(self, draw: int) -> Job:
+        # -v prints the spills. The code does not depend on it.
+        options = self.options if "-v" in self.options else (*self.options, "-v")
+        return Job(lowered_for(Ptx(self.ptx), self.ptxas.version).text, self.ptxas, options, keep_cubin=True, draw=draw)
+
+
+def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
+    """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
+    results = _assembled(tasks, run, draw=0)
+    # By what is drawn: the tasks, by a code that they may get.
+    moved: dict[tuple[_Input, str], dict[str, list[int]]] = {}
+    for n, task in enumerate(tasks):
+        if _may_be_a_draw(task, results[n]):
+            drawn = task.input, task.locked.entry
+            for code in task.locked.codes:
+                moved.setdefault(drawn, {}).setdefault(code, []).append(n)
+    one_of = {drawn: tasks[next(iter(waiting.values()))[0]] for drawn, waiting in moved.items()}
+    for draw in range(1, STEADY_RUNS + 1):
+        outcomes = _outcomes(list(one_of.values()), run, draw)
+        for drawn, task in one_of.items():
+            for code in _facts(task, outcomes[task.input])[0].codes:
+                for n in moved[drawn].pop(code, ()):
+                    if _may_be_a_draw(tasks[n], results[n]):  # else another code of its lock came before
+                        results[n] = _facts(tasks[n], outcomes[task.input])
+        one_of = {drawn: task for drawn, task in one_of.items() if moved[drawn]}
+    return _counted(tasks, results, disassemble)
+
+
+def all_drawn(
+    tasks: Sequence[Task], run: Run, disassemble: Disassemble | None = None, runs: int = STEADY_RUNS + 1
+) -> list[tuple[KernelFacts, ...]]:
+    """The facts of each task's kernel now, one for each code that ptxas gives it in several runs. disassemble: None
+    leaves instructions uncounted."""
+    seen: list[dict[tuple[str, ...], tuple[KernelFacts, bytes | None]]] = [{} for _ in tasks]
+    for draw in range(runs):
+        for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
+            codes.setdefault(facts.codes, (facts, cubin))
+    both = [(task, made) for task, codes in zip(tasks, seen, strict=True) for made in codes.values()]
+    drawn = [made for _, made in both]
+    tasks_of = [task for task, _ in both]
+    counted = [made[0] for made in drawn] if disassemble is None else _counted(tasks_of, drawn, disassemble)
+    following = iter(counted)
+    return [tuple(islice(following, len(codes))) for codes in seen]
+
+
+def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> list[tuple[str, ...]]:
+    """All codes that ptxas gives each task's kernel in several runs."""
+    drawn = all_drawn(tasks, run, runs=runs)
+    return [tuple(sorted({code for facts in draws for code in facts.codes})) for draws in drawn]
+
+
+def timed(tasks: Sequence[Task]) -> list[tuple[int, int] | None]:
+    """Microseconds that ptxas takes for each task: the one that made the lock, and the task's, by turns in this
+    process, of each the fastest of three runs. None where the first is not at hand."""
+    return [_timed(task) for task in tasks]
+
+
+def _timed(task: Task) -> tuple[int, int] | None:
+    try:
+        tools = find_ptxas(task.locked.ptxas), task.ptxas
+    except ToolError:
+        return None
+    options = task.locked.options or task.options, task.options
+    seconds: tuple[list[int], list[int]] = [], []
+    for _ in range(_TIMED_RUNS):
+        for tool, arguments, times in zip(tools, options, seconds, strict=True):
+            ptx = lowered_for(Ptx(task.ptx), tool.version)
+            began = time.perf_counter_ns()
+            assemble(tool, ptx, arguments)
+            times.append((time.perf_counter_ns() - began) // 1000)
+    return min(seconds[0]), min(seconds[1])
+
+
+def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool:
+    facts, locked = result[0], task.locked
+    same_tool = (facts.ptxas, facts.options) == (locked.ptxas, locked.options)
+    return same_tool and not facts.failure and not set(facts.codes) & set(locked.codes)
+
+
+def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
+    """One run of ptxas for each input: the facts of each task, without instructions, and the cubin."""
+    outcomes = _outcomes(tasks, run, draw)
+    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # equal images are read once
+    return [_facts(task, outcomes[task.input], known) for task in tasks]
+
+
+def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Outcome]:
+    jobs = {given: task.job(draw) for given, task in {task.input: task for task in tasks}.items()}
+    outcomes: Mapping[str, Outcome] = {job.key: outcome for job, outcome in run(jobs.values())}
+    return {given: outcomes[job.key] for given, job in jobs.items()}
+
+
+def _facts(
+    task: Task, outcome: Outcome, known: dict[tuple[_Input, str, int], KernelFacts] | None = None
+) -> tuple[KernelFacts, bytes | None]:
+    """known: of other kernels, by what decides their code and their figures."""
+    key = task.input, task.locked.entry, task.locked.dynamic_shared
+    if known and (like := known.get(key)) is not None:
+        of_image = {name: getattr(like, name) for name in _OF_IMAGE}
+        return replace(task.locked, ptxas=like.ptxas, options=like.options, **of_image), outcome.cubin
+    now = replace(task.locked, ptxas=task.ptxas.version, options=task.options, codes=())
+    if outcome.image is None:
+        reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
+        return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
+    made = with_image(now, outcome.image, outcome.cubin, task.locked.entry, task.ptx)
+    if known is not None:
+        known[key] = made
+    return made, outcome.cubin
+
+
+def _counted(
+    tasks: Sequence[Task], results: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
+) -> list[KernelFacts]:
+    """The facts with the instructions counted: of the lock where the code is the same, else of the cubin."""
+    counted = [facts for facts, _ in results]
+    moved: dict[tuple[bytes, str], list[int]] = {}  # equal cubins are read once
+    for n, (task, (facts, cubin)) in enumerate(zip(tasks, results, strict=True)):
+        locked = task.locked
+        if set(facts.codes) & set(locked.codes):
+            known = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
+            counted[n] = replace(facts, figures={**facts.figures, **known}, classes=locked.classes)
+        elif cubin is not None:
+            moved.setdefault((cubin, locked.entry), []).append(n)
+    images = [(Cubin.from_bytes(cubin, kernel), kernel) for cubin, kernel in moved]
+    for numbers, (image, kernel), sass in zip(moved.values(), images, disassemble(images), strict=True):
+        for n, each in zip(numbers, with_code([counted[n] for n in numbers], image, kernel, sass), strict=True):
+            counted[n] = each
+    return counted
+
+
+# --- captured kernels, ready for a lock -----------------------------------------------------------
+
+
+def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
+    """The kernel, to be assembled again as it was; None where that cannot be."""
+    text = capture.text(Stage.PTX)
+    if text is None or facts.ptxas is None or facts.options is None:
+        return None
+    try:
+        return Task(facts, text, find_ptxas(facts.ptxas), facts.options)
+    except ToolError:
+        return None
+
+
+def lockable(
+    captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
+) -> list[tuple[KernelFacts, str | None]]:
+    """Captured kernels with their PTX, ready for a lock.
+
+    known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
+    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is no draw.
+    """
+    facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
+    texts = [capture.text(Stage.PTX) for capture, _ in captured]
+    return [(k, None if text is None else without_positions(text)) for k, text in zip(facts, texts, strict=True)]
+
+
+def _with_all_codes(
+    captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
+) -> list[KernelFacts]:
+    """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
+    tasks: dict[int, Task] = {}
+    for number, (capture, facts) in enumerate(captured):
+        drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
+        if drawing and (task := task_of(capture, facts)) is not None:
+            tasks[number] = task
+    new = {n: task for n, task in tasks.items() if captured[n][1].identity not in known}
+    drawn = _drawn(new, STEADY_RUNS + 1)
+    for number, codes in _drawn({n: task for n, task in tasks.items() if n not in new}, MAX_RUNS).items():
+        if codes & set(captured[number][1].codes):
+            drawn[number] = codes
+    return [
+        replace(facts, codes=tuple(sorted({*facts.codes, *drawn.get(number, ())})))
+        for number, (_, facts) in enumerate(captured)
+    ]
+
+
+def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
+    """The codes that ptxas gives each task's kernel in some runs."""
+    return dict(zip(tasks, map(set, codes_of(list(tasks.values()), sweep, runs)), strict=True))
+
+
+def settled(
+    path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
+) -> list[tuple[KernelFacts, str | None]]:
+    """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX, also
+    where the text of its PTX is another one, as where the build of a compiler is named in it."""
+    before = {locked.identity: locked for locked in old}
+    facts = renumbered(old, [new for new, _ in now])
+    results: list[tuple[KernelFacts, str | None]] = []
+    for kernel, (_, ptx) in zip(facts, now, strict=True):
+        new = kernel, ptx
+        earlier = before.get(kernel.identity)
+        if earlier is not None and _is_settled(earlier, kernel):
+            with contextlib.suppress(SnapshotError):  # kept PTX that is damaged: the new one mends it
+                new = earlier, kept_ptx(path, earlier)
+        results.append(new)
+    return results
+
+
+def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
+    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded")
+    same = all(getattr(old, name) == getattr(new, name) for name in names)
+    return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)
+
+
+# --- PTX and ptxas told apart ---------------------------------------------------------------------
+
+
+MOST = 100  # kernels: each takes two runs of ptxas
+Text = Callable[[KernelFacts], "str | None"]  # the PTX of a kernel
+
+
+def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
+    """The changes, with the crossed builds of those that have two steps, the worst MOST of them; and notes on those
+    that have none. run: what runs ptxas (default: here, with results that are kept)."""
+    if not any(change.has_two_steps for change in changes):
+        return list(changes), []
+    tasks: dict[int, tuple[Task, Task]] = {}
+    why: dict[str, list[str]] = {}
+    for number, change in enumerate(changes):
+        if change.has_two_steps and len(tasks) < MOST:
+            try:
+                tasks[number] = _tasks(change, text)
+            except TritonHookError as error:
+                why.setdefault(str(error), []).append(change.identity.kernel)
+    both = [task for pair in tasks.values() for task in pair]
+    made = iter(all_drawn(both, run or partial(sweep, cache=ResultCache()), disassembler(), runs=1))
+    told = list(changes)
+    for number in tasks:
+        (new_ptx,), (new_ptxas,) = next(made), next(made)
+        told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
+    whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
+    notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
+    if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
+        notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
+    return told, notes
+
+
+def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
+    """The new PTX by the old ptxas, and the old PTX by the new one. Raises a TritonHookError where one is missing."""
+    old, new = change.old, change.new
+    assert old is not None and new is not None
+    return _task(new, text, old), _task(old, text, new)
+
+
+def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
+    ptx = text(kernel)
+    if ptx is None or assembler.ptxas is None:
+        raise TritonHookError("its PTX was not kept" if ptx is None else "which ptxas made it is not known")
+    try:
+        tool = find_ptxas(assembler.ptxas)
+    except ToolError:
+        remedy = f"`tritonhook ptxas add {assembler.ptxas}` fetches it"
+        raise ToolError(f"ptxas {assembler.ptxas} is not at hand; {remedy}") from None
+    return Task(kernel, ptx, tool, assembler.options or ())
+
+
+# --- where a kernel spills ------------------------------------------------------------------------
+
+
+_SPILL_OPCODES = ("STL", "LDL")  # local memory: what does not fit into registers is stored there, and loaded again
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceLine:
+    """file: its path, as the compiler wrote it. line: from 1."""
+
+    file: str
+    line: int
+
+
+def spill_lines(captures: Sequence[Capture], wanted: Callable[[str], bool]) -> list[SourceLine | None]:
+    """The line of each kernel. wanted: says of a file whether its lines count: an instruction of a library's function
+    belongs to the library's file. None: no such line is known."""
+    kernels = [(Cubin.from_bytes(capture.cubin), capture.kernel) for capture in captures]
+    codes = disassembler()(kernels) if kernels else ()
+    return [_line(read_lines(*kernel), sass, wanted) for kernel, sass in zip(kernels, codes, strict=True)]
+
+
+def _line(lines: Lines, sass: Sass, wanted: Callable[[str], bool]) -> SourceLine | None:
+    """The line with most spill instructions; of a kernel that has none there, its first line."""
+    known: list[tuple[int, SourceLine]] = []
+    for index, source in enumerate(lines.source):
+        if source is not None and source[1] and wanted(lines.files[source[0]]):
+            known.append((index, SourceLine(lines.files[source[0]], source[1])))
+    codes = sass.instructions
+    spilling = [at for index, at in known if codes[index].opcode.partition(".")[0] in _SPILL_OPCODES]
+    if spilling:
+        times = Counter(spilling)
+        return min(times, key=lambda at: (-times[at], at))
+    return min((at for _, at in known), default=None)

@@ -11,11 +11,10 @@ from itertools import count, groupby
 
 from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.cubin.loaded import PARTS
-from tritonhook.cubin.occupancy import occupancy
+from tritonhook.cubin.resources import occupancy
 from tritonhook.errors import UsageError
-from tritonhook.ptx.kernel_names import lasting_name
-from tritonhook.snapshot.budgets import Budgets
-from tritonhook.snapshot.facts import BUILT, FIGURES, MAKERS, Identity, KernelFacts
+from tritonhook.ptx.normal_form import lasting_name
+from tritonhook.snapshot.facts import BUILT, FIGURES, MAKERS, Budgets, Identity, KernelFacts
 
 _OCCUPY = frozenset(("registers", "shared"))
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each

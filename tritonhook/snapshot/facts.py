@@ -1,21 +1,29 @@
-"""The figures of one compiled kernel, and what identifies it among the kernels of another compile."""
+"""The figures of one compiled kernel, and what identifies it among the kernels of another compile. Those of built
+libraries: what their cubins tell without a disassembler, a ptxas or the PTX. And budgets: what kernels may have
+whatever a lock says, by globs of their names."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, TypeVar
 
+from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.loaded import loaded_of
+from tritonhook.cubin.elf import read_elf
+from tritonhook.cubin.image import Cubin, kernel_names
+from tritonhook.cubin.loaded import Image, loaded_of, loaded_parts
 from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
 from tritonhook.cubin.sass import Sass, class_counts
+from tritonhook.cubin.shipped import ShippedFile, shipped_files
 from tritonhook.cubin.summary import ImageSummary, summarise_image
-from tritonhook.ptx.kernel_names import lasting_name, source_file, without_hashes
-from tritonhook.ptx.normal_form import normal_form, without_positions
+from tritonhook.errors import CubinError, UsageError, listed
+from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, without_hashes, without_positions
 
 # The figures, the ones that hurt most first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
@@ -256,3 +264,137 @@ def _numbered(text: str) -> str:
     numbers = {value: f"%{number}" for number, value in enumerate(dict.fromkeys(parts[1::2]))}
     parts[1::2] = [numbers[value] for value in parts[1::2]]
     return "".join(parts)
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+_ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """max_registers: by glob; the first that fits a kernel's name counts. allow_spills: globs of the kernels that may
+    spill; None where spills have no budget. A name fits as it is, or demangled."""
+
+    max_registers: Mapping[str, int] = field(default_factory=dict)
+    allow_spills: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, max_registers: int | Mapping[str, int] | None, allow_spills: list[str] | None) -> Budgets:
+        """The values as TOML has them: one number is for all kernels."""
+        registers = {_ALL: max_registers} if isinstance(max_registers, int) else dict(max_registers or {})
+        return cls(registers, None if allow_spills is None else tuple(allow_spills))
+
+    def before(self, other: Budgets) -> Budgets:
+        """These, and those of the other that these leave open."""
+        spills = other.allow_spills if self.allow_spills is None else self.allow_spills
+        return Budgets({**self.max_registers, **other.max_registers, **self.max_registers}, spills)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As TOML has them; what is not set is not there."""
+        registers = self.max_registers.get(_ALL) if list(self.max_registers) == [_ALL] else dict(self.max_registers)
+        values: dict[str, Any] = {"max_registers": registers or None}
+        values["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
+        return {name: value for name, value in values.items() if value is not None}
+
+    def registers_of(self, kernel: KernelFacts) -> int | None:
+        """The most registers that a kernel may have; None without a budget."""
+        return next((most for glob, most in self.max_registers.items() if _fits(glob, kernel)), None)
+
+    def is_over(self, what: str, kernel: KernelFacts) -> bool | None:
+        """Whether a kernel has more than its budget of registers or spills; None where it has none. Spills that are not
+        known are more than none, unless the code has no access to local memory."""
+        if what == "registers" and (most := self.registers_of(kernel)) is not None:
+            registers = kernel.figures.get("registers")
+            return registers is None or registers > most
+        if what == "spills" and self.allow_spills is not None:
+            spills = [kernel.figures.get(name) for name in ("spill_stores", "spill_loads")]
+            return spills != [0, 0] and not any(_fits(glob, kernel) for glob in self.allow_spills)
+        return None
+
+
+def _fits(glob: str, kernel: KernelFacts) -> bool:
+    name = kernel.identity.kernel
+    return any(fnmatchcase(candidate, glob) for candidate in (name, function_name(name)))
+
+
+# --- kernels of built libraries -------------------------------------------------------------------
+
+
+_RELOCATABLE = b"\1\0"  # the type of an ELF file that is still to be linked
+_TARGET = re.compile(r"-arch[ =]+sm_\d+([af])\b")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltKernels:
+    """The kernels of built files, in the order of identity. notes: what was not read, and why."""
+
+    kernels: tuple[KernelFacts, ...]
+    notes: tuple[str, ...]
+
+
+def built_kernels(paths: Sequence[str]) -> BuiltKernels:
+    """Read files, wheels and folders. A kernel that several images of a file have with the same code counts once.
+    Raises UsageError if a path cannot be read, or there is no kernel at all."""
+    built: list[KernelFacts] = []
+    notes: list[str] = []
+    for path in paths:
+        try:
+            for file in shipped_files(Path(path)):
+                notes += (f"{file.name}: {note}" for note in file.notes)
+                built += _in_file(file, notes)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if not built:
+        why = f": {listed(notes, '; ')}" if notes else ""
+        raise UsageError(f"{' '.join(paths)}: no machine code for GPUs in it{why}")
+    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # of equal codes the first one stays
+    kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
+    same = Counter(replace(facts.identity, number=1) for facts in kernels)
+    if twice := [identity.text for identity, times in same.items() if times > 1]:
+        notes.append(f"several kernels of one name, which get numbers: {listed(twice)}")
+    return BuiltKernels(tuple(kernels), tuple(notes))
+
+
+def _in_file(file: ShippedFile, notes: list[str]) -> Iterator[KernelFacts]:
+    """What the linker has not joined yet counts only where no linked image has the kernel."""
+    linked: dict[tuple[Identity, str], None] = {}
+    for number, (data, suffix) in sorted(enumerate(file.images, 1), key=lambda it: it[1][0][16:18] == _RELOCATABLE):
+        try:
+            for facts in _in_image(data, suffix, file.name):
+                key = facts.identity, facts.entry
+                if data[16:18] != _RELOCATABLE:
+                    linked[key] = None
+                elif key in linked:
+                    continue
+                yield facts
+        except CubinError as error:
+            notes.append(f"{file.name}: cubin {number}: {error}")
+
+
+def _in_image(data: bytes, suffix: str, name: str) -> Iterator[KernelFacts]:
+    cubin, summary, elf = Cubin.from_bytes(data), summarise_image(data, {}), read_elf(data)
+    image = Image(elf, elf.symbols(), frozenset(kernel_names(elf)))
+    told = _TARGET.search(cubin.ptxas_arguments or "")
+    arch = f"sm_{cubin.arch}{told[1] if told else suffix}"
+    for kernel, resources in cubin.resources.items():
+        places = [f"file={source}"] if (source := source_file(kernel)) is not None else []
+        facts = KernelFacts(
+            identity=Identity(lasting_name(kernel), arch, BUILT, (*places, f"in={name}")),
+            entry=kernel,
+            stages={},
+            ptx_sha256=None,
+            ptxas=cubin.ptxas_version,
+            options=None,
+            codes=(),
+            figures={},
+            threads=resources.threads,
+            launch_bounds=resources.launch_bounds,
+        )
+        facts, local = with_image(facts, summary, None, kernel, None), resources.local_traffic
+        sizes = {"code_bytes": summary.kernel(kernel).code_bytes, "local_bytes": None if local is None else sum(local)}
+        loaded = {part: code for part, code in loaded_parts(image, kernel).items() if code}
+        codes = (summary.own_code_hash(kernel),)
+        yield replace(facts, codes=codes, figures={**facts.figures, **sizes}, loaded=loaded)

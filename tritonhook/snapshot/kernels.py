@@ -10,12 +10,12 @@ from typing import Any, overload
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.naming import fits, settings_of, titles
+from tritonhook.capture.selection import fits, settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.occupancy import Occupancy, occupancy
+from tritonhook.cubin.resources import Occupancy, occupancy
 from tritonhook.errors import UsageError, listed
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.snapshot.captured import facts_of

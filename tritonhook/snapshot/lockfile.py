@@ -24,8 +24,7 @@ from tritonhook._util.text import visible
 from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
 from tritonhook.ptxas.command_line import refused_option
-from tritonhook.snapshot.budgets import Budgets
-from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
+from tritonhook.snapshot.facts import FIGURES, Budgets, Identity, KernelFacts, sha256
 
 if TYPE_CHECKING:
     from tritonhook.snapshot.schema import Lock, LockedKernel

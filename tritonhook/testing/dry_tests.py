@@ -11,7 +11,7 @@ from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.report.format import count
+from tritonhook.report.result import count
 from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)

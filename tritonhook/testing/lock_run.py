@@ -1,4 +1,5 @@
 """A run of pytest whose kernels are held to a lock: `pytest --kernel-lock=FILE [--kernel-update]`.
+VerifyRun: a dry run whose kernels are verified on the CPU, `pytest --kernel-arch=sm_90a --kernel-verify`.
 
 With pytest-xdist the workers capture into one folder, and the controller compares when all of them have ended.
 """
@@ -19,17 +20,15 @@ from tritonhook.capture.project import lock_path
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
-from tritonhook.report.format import count
 from tritonhook.report.render.terminal import render_terminal
-from tritonhook.snapshot.budgets import Budgets
-from tritonhook.snapshot.captured import read_folders
+from tritonhook.report.result import count
+from tritonhook.snapshot.captured import crossed, lockable, read_folders, settled
 from tritonhook.snapshot.changes import COMPILE_TIME, compare, failures, nothing_compared, renumbered, rules
-from tritonhook.snapshot.crossing import crossed
-from tritonhook.snapshot.facts import Identity, KernelFacts
+from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.recheck import lockable, settled
-from tritonhook.testing.dry_tests import dry_run_of
+from tritonhook.testing.dry_tests import DryCaptures, dry_run_of
 from tritonhook.testing.recording import RecordedRun, is_recorded
+from tritonhook.verify.model import verify_captures
 
 Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
 
@@ -247,3 +246,39 @@ def _given(config: pytest.Config) -> tuple[str, ...]:
     here = config.invocation_params.dir
     paths = {Path(os.path.relpath(here / argument.partition("::")[0], config.rootpath)) for argument in config.args}
     return tuple(sorted(path.as_posix() for path in paths))
+
+
+# --- verified on the CPU --------------------------------------------------------------------------
+
+
+class VerifyRun:
+    """Verifies what the tests have compiled, when all have ended. Register it behind what captures."""
+
+    def __init__(self, captures: DryCaptures | LockRun) -> None:
+        self._captures, self._said, self._failed = captures, "", False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return
+        code = pytest.ExitCode.TESTS_FAILED
+        try:
+            self._failed, self._said = verify_captures(self._captures.out)
+        except TritonHookError as error:
+            self._failed, self._said, code = True, f"{error}\n", pytest.ExitCode.USAGE_ERROR
+        if self._failed:
+            session.exitstatus = session.exitstatus or code
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._said:
+            title = f"kernels verified{' FAILED' if self._failed else ''}"
+            terminalreporter.section(title, red=self._failed, bold=self._failed)
+            terminalreporter.write(self._said)
+
+
+def register_verify(config: pytest.Config) -> None:
+    """Add the plugin to the run itself, where workers of pytest-xdist only capture."""
+    plugins = config.pluginmanager.get_plugins()
+    captures = next((one for one in plugins if isinstance(one, (DryCaptures, LockRun))), None)
+    if captures is not None:
+        config.pluginmanager.register(VerifyRun(captures))

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tritonhook.device.child import Child, Lost, M
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.images import compared_sides
-from tritonhook.timing.plan import Plan, Prepare, Prepared, Take, Taken
-from tritonhook.timing.result import Choices, Timed
+from tritonhook.timing.plan import Choices, Plan, Prepare, Prepared, Take, Taken, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -87,7 +86,7 @@ def run(
     started = time.monotonic()
     collection = _Collection(plan, band, started + seconds, progress or (lambda comparison: None), start)
     timed, stopped = collection.collect(processes)
-    return replace(timed, stopped=stopped, seconds=time.monotonic() - started)
+    return timed.but(stopped=stopped, seconds=time.monotonic() - started)
 
 
 class _Collection:
@@ -122,13 +121,12 @@ class _Collection:
             if not enough:
                 raise
             timed = self.timed
-            return replace(timed, notes=(*timed.notes, str(error))), "a process failed"
+            return timed.but(notes=(*timed.notes, str(error))), "a process failed"
         return self.timed, "processes"
 
     @property
     def timed(self) -> Timed:
-        timed = _timed(self.plan, self.reports, self.band)
-        return replace(timed, comparison=replace(timed.comparison, blocks=tuple(self.blocks)))
+        return _timed(self.plan, self.reports, self.blocks, self.band)
 
     def _batch(self, count: int) -> str | None:
         """Start processes, and take blocks from each in turn. Returns why to stop, or None."""
@@ -147,7 +145,7 @@ class _Collection:
             for _ in range(BLOCKS_PER_PROCESS):
                 for index, process in enumerate(members, first):
                     self.blocks += process.blocks(1, index)
-                comparison = replace(timed.comparison, blocks=tuple(self.blocks))
+                comparison = Comparison(tuple(self.blocks), timed.band, timed.control_of)
                 self.progress(comparison)
                 if is_precise(comparison):
                     return "precise"
@@ -163,8 +161,8 @@ class _Collection:
         return None
 
 
-def _timed(plan: Plan, reports: Sequence[Prepared], band: float) -> Timed:
-    """The result without blocks, from what the processes prepared. They must have compiled the same code."""
+def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock], band: float) -> Timed:
+    """The result so far, from what the processes prepared. They must have compiled the same code."""
     first = reports[0]
     if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
@@ -172,17 +170,22 @@ def _timed(plan: Plan, reports: Sequence[Prepared], band: float) -> Timed:
             "combined; if the target tunes itself, fix its configuration, or use --processes 1"
         )
     return Timed(
-        plan.target,
-        Comparison((), band, control_of(first.kernels)),
-        compared_sides(plan, first),
-        first.kernels,
-        first.outputs,
-        {name: text for report in reports for name, text in report.wrong.items()},
-        tuple(dict.fromkeys([note for report in reports for note in report.notes] + _tuning_notes(reports))),
-        first.device,
-        first.versions,
-        first.sides,
-        first.flushes,
+        target=plan.target,
+        compared=compared_sides(plan, first),
+        kernels=first.kernels,
+        outputs=first.outputs,
+        wrong={name: text for report in reports for name, text in report.wrong.items()},
+        notes=tuple(dict.fromkeys([note for report in reports for note in report.notes] + _tuning_notes(reports))),
+        device=first.device,
+        versions=first.versions,
+        sides=first.sides,
+        flushes=first.flushes,
+        stopped=None,
+        seconds=0.0,
+        blocks=tuple(blocks),
+        band=band,
+        control_of=control_of(first.kernels),
+        code={},
         tuning=Choices("each" if plan.tune_each else "fixed", first.tuning) if first.tuning else None,
         baselines=first.baselines,
     )
@@ -193,9 +196,11 @@ def _tuning_notes(reports: Sequence[Prepared]) -> list[str]:
     return ["the processes chose different configurations"] if differ else []
 
 
-def control_of(kernels: Mapping[str, Any]) -> str | None:
+def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:
     """The side whose code the control has; None if neither."""
-    return next((side for side in (REFERENCE, CANDIDATE) if kernels[side] == kernels[CONTROL]), None)
+    if kernels[CONTROL] == kernels[REFERENCE]:
+        return "reference"
+    return "candidate" if kernels[CONTROL] == kernels[CANDIDATE] else None
 
 
 def is_precise(comparison: Comparison) -> bool:

@@ -17,11 +17,9 @@ from tritonhook.compare.names import compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled, AssembleError
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Assembled, AssembleError, Toolchain
 from tritonhook.rename import Rename, control_name
-from tritonhook.timing.plan import Plan, Prepared, SideImage
-from tritonhook.timing.result import Compared
+from tritonhook.timing.plan import Compared, Plan, Prepared, SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 _DESCRIBED = 8  # kernels whose difference is put into words: each costs two runs of nvdisasm

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tritonhook._util.processes import parent_of
+from tritonhook._util.locks import parent_of
 from tritonhook.device.sm_clock import Clock, Conditions, clock_mhz
 from tritonhook.errors import DeviceError
 from tritonhook.timing.places import balanced_order, drawn_order

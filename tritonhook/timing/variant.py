@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tritonhook._util.entry_points import load_function
+from tritonhook._util.imports import load_function
 from tritonhook.capture.patching import Patch
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
-from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Compiled, KernelCode, Kernels
+from tritonhook.timing.plan import Compiled, KernelCode, Kernels, Plan
 from tritonhook.timing.statistics import CANDIDATE
 
 CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more

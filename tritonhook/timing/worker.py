@@ -20,8 +20,7 @@ from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.places import PLACES, CodePlaces
-from tritonhook.timing.plan import BASELINE_RTOL, Plan, Prepare, Prepared, Take, Taken
-from tritonhook.timing.result import Compiled, HowLaunched, Kernels
+from tritonhook.timing.plan import BASELINE_RTOL, Compiled, HowLaunched, Kernels, Plan, Prepare, Prepared, Take, Taken
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_launch
 

@@ -30,8 +30,17 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, RaceReady
-from tritonhook.tuning.race import CONFIRM_BLOCKS, CONFIRM_PROCESSES, MOST_BLOCKS, Race, against_fastest, is_futile
-from tritonhook.tuning.result import TriedKernel, TuneRun, judged
+from tritonhook.tuning.race import (
+    CONFIRM_BLOCKS,
+    CONFIRM_PROCESSES,
+    MOST_BLOCKS,
+    Race,
+    TriedKernel,
+    TuneRun,
+    against_fastest,
+    is_futile,
+    judged,
+)
 from tritonhook.verify.differential import steering_buffers
 from tritonhook.verify.model import SPECIAL
 

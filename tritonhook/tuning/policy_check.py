@@ -9,11 +9,9 @@ from pathlib import Path
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.naming import Settings, settings_of, titles
-from tritonhook.capture.policy.file import read_entries, read_pins, why_not_here
-from tritonhook.capture.policy.model import Entry, stem
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Entry, Pin, read_entries, read_pins, stem, why_not_here
 from tritonhook.capture.policy.winners import Winner, winners
+from tritonhook.capture.selection import Settings, settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError

@@ -1,19 +1,155 @@
-"""What the buffers of a launch hold before it: recorded, or made. Pure; the same bytes on every machine.
-
-Random bits are cut to the wanted kind of number by masks that repeat, so that 100 MB take a fraction of a second.
-"""
+"""The contents of buffers: how they are compared, bit by bit, and how far floating-point numbers lie apart; and what
+they hold before a launch: recorded, or made, the same bytes on every machine. Formats have torch's name of the dtype,
+with fields, values, distances in units in the last place. Pure."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import random
-from collections.abc import Collection, Sequence
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook._util.files import MOST_BYTES, read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
 from tritonhook.errors import UsageError
-from tritonhook.verify.formats import FLOATS, FloatFormat
-from tritonhook.verify.model import DENORMALS, RECORDED, SPECIAL, ZEROS
+from tritonhook.verify.model import DENORMALS, RECORDED, SPECIAL, ZEROS, Difference, Element
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """Sign, exponent and mantissa, from the top. has_infinity: the highest exponent means infinity or NaN; without it
+    only all ones are a NaN, as in e4m3fn."""
+
+    bits: int
+    exponent: int
+    mantissa: int
+    has_infinity: bool = True
+
+    @property
+    def magnitude(self) -> int:
+        """Mask of all bits but the sign."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def first_not_finite(self) -> int:
+        """The smallest magnitude, as bits, that is not a finite number."""
+        return ((1 << self.exponent) - 1) << self.mantissa if self.has_infinity else self.magnitude
+
+    def is_nan(self, bits: int) -> bool:
+        magnitude = bits & self.magnitude
+        return magnitude > self.first_not_finite if self.has_infinity else magnitude == self.magnitude
+
+    def is_finite(self, bits: int) -> bool:
+        return bits & self.magnitude < self.first_not_finite
+
+    def value(self, bits: int) -> float:
+        magnitude = bits & self.magnitude
+        sign = -1.0 if bits > self.magnitude else 1.0
+        if self.is_nan(bits):
+            return math.nan
+        if not self.is_finite(bits):
+            return sign * math.inf
+        exponent, mantissa = magnitude >> self.mantissa, magnitude & ((1 << self.mantissa) - 1)
+        if exponent:
+            mantissa += 1 << self.mantissa
+        return sign * math.ldexp(mantissa, max(exponent, 1) - self.bias - self.mantissa)
+
+    def ulps(self, a: int, b: int) -> int:
+        """How many numbers of this format a step from a to b crosses; 0 and -0 are one number."""
+        return abs(self._place(a) - self._place(b))
+
+    def _place(self, bits: int) -> int:
+        magnitude = bits & self.magnitude
+        return -magnitude if bits > self.magnitude else magnitude
+
+
+_FLOAT32, _FLOAT64 = FloatFormat(32, 8, 23), FloatFormat(64, 11, 52)
+FLOATS: Mapping[str, FloatFormat] = {
+    "float16": FloatFormat(16, 5, 10),
+    "bfloat16": FloatFormat(16, 8, 7),
+    "float32": _FLOAT32,
+    "float64": _FLOAT64,
+    "complex64": _FLOAT32,
+    "complex128": _FLOAT64,
+    "float8_e4m3fn": FloatFormat(8, 4, 3, has_infinity=False),
+    "float8_e5m2": FloatFormat(8, 5, 2),
+}
+
+
+# --- contents of a buffer -------------------------------------------------------------------------
+
+
+_SHOWN = 8  # elements that a difference lists
+_MEASURED = 1 << 17  # elements whose distance is measured; the first ones
+_SAMPLED = 1 << 20  # elements of which the largest magnitude is taken
+_CHUNK = 1 << 16
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
+    """How `other` differs from `reference`; None if all bits are equal. Both have the same size."""
+    if reference == other:
+        return None
+    form = FLOATS.get(dtype)
+    width = DTYPE_BYTES[dtype] if form is None else form.bits // 8
+    if len(reference) % width or width not in _CODES:
+        form, width = None, 1
+    differing = list(_differing(reference, other, width))
+    first = tuple(_element(index, a, b, width, form) for index, a, b in differing[:_SHOWN])
+    digest = hashlib.blake2b(other, digest_size=12).hexdigest()
+    known = Difference(buffer, dtype, len(reference) // width, len(differing), digest, first)
+    return known if form is None else _measured(known, form, reference, differing[:_MEASURED], len(differing))
+
+
+def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
+    """Index, reference's bits and other's bits of each element that differs."""
+    code = _CODES[width]
+    for start in range(0, len(reference), _CHUNK):
+        a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
+        if a != b:
+            pairs = zip(array(code, a), array(code, b), strict=True)
+            yield from ((start // width + i, x, y) for i, (x, y) in enumerate(pairs) if x != y)
+
+
+def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -> Element:
+    values = (str(a), str(b)) if form is None else (f"{form.value(a):.9g}", f"{form.value(b):.9g}")
+    return Element(index, (f"{a:0{2 * width}x}", f"{b:0{2 * width}x}"), values)
+
+
+def _measured(
+    known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
+) -> Difference:
+    nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
+    if nans == len(pairs):
+        return replace(known, only_nans=True, measured=len(pairs))
+    finite = [(a, b) for _, a, b in pairs if form.is_finite(a) and form.is_finite(b)]
+    if len(finite) + nans < len(pairs):  # a number against a NaN or an infinity
+        return replace(known, measured=len(pairs))
+    ulps = max(form.ulps(a, b) for a, b in finite)
+    apart = max(abs(form.value(a) - form.value(b)) for a, b in finite)
+    largest = max(_largest(reference, form), max(abs(form.value(a)) for a, _ in finite))
+    share = 0.0 if apart == 0 else apart / largest if largest else math.inf
+    return replace(known, ulps=ulps, share=share if math.isfinite(share) else None, measured=len(pairs))
+
+
+def _largest(data: bytes, form: FloatFormat) -> float:
+    """The largest finite magnitude in a buffer, or in a part of it that is spread over all of it."""
+    elements = array(_CODES[form.bits // 8], data)
+    mask, limit = form.magnitude, form.first_not_finite
+    step = -(-len(elements) // _SAMPLED)
+    magnitudes = (bits & mask for bits in elements[::step])
+    return form.value(max((bits for bits in magnitudes if bits < limit), default=0))
+
+
+# --- what they hold before a launch ---------------------------------------------------------------
+
 
 _PERIOD = 1031  # between special numbers: a prime, so that each row has few, and in other columns
 _MOST_DRAWN = 1 << 26  # bytes at once: Random.randbytes takes less than 256 MiB

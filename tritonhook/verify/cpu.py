@@ -17,9 +17,8 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify.builds import Built
-from tritonhook.verify.compare import difference
-from tritonhook.verify.contents import before
+from tritonhook.verify.contents import before, difference
+from tritonhook.verify.differential import Built
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:

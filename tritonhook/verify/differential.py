@@ -1,28 +1,197 @@
-"""Verify one kernel: run its builds on the same buffers, judge, and look closer where they differ."""
+"""Verify one kernel: choose the ptxas and levels that make its builds and make them, run them on the same buffers,
+judge, and look closer where they differ: where their machine code parts."""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import or_
 from pathlib import Path
 from typing import NamedTuple
 
+from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch, buffers_of
-from tritonhook.errors import PtxError, TritonHookError
+from tritonhook.compare.alignment import align, align_texts
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Instruction, Sass
+from tritonhook.errors import PtxError, TritonHookError, UsageError
 from tritonhook.ptx.dataflow import names_of, places_of, settle
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement, statements
-from tritonhook.ptxas.command_line import level_of
-from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.builds import Built, NotBuilt
-from tritonhook.verify.judgement import Judgement, judge
-from tritonhook.verify.latitude import Latitude
+from tritonhook.ptx.module import Ptx, Statement, newest_version, retarget, statements, version_for
+from tritonhook.ptxas.command_line import LEVELS, level_of
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, reading_toolchain
+from tritonhook.verify.judgement import Judgement, Latitude, judge
 from tritonhook.verify.model import INPUTS, NORMAL, RECORDED, Build, Failure, FailureKind, Order, Ran, Runner, Verdict
-from tritonhook.verify.region import Region, parting
+
+_SHOWN = 12  # instructions of each side
+_NEAR = 3  # rows that are equal on both sides within a region
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The first region in which two builds have other instructions. a, b: labels of the builds.
+
+    a_code, b_code: (offset in bytes, instruction). further: how many regions follow. places: rows that differ, in all.
+    """
+
+    a: str
+    b: str
+    a_code: tuple[tuple[int, str], ...]
+    b_code: tuple[tuple[int, str], ...]
+    further: int
+    places: int
+
+
+def parting(toolchain: Toolchain, a: Build, b: Build) -> Region:
+    """Disassemble both and find where they part. Raises ToolError or CubinError."""
+    codes = [_sass(toolchain, build) for build in (a, b)]
+    rows = align(*codes).rows
+    if all(row.in_place for row in rows):  # they differ in registers alone
+        rows = align_texts(*([_text(i) for i in code.instructions] for code in codes))
+    regions: list[list[int]] = []
+    for index, row in enumerate(rows):
+        if not row.in_place:
+            if regions and index - regions[-1][-1] <= _NEAR:
+                regions[-1].append(index)
+            else:
+                regions.append([index])
+    if not regions:
+        return Region(a.label, b.label, (), (), 0, 0)
+    shown = rows[max(0, regions[0][0] - 1) : regions[0][-1] + 2]
+    a_code = _listed(codes[0], [row.a for row in shown])
+    b_code = _listed(codes[1], [row.b for row in shown])
+    return Region(a.label, b.label, a_code, b_code, len(regions) - 1, sum(map(len, regions)))
+
+
+def _listed(code: Sass, places: Sequence[int | None]) -> tuple[tuple[int, str], ...]:
+    instructions = [code.instructions[place] for place in places if place is not None]
+    return tuple((instruction.offset, _text(instruction)) for instruction in instructions[:_SHOWN])
+
+
+def _sass(toolchain: Toolchain, build: Build) -> Sass:
+    cubin = Cubin.from_bytes(build.path.read_bytes(), str(build.path))
+    return toolchain.disassemble(cubin, [build.entry])[build.entry]
+
+
+def _text(instruction: Instruction) -> str:
+    return " ".join(part for part in (instruction.predicate, instruction.opcode, instruction.operands) if part)
+
+
+NO_CONTRACTION = "--fmad=false"
+_ASSEMBLING_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to assemble a kernel. as_used: with the options as they are, where the other builds are made without
+    contraction. others: tried in order where this one makes no cubin."""
+
+    ptxas: Tool
+    options: tuple[str, ...]
+    as_used: bool = False
+    others: tuple[Recipe, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As people read it."""
+        return f"{self.ptxas.version} {level_of(self.options)}{', as used' if self.as_used else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBuilt:
+    """A recipe that made no cubin, with the reason."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the recipes of a kernel made. builds: the reference first; each has code of its own. same_code: the label of
+    a build, and that of a recipe that gave the same code again."""
+
+    builds: tuple[Build, ...]
+    same_code: tuple[tuple[str, str], ...]
+    failed: tuple[NotBuilt, ...]
+
+
+def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool]) -> tuple[Recipe, ...]:
+    """The usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 where that fails, the
+    oldest and the newest of `tools` that take the kernel. All without contraction; where PTX leaves it open, the build
+    with the options as they are comes last."""
+    fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
+    strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
+    wanted = [Recipe(own, strict)]
+    flat = tuple(option for option in strict if not option.startswith(LEVELS))
+    low = [Recipe(own, (*flat, name)) for name in ("-O0", "-O1") if name != level_of(options)]
+    if low:
+        wanted.append(replace(low[0], others=tuple(low[1:])))
+    key = version_key(own.version)
+    by_version = sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version))
+    older = [tool for tool in by_version if version_key(tool.version) < key]
+    newer = [tool for tool in reversed(by_version) if version_key(tool.version) > key]
+    for several in (older, newer):
+        chain = [Recipe(tool, strict) for tool in several]
+        if chain:
+            wanted.append(replace(chain[0], others=tuple(chain[1:])))
+    if strict != tuple(options):
+        wanted.append(Recipe(own, tuple(options), as_used=True))
+    return tuple(wanted)
+
+
+def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool: Executor) -> Built:
+    """Assemble every recipe into `folder`, several at a time. Raises UsageError if the reference cannot be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = list(pool.map(lambda recipe: _make(ptx, recipe), wanted))
+    builds: list[Build] = []
+    same: list[tuple[str, str]] = []
+    failed: list[NotBuilt] = []
+    codes: dict[bytes, str] = {}
+    for number, (tried, result) in enumerate(made):
+        failed += tried
+        if result is None:
+            if not builds:
+                raise UsageError(f"{entry}: the reference cannot be assembled: {tried[0].reason}")
+            continue
+        recipe, assembled = result
+        code = _code(assembled.cubin, entry)
+        if code in codes:
+            same.append((codes[code], recipe.label))
+            continue
+        codes[code] = recipe.label
+        path = folder / f"{number}.cubin"
+        path.write_bytes(assembled.cubin.data)
+        builds.append(Build(recipe.label, path, entry, recipe.ptxas.version, recipe.options, recipe.as_used))
+    return Built(tuple(builds), tuple(same), tuple(failed))
+
+
+def _code(cubin: Cubin, entry: str) -> bytes:
+    """A kernel's instructions and constants."""
+    return b"".join(part.data for part in cubin.sections_of(entry) if part.role.startswith((".text", ".nv.const")))
+
+
+def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
+    """The first of a recipe and its others that makes a cubin, and those that failed before it."""
+    failed: list[NotBuilt] = []
+    for variant in (recipe, *recipe.others):
+        version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
+        try:
+            result = assemble(variant.ptxas, retarget(ptx, ptx.target, version), variant.options, _ASSEMBLING_S)
+        except TritonHookError as error:
+            failed.append(NotBuilt(variant.label, str(error).splitlines()[0]))
+            continue
+        if not isinstance(result, Crash):
+            return failed, (variant, result)
+        failed.append(NotBuilt(variant.label, result.summary))
+    return failed, None
+
+
+# --- running and judging them ---------------------------------------------------------------------
+
 
 RUNS = 3
 _AGAIN = 8  # runs of the two builds that differ, to see whether one of them differs from itself

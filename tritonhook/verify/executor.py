@@ -6,13 +6,35 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from tritonhook.capture.launches.schema import LaunchFields
-from tritonhook.device.child import Child, Lost
+from tritonhook.device.child import Child, Lost, Message
 from tritonhook.errors import DeviceError
-from tritonhook.verify.messages import BuildResult, Done, RunBuilds
 from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran
+
+
+class RunBuilds(Message):
+    """Asks to run builds on one input; the fields are as in model.Order. The answers are a Result for each build, and
+    Done; each launch is announced by its build's label."""
+
+    launch: LaunchFields
+    input: str
+    builds: tuple[Build, ...]
+    runs: int
+    folder: Path | None
+    keep: tuple[int, ...]
+    save: Path | None
+
+
+class BuildResult(Message):
+    ran: Ran
+
+
+class Done(Message):
+    pass
+
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
 from tritonhook.capture.launches.record import Launch
+from tritonhook.errors import UsageError
 
 
 class Verdict(str, Enum):
@@ -158,3 +161,14 @@ class Ran:
     def is_clean(self) -> bool:
         """Whether it stored what the reference stored, in every run."""
         return not (self.differences or self.unsteady or self.outside or self.failure)
+
+
+def verify_captures(folder: Path | str, *options: str) -> tuple[bool, str]:
+    """Verify each kernel in a process of its own, on one input: whether one is wrong, and the summary as text.
+
+    Raises UsageError if nothing could be verified."""
+    command = (sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise UsageError(f"verify: {(done.stderr or done.stdout).strip() or f'code {done.returncode}'}")
+    return done.returncode == 1, done.stdout

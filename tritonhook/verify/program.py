@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tritonhook._util.entry_points import call_function
+from tritonhook._util.imports import call_function
 from tritonhook.errors import TritonHookError
 
 

@@ -1,6 +1,6 @@
 """The child process that has the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
 
-It needs the driver only. messages.py says what it is asked and what it answers.
+It needs the driver only. executor.py says what it is asked and what it answers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Messag
 from tritonhook.device.cuda_driver import CudaError, Driver
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.replay import LoadedKernel
-from tritonhook.verify.compare import difference
+from tritonhook.verify.contents import difference
+from tritonhook.verify.executor import BuildResult, Done, RunBuilds
 from tritonhook.verify.memory import GuardedMemory
-from tritonhook.verify.messages import BuildResult, Done, RunBuilds
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Outside, Ran
 
 

@@ -18,7 +18,7 @@ from cutlass.base_dsl.dsl import BaseDSL
 from cutlass.base_dsl.export.external_binary_module import ExternalBinaryModule
 
 import tritonhook
-from tritonhook.capture.cute import hooks, sessions
+from tritonhook.capture.cute import hooks, state
 
 # --- the DSL's caches ----------------------------------------------------------------------------
 
@@ -160,10 +160,10 @@ def test_the_dsl_gets_its_methods_back(out: Path, tmp_path: Path) -> None:
         with tritonhook.session(tmp_path / "inner"):
             assert [owner.__dict__[name] for owner, name in METHODS] == during
         assert [owner.__dict__[name] for owner, name in METHODS] == during
-        assert len(sessions.holders()) == len(METHODS)
+        assert len(state.holders()) == len(METHODS)
     assert [owner.__dict__[name] for owner, name in METHODS] == before
     assert not set(before) & set(during)
-    assert sessions.holders() == {}
+    assert state.holders() == {}
 
 
 def test_another_tools_wrapper_around_ours_stays(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import cutlass
 from cute_sessions import ADD, ARCH, DOUBLE, PLAIN_ADD, names
 
 import tritonhook
-from tritonhook.capture.cute import hooks, modules, policies, rename
+from tritonhook.capture.cute import hooks, modules, rename
 from tritonhook.capture.model import Stage
 from tritonhook.cubin.image import Cubin
 
@@ -125,7 +125,7 @@ def test_the_tvm_ffi_path(out: Path) -> None:
         (rename, "substitute"),
         (modules, "places"),
         (modules, "cubins"),
-        (policies, "assembler_of"),
+        (modules, "assembler_of"),
         (hooks, "_folder"),
     ],
 )

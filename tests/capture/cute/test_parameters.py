@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonhook.capture.cute.parameters import reads_of
+from tritonhook.capture.cute.modules import reads_of
 
 PTX = """
 .visible .entry k(

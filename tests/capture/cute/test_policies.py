@@ -18,8 +18,7 @@ from policies import entry_like
 
 import tritonhook
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.file import write_policy
-from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.policy.model import Entry, write_policy
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 

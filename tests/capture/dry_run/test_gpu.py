@@ -6,7 +6,7 @@ import pytest
 
 from tritonhook.capture.dry_run.gpu import ALL, GPUS, NONE, DryRun
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import GPUS as SPECS
+from tritonhook.memory.prediction import GPUS as SPECS
 
 
 def test_a_named_gpu_brings_its_architecture_and_its_figures() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fake_tensors import Storage, Tensor
 
-from tritonhook.capture.launches import arguments, tensor_map
+from tritonhook.capture.launches import live_tensors, tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Scalar, Scratch, Tiling, to_document
 from tritonhook.capture.launches.recorder import of_inductor
@@ -127,7 +127,7 @@ def test_a_descriptor_in_bytes_is_recorded_by_what_it_says_or_byte_by_byte(monke
     begin = 1 << 20
     tensor, other = Tensor(Storage(begin, 4096), "bfloat16"), Encoded(begin + 256)
     tensors = SimpleNamespace(at=lambda addresses: dict.fromkeys([one for one in addresses if begin <= one], tensor))
-    monkeypatch.setattr(arguments, "_tensors", tensors)
+    monkeypatch.setattr(live_tensors, "LIVE_TENSORS", tensors)
     tiling = Tiling(9, (40, 20), (96,), (32, 8), (1, 1))
     monkeypatch.setattr(tensor_map, "decoded", lambda data: None if data == other.data else (begin + 64, tiling))
     given = Arguments("k")
@@ -158,7 +158,9 @@ def test_im2col_is_recorded_byte_by_byte(monkeypatch) -> None:
 def test_the_static_launcher_takes_descriptors_and_scratch(monkeypatch) -> None:
     """Newer torch has more codes of types, descriptors that it encodes at the launch, and scratch memory per block."""
     tensor = Tensor(Storage(1 << 20, 4096), "bfloat16")
-    monkeypatch.setattr(arguments, "_tensors", SimpleNamespace(at=lambda addresses: dict.fromkeys(addresses, tensor)))
+    monkeypatch.setattr(
+        live_tensors, "LIVE_TENSORS", SimpleNamespace(at=lambda addresses: dict.fromkeys(addresses, tensor))
+    )
     kernel = SimpleNamespace(
         **{"name": "k", "arg_tys": "eyMi", "num_warps": 4, "shared": 0, "_has_tensordesc": True},
         **{"has_global_scratch": True, "global_scratch_size": 48, "has_profile_scratch": True},

@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.capture.policy.file import (
+from tritonhook.capture.policy.levers import lever
+from tritonhook.capture.policy.model import (
+    Entry,
+    Policy,
     from_json,
     policy_text,
     read_entries,
     read_pins,
     read_policy,
+    stem,
     to_json,
+    updated,
     write_policy,
 )
-from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import Entry, Policy, stem, updated
 from tritonhook.errors import PolicyError
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 
 ENTRY = Entry(
     kernel="attention",

@@ -10,7 +10,7 @@ from ptx_modules import module
 from tritonhook.capture.policy.levers import KINDS, lever, levers
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 
 
 def test_each_kind_is_made_of_rewrites_ptxas_and_options() -> None:

@@ -21,12 +21,12 @@ from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_a
 
 import tritonhook
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.file import read_entries, write_policy
 from tritonhook.capture.policy.levers import lever
+from tritonhook.capture.policy.model import read_entries, write_policy
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PolicyError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
-from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import available_ptxas
 
 pytestmark = pytest.mark.usefixtures("triton_cache")
 OTHER = "13.5.37"

@@ -14,9 +14,7 @@ from triton.runtime.autotuner import Autotuner
 from triton_kernels import Tensor, add_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.policy.file import from_json, read_pins, read_policy, to_json, write_policy
-from tritonhook.capture.policy.model import Policy
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.model import Pin, Policy, from_json, read_pins, read_policy, to_json, write_policy
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
 

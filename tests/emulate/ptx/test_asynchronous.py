@@ -14,8 +14,8 @@ from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin  # noqa: E402
 from tritonhook.emulate.tma import TensorMap, load_tile, map_at, register, store_tile  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
-from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
-from tritonhook.ptxas.discovery import find_ptxas  # noqa: E402
+from tritonhook.ptxas.tool import find_ptxas  # noqa: E402
+from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], {parity}; @!%p2 bra {name};"

@@ -51,7 +51,7 @@ def test_a_name_is_part_of_the_compile_hash(triton_cache):
 )
 def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_cache, monkeypatch):
     from tritonhook.cubin.image import Cubin
-    from tritonhook.ptx.triggers import Trigger, trigger_of
+    from tritonhook.ptx.throughput_pragma import Trigger, trigger_of
 
     for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
         monkeypatch.setenv(variable, str(ptxas_at_hand().path))

@@ -10,8 +10,7 @@ from tritonhook.cubin.sass import Sass
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, LOOP_SHAPES, SHAPES, TARGETS, Family, family
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import Assembled
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Assembled, Toolchain, find_toolchain
 
 CASES = [(f, shape, arch) for f in FAMILIES for shape, arch in product(SHAPES, ARCHS) if f.supports(arch)]
 IDS = [f"{f.name}-{shape}-{arch}" for f, shape, arch in CASES]

@@ -23,7 +23,7 @@ from documents import (
 
 from tritonhook._util.schema import as_schema
 from tritonhook.report.render.html import render_html
-from tritonhook.report.results.code import CodeFields
+from tritonhook.report.results.capture import CodeFields
 
 pytestmark = [pytest.mark.machine, pytest.mark.skipif(why_none() is not None, reason=str(why_none()))]
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from tritonhook.report.render.code import render_code_diff, render_text_diff
-from tritonhook.report.results.code import CodeFields, Row
+from tritonhook.report.results.capture import CodeFields, Row
 
 
 def code(*rows: Row, files: tuple[str, ...] = ("k.py",)) -> CodeFields:

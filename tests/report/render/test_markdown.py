@@ -8,7 +8,7 @@ import pytest
 from documents import HOSTILE, KINDS, golden, summary_of
 
 from tritonhook.report.render.markdown import code_span, escaped, render_markdown
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Summary, Table, Tone
 
 
 @pytest.mark.parametrize("kind", KINDS)

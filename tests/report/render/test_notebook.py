@@ -19,7 +19,7 @@ def test_results_show_themselves_in_notebooks() -> None:
     (timeline,) = as_schema(golden("memory"), Memory).values()
     for value, words in (
         (diff, "only scheduling differs"),
-        (as_schema(golden("ab"), TimedComparison).timed, "Slower by"),
+        (as_schema(golden("ab"), TimedComparison), "Slower by"),
         (timeline, "that no allocator shows"),
     ):
         html = value._repr_html_()

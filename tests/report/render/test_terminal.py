@@ -10,7 +10,7 @@ from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal, summary_
 from screens import Screens
 
 from tritonhook.report.render.terminal import render_terminal
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Summary, Table, Tone
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from work import is_linear
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder, by_module
 from tritonhook.cubin.image import Cubin
+from tritonhook.report.result import Tone
 from tritonhook.report.results.captures import Captures
-from tritonhook.report.summary import Tone
 
 
 @pytest.mark.parametrize("linked, reads", [(True, 1), (False, 3)])

@@ -9,9 +9,8 @@ from documents import diff_with_code, golden, summary_of
 
 from tests.compare.test_diff import compare
 from tritonhook.errors import UsageError
-from tritonhook.report.result import read_result
+from tritonhook.report.result import Summary, Table, Tone, read_result
 from tritonhook.report.results.diff import Diff
-from tritonhook.report.summary import Summary, Table, Tone
 
 
 def table(summary: Summary, title: str) -> Table:

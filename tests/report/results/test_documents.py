@@ -96,7 +96,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         found = compare("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass")
         return Diff.of(found, notes=["a note"]).document()
     if kind == "ab":
-        return TimedComparison.of(as_schema(golden("ab"), TimedComparison).timed, judged=True).document()
+        return TimedComparison.of(as_schema(golden("ab"), TimedComparison), judged=True).document()
     if kind == "memory":
         return Memory.of(as_schema(golden("memory"), Memory).values(), ["a note"]).document()
     if kind == "memory_variants":

@@ -13,9 +13,8 @@ from tests.golden.make_golden_memory import TRACES
 from tritonhook._util.schema import read_json
 from tritonhook.cli.mem.watch import is_over
 from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
-from tritonhook.report.result import read_result
+from tritonhook.report.result import Summary, read_result
 from tritonhook.report.results.memory import Memory, VariantMemory, Variants, explain
-from tritonhook.report.summary import Summary
 
 GOLDEN = GOLDEN / "memory"
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from documents import golden, summary_of
 
-from tritonhook.report.summary import Tone
+from tritonhook.report.result import Tone
 
 CRASH = {
     **{"summary": "ptxas died", "signal": "SIGSEGV", "returncode": -11, "timeout": False},

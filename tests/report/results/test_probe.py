@@ -14,9 +14,8 @@ from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
-from tritonhook.report.result import read_result
+from tritonhook.report.result import Summary, read_result
 from tritonhook.report.results.probe import Probe, SweptCell, Triggers, gravest
-from tritonhook.report.summary import Summary
 
 SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 

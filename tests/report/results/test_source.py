@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tritonhook.report.results.code import CodeFields, Row, source_summary
+from tritonhook.report.results.capture import CodeFields, Row, source_summary
 
 
 def row(opcode: str, line: int | None) -> Row:

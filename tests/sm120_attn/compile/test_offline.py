@@ -17,7 +17,7 @@ from sm120_attn.planner import Shape, plan
 from sm120_attn.verify.inspect import read_code
 from tests.sm120_attn import mutants
 from tritonhook.cubin.image import Cubin
-from tritonhook.ptx.triggers import Trigger, trigger_of
+from tritonhook.ptx.throughput_pragma import Trigger, trigger_of
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
 

@@ -109,8 +109,8 @@ def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, chan
     cubin_module = pytest.importorskip("tritonhook.cubin.image", reason="machine code is read with tritonhook")
     from tritonhook.cubin.sass import parse_nvdisasm
     from tritonhook.errors import ToolError
-    from tritonhook.ptxas.disassembler import run_nvdisasm
-    from tritonhook.ptxas.discovery import find_nvdisasm
+    from tritonhook.ptxas.tool import find_nvdisasm
+    from tritonhook.ptxas.toolchain import run_nvdisasm
 
     # when: two launches of two kernels, or one of one
     image = cubin_module.Cubin.from_bytes(compile_offline(QuantizeConfig(arch=arch, **changed)).cubin)

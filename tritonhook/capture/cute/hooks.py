@@ -13,7 +13,7 @@ itself has imported cutlass:
 
 A kernel is renamed in the DSL's module, where it is defined and where the host code asks for it, as the DSL's own
 naming API does (rename.py); nothing global changes. ptxas is part of the DSL's library, so that the ptxas wrapper has
-no part in this. sessions.py loads this module once the program has imported cutlass.
+no part in this. state.py loads this module once the program has imported cutlass.
 """
 
 from __future__ import annotations

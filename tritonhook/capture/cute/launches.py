@@ -18,10 +18,10 @@ from functools import cached_property
 from typing import Any
 
 from tritonhook.capture.cute import modules, runtime, state
-from tritonhook.capture.cute.parameters import Read, known_ptx, reads_of
+from tritonhook.capture.cute.modules import Read, known_ptx, reads_of
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
-from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
+from tritonhook.capture.launches.live_tensors import LIVE_TENSORS, LiveTensors, is_mapped
 from tritonhook.capture.launches.record import ADDRESSES, Buffer, Descriptor, Launch, Packed, Parameter, Pointer
 from tritonhook.capture.launches.recorder import Kept, recorder
 from tritonhook.cubin.image import Cubin
@@ -161,7 +161,6 @@ class Recording:
     kernels: dict[int, Kernel] = field(default_factory=dict)
     kinds: dict[tuple[Any, ...], list[Kept]] = field(default_factory=dict)
     forms: dict[tuple[Any, ...], deque[Form]] = field(default_factory=dict)
-    tensors: LiveTensors = field(default_factory=LiveTensors)
 
     def loaded(self, library: int, code: int, *_: int) -> None:
         """After cudaLibraryLoadData."""
@@ -198,7 +197,7 @@ class Recording:
             if len(self.kinds) >= _MOST_KINDS:
                 self.forget()
             forms = self.forms.setdefault(launch, deque(maxlen=_MOST_FORMS))
-            kept = next((form.kept for form in tuple(forms) if form.has(given, self.tensors)), None)
+            kept = next((form.kept for form in tuple(forms) if form.has(given, LIVE_TENSORS)), None)
             if kept is None:
                 one = Called(kernel, shape, shared, dict(attributes), kernel.apart(given))
                 self.kinds[kind] = self._keep(one, given, forms)
@@ -211,7 +210,7 @@ class Recording:
         described: list[Launch] = []
 
         def describe() -> tuple[Launch, list[Any]]:
-            launch, storages = one.described(self.tensors)
+            launch, storages = one.described(LIVE_TENSORS)
             described.append(launch)
             return launch, storages
 

@@ -1,4 +1,5 @@
-"""Reading the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, and a capture of each."""
+"""Reading the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, and a capture of each;
+which bytes of its parameters a kernel reads; and whether it is the one that a policy knows."""
 
 from __future__ import annotations
 
@@ -6,16 +7,125 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.cute import policies, state
-from tritonhook.capture.cute.parameters import remember
+from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
-from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage
-from tritonhook.cubin.fatbin import embedded_cubins
+from tritonhook.capture.model import META_LEVER, META_REWRITES, Assembler, Capture, Stage
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.shipped import embedded_cubins
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.ptx.throughput_pragma import DIRECTIVE
+
+if TYPE_CHECKING:
+    from tritonhook.capture.policy.model import Entry, Policy
+
+
+_LOAD = re.compile(r"^\s*(?:@\S+\s+)?ld\.param(?:::entry)?(?:\.v([248]))?\.\w?(\d+)\s")
+_WORD = 8  # bytes of a pointer
+
+
+@dataclass(slots=True)
+class Read:
+    """What a kernel reads of one parameter. mask: bytes of 0xff where it does. words: places of its numbers of 64 bits;
+    None where it takes the address of the parameter, and may find one anywhere."""
+
+    mask: int = 0
+    words: set[int] | None = field(default_factory=set)
+
+    def load(self, at: int, count: int, size: int) -> None:
+        """Add a load of `count` numbers."""
+        self.mask |= ((1 << 8 * count * size) - 1) << 8 * at
+        if self.words is not None and size == _WORD:
+            self.words |= {at + number * size for number in range(count)}
+
+
+@cache
+def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
+    """What a kernel reads, by the number of the parameter. One that is not there is not read."""
+    name = re.compile(rf"(?<![\w$]){re.escape(kernel)}_param_(\d+)(?![\w$])(?:\+(\d+))?")
+    found: dict[int, Read] = {}
+    for line in text.splitlines():
+        if "_param_" not in line or line.lstrip().startswith(".param"):
+            continue
+        load = _LOAD.match(line)
+        for number, at in name.findall(line):
+            read = found.setdefault(int(number), Read())
+            if load is None:
+                read.mask, read.words = -1, None
+            else:
+                read.load(int(at or 0), int(load[1] or 1), int(load[2]) // 8)
+    return found
+
+
+known_ptx: dict[str, Ptx] = {}  # by the kernel's hash, as sessions know it
+
+
+def remember(cubin: Cubin, ptx: Ptx) -> None:
+    """Remember the PTX of a cubin's kernels, if a session records launches."""
+    if any(attached.session.settings.launches for attached in state.attached):
+        known_ptx.update(dict.fromkeys((f"{cubin.sha256} {name}" for name in cubin.kernels), ptx))
+
+
+_RELEASE = re.compile(r"^// Cuda compilation tools, release .*V(\d+\.\d+\.\d+)", re.MULTILINE)
+
+
+def entries_of(policy: Policy, own: str) -> tuple[Entry, ...]:
+    """A policy's entries for CuTe kernels of this name."""
+    return tuple(entry for entry in policy.of_kernel(own).entries if entry.front_end == FRONT_END)
+
+
+def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry | None:
+    """The entry whose code a kernel has; None if there is none. own: its own name; kernel: its name in the image."""
+    entries = entries_of(policy, own)
+    if not entries:
+        return None
+    code = summarise_image(cubin.data, {}).code_hash(kernel)
+    return next((entry for entry in entries if entry.code == code), None)
+
+
+def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
+    """Why a policy's lever must not stay on a kernel that was compiled with it; None if it may, or is not the policy's.
+
+    texts, cubins: what the DSL made.
+    """
+    entries = entries_of(policy, own)
+    if not entries:
+        return None
+    text = next((text for text in texts if kernel in Ptx(text).entries), None)
+    cubin = next((cubin for cubin in cubins if kernel in cubin.kernels), None)
+    if text is None or cubin is None:
+        return f"not known whether it is the kernel of {policy.path}: the DSL wrote no PTX of it"
+    ptx = normal_sha256(text.replace(DIRECTIVE, ""), kernel)
+    same = [entry for entry in entries if entry.ptx == ptx]
+    if not same:
+        return f"its PTX is not the one that {policy.path} knows"
+    version = assembler_of(cubin, Ptx(text)).version
+    if not any(entry.ptxas == version for entry in same):
+        return f"{policy.path} was certified against ptxas {same[0].ptxas}, and the DSL's is {version or 'not known'}"
+    if entry_of_code(policy, own, kernel, cubin) not in same:
+        return f"its code is not the one that {policy.path} has for it"
+    return None
+
+
+def assembler_of(cubin: Cubin, ptx: Ptx | None) -> Assembler:
+    """The ptxas inside the DSL's library, from its note in the cubin; the PTX names the same release."""
+    version = cubin.ptxas_version
+    if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
+        version = release[1]
+    if cubin.ptxas_arguments is None:
+        return Assembler(None, version, None)
+    # The note has "-O 3", which ptxas does not accept: it must be "-O3".
+    words = re.sub(r"(^|\s)-O (\d)", r"\1-O\2", cubin.ptxas_arguments)
+    target = re.search(r"(?:^|\s)-arch (\w+)", words)
+    if target is not None:
+        words = f"{words[: target.start()]} {words[target.end() :]} --gpu-name={target[1]}"
+    return Assembler(None, version, tuple(words.split()))
+
 
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|[^\s}]+)")
 _OUTPUT = "cubin-format=bin"  # is in every pipeline that makes a cubin; our option goes in front of it
@@ -186,7 +296,7 @@ class Keeping:
             hash=cubin.sha256,
             arch=ptx.target if ptx is not None else f"sm_{cubin.arch}",
             artifacts=dict.fromkeys(files, ""),
-            assembler=policies.assembler_of(cubin, ptx),
+            assembler=modules.assembler_of(cubin, ptx),
             options=self._options(asked),
             metadata={
                 "front_end": FRONT_END,
@@ -208,7 +318,7 @@ class Keeping:
         """The lever of a policy that gave the kernel its code."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
-            if policy is not None and (entry := policies.entry_of_code(policy, own, kernel, cubin)) is not None:
+            if policy is not None and (entry := modules.entry_of_code(policy, own, kernel, cubin)) is not None:
                 return {META_LEVER: entry.lever.text}
         return {}
 

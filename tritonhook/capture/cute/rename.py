@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.cute import modules, policies, state
+from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
 from tritonhook.capture.cute.state import note
 from tritonhook.capture.settings import name_of_rewrite
@@ -72,7 +72,7 @@ def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
     policy = session.settings.policy
     if policy is None:
         return session.settings.rewrites.steps
-    lever = next((entry.lever for entry in policies.entries_of(policy, own)), None)
+    lever = next((entry.lever for entry in modules.entries_of(policy, own)), None)
     return () if lever is None else lever.rewrites.steps
 
 
@@ -147,7 +147,7 @@ class Renaming:
             if settings.policy is None:
                 continue
             for own, new in changed.items():
-                problem = policies.why_uncertified(settings.policy, own, new, texts, cubins)
+                problem = modules.why_uncertified(settings.policy, own, new, texts, cubins)
                 if problem is not None and settings.wants(own):
                     return problem
         return None

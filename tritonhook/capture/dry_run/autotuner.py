@@ -12,8 +12,7 @@ from functools import partial
 from typing import IO, Any, NoReturn
 
 from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, PINNED
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.gpu import ALL, PINNED, notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 from tritonhook.capture.triton.listener import listening

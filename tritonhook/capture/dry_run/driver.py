@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.gpu import DryRun, notes
 from tritonhook.capture.patching import patched
 from tritonhook.cubin.image import Cubin
 

@@ -1,16 +1,20 @@
 """DryRun: what a dry run compiles for; Gpu: what programs are told of the GPU that is not there.
 
-Values only, and few imports: every process of a dry run reads them.
+And what a process of a dry run has to say at its end. Values only, and few imports: every process of a dry run reads
+them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from tritonhook._util.variables import DRY_RUN
+from tritonhook._util.variables import DRY_RUN, EMULATE
 from tritonhook.errors import UsageError
 
 # Configurations of an autotuned kernel: the first that the GPU has room for, all of them, or what a policy pins. Pins
@@ -107,8 +111,8 @@ class DryRun:
 
 def _named(name: str) -> tuple[Gpu, int]:
     """A GPU by its name, and its architecture. Raises UsageError for one that is not known."""
-    from tritonhook.memory.gpu_specs import GPUS as SPECS
-    from tritonhook.memory.gpu_specs import find_gpu
+    from tritonhook.memory.prediction import GPUS as SPECS
+    from tritonhook.memory.prediction import find_gpu
 
     try:
         spec = find_gpu(name)
@@ -118,3 +122,32 @@ def _named(name: str) -> tuple[Gpu, int]:
     memory = (spec.memory_gib or 0) << 30 or usual.memory_bytes
     shown = f"NVIDIA {'GeForce ' if spec.name.startswith('RTX') and 'PRO' not in spec.name else ''}{spec.name}"
     return Gpu(shown, spec.sms, usual.shared_bytes, memory, spec.threads_per_sm, usual.l2_bytes), spec.arch or 0
+
+
+class Notes:
+    """Remarks, and how often the program asked for values that a dry run does not have."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+        self._reads: Counter[str] = Counter()
+
+    def add(self, text: str) -> None:
+        """Keep a remark, once."""
+        self._texts[text] = None
+
+    def count(self, what: str) -> None:
+        """Count one reading of values, such as "item"."""
+        self._reads[what] += 1
+
+    def __iter__(self) -> Iterator[str]:
+        yield from tuple(self._texts)
+        if self._reads and EMULATE not in os.environ:
+            named = ", ".join(f"{what} {times:,}" for what, times in self._reads.most_common())
+            times = sum(self._reads.values())
+            often = "once" if times == 1 else f"{times:,} times"
+            judged = isinstance(getattr(sys, "last_value", None), AssertionError)
+            more = "; so its failed assertion says nothing about the kernels" if judged else ""
+            yield f"the program read values of tensors {often} ({named}): what a kernel would store is 0{more}"
+
+
+notes = Notes()  # of this process

@@ -13,9 +13,8 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from tritonhook._util.import_hook import AfterImport
-from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook._util.imports import AfterImport
+from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun, notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
 from tritonhook.capture.patching import patched
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.gpu import notes
 from tritonhook.capture.patching import patched
 
 _NOTE = "NCCL needs GPUs: gloo carried the program's collectives, and kernels of NCCL are not captured"

@@ -18,8 +18,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import NONE, REAL
-from tritonhook.capture.dry_run.notes import notes
+from tritonhook.capture.dry_run.gpu import NONE, REAL, notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tritonhook.capture.launches import tensor_map
-from tritonhook.capture.launches.live_tensors import LiveTensors
 from tritonhook.capture.launches.record import (
     ADDRESSES,
     DTYPE_BYTES,
@@ -28,7 +26,6 @@ _ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the dev
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
 _OF_NO_TENSOR = "a TMA descriptor of memory that no tensor has"
 ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
-_tensors = LiveTensors()
 _TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
 
 
@@ -79,12 +76,15 @@ class Arguments:
     def _encoded(self, name: str, argument: Any) -> Descriptor | Packed:
         """A descriptor that the program made: what it says, or its bytes where that is not understood (im2col). The
         address is the first number of either."""
+        from tritonhook.capture.launches import tensor_map
+        from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
+
         data = tensor_map.bytes_of(argument)
         if data is None:
             raise self._refused(name, f"a {type(argument).__name__}, not a TMA descriptor that is known")
         address, tiling = tensor_map.decoded(data) or (int.from_bytes(data[:8], "little"), None)
         begin = (address + (tiling.begin if tiling else 0)) % ADDRESSES
-        tensor = _tensors.at({begin}).get(begin)
+        tensor = LIVE_TENSORS.at({begin}).get(begin)
         if tiling is not None:
             return self.descriptor(name, address, tiling, tensor)
         if tensor is None:
@@ -97,11 +97,13 @@ class Arguments:
 
     def _im2col(self, base: Pointer, given: Any, about: Mapping[str, Any]) -> Packed:
         """In bytes, as Triton's launcher lets the driver encode it."""
+        from tritonhook.capture.launches.tensor_map import bytes_of
+
         data = None
         with suppress(Exception):  # without a GPU
             encode = import_module("triton.backends.nvidia.driver").make_tensordesc_arg
             more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # since Triton 3.8
-            data = tensor_map.bytes_of(encode(given, about, *more)[0])
+            data = bytes_of(encode(given, about, *more)[0])
         if data is None or int.from_bytes(data[:8], "little") != given.base.data_ptr():
             raise self._refused(base.name, "a TMA descriptor of im2col, which only a GPU's driver encodes")
         return self._in_bytes(base.name, data, getattr(given.base, "base", given.base))

@@ -68,6 +68,9 @@ class LiveTensors:
         return best
 
 
+LIVE_TENSORS = LiveTensors()  # what all front ends remember
+
+
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
     """Until for each address a tensor is met that begins there."""
     left = set(missing)

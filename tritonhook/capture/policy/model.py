@@ -1,16 +1,55 @@
-"""Policy and Entry: levers for kernels, each known by its normalised PTX. Values only."""
+"""Policy and Entry: levers for kernels, each known by its normalised PTX; pins of autotuned functions; and a policy as
+a file for code review, tritonhook.toml: a block for each kernel, sorted, so that branches can be merged.
+
+A process of `tritonhook run` reads a copy of its entries instead, as JSON: its Python may have no library that reads
+TOML, and a ptxas need not be looked for again.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.files import read_given, write_given, write_whole
+from tritonhook._util.toml import toml_block
 from tritonhook.capture.chosen_ptxas import Assembling
-from tritonhook.capture.policy.levers import Lever
-from tritonhook.capture.policy.pins import Pin
+from tritonhook.capture.policy.levers import Lever, kept_controls, lever
+from tritonhook.errors import PolicyError, ToolError, UsageError
 from tritonhook.ptx.normal_form import normal_sha256
+
+if TYPE_CHECKING:
+    from tritonhook.capture.policy.schema import PolicyFile, PolicyKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A configuration for one key of an autotuned function.
+
+    function: its name. arch: such as "sm_90a". key: as a capture folder keeps it: "name=value" of the arguments that
+    decide, then dtypes. config: as Triton writes it. ptx: the hash of the PTX whose lever the configuration goes with;
+    None for one that is pinned by itself. gpu, date: where and when it won. source: a hash of the function's; None: the
+    function may have changed since.
+    """
+
+    function: str
+    arch: str
+    key: tuple[str, ...]
+    config: str
+    ptx: str | None = None
+    gpu: str = ""
+    date: str = ""
+    source: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, tuple[str, ...], str]:
+        """What makes two pins the same function's for the same key and GPU; pins are sorted by it."""
+        return self.function, self.arch, self.key, self.gpu
+
 
 _NUMBER = re.compile(r"_\d+$")
 Identity = tuple[str, str, str, str]  # of a kernel: its name, architecture, front end, and the hash of its PTX
@@ -139,3 +178,188 @@ def updated_pins(pins: Iterable[Pin], won: Iterable[Pin], before: Iterable[Entry
     kept = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
     kept |= {pin.identity: pin for pin in won}
     return [kept[identity] for identity in sorted(kept)]
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+USUAL_NAME = "tritonhook.toml"
+_HEADER = """\
+# Levers that make kernels faster, certified by `tritonhook tune`, and pins, the configurations that won an autotuning.
+# `tritonhook tune --check -o {name}` explains them.
+# A kernel whose PTX, architecture or ptxas is another one is left alone.
+format = {format}
+"""
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence[Pin] = ()) -> str:
+    """The text of a policy."""
+    blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
+    blocks += [toml_block("pin", _pin_values(pin)) for pin in sorted(pins, key=lambda pin: pin.identity)]
+    return "\n".join([_HEADER.format(name=name, format=2 if pins else 1), *blocks])
+
+
+def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
+    """Raises PolicyError if the file cannot be written."""
+    try:
+        write_given(path, policy_text(entries, path.name, pins))
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.kernel,
+        "arch": entry.arch,
+        "front_end": entry.front_end,
+        "lever": entry.lever.text,
+        "gain_percent": round(entry.gain_percent, 2),
+        "interval_percent": [round(bound, 2) for bound in entry.interval_percent],
+        "gpu": entry.gpu,
+        "date": entry.date,
+        "ptxas": entry.ptxas,
+        "ptx": entry.ptx,
+        "code": entry.code,
+        **({"controls": entry.controls} if entry.controls is not None else {}),
+    }
+
+
+def _pin_values(pin: Pin) -> dict[str, Any]:
+    return {name: value for name, value in asdict(pin).items() if value not in (None, "")}
+
+
+def read_entries(path: Path) -> tuple[Entry, ...]:
+    """The entries of a policy. Raises PolicyError if there is no file, it is no policy, or has a kernel twice."""
+    entries = tuple(_entry(kernel, path) for kernel in _read(path).kernel)
+    by_identity: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        if (other := by_identity.setdefault(entry.identity, entry)) is not entry:
+            raise PolicyError(
+                f"{path}: {entry.kernel} {entry.arch} is in it twice, with {other.lever.text} of {other.date} and "
+                f"{entry.lever.text} of {entry.date}; remove one block"
+            )
+    return entries
+
+
+def read_pins(path: Path) -> tuple[Pin, ...]:
+    """The pins of a policy. Raises PolicyError as read_entries does, and where a key has two."""
+    pins: dict[tuple[object, ...], Pin] = {}
+    for item in _read(path).pin:
+        pin = Pin(item.function, item.arch, tuple(item.key), item.config, item.ptx, item.gpu, item.date, item.source)
+        if pins.setdefault(pin.identity, pin) is not pin:
+            raise PolicyError(f"{path}: {pin.function} {pin.arch} is pinned twice for {pin.key}; remove one block")
+    return tuple(pins.values())
+
+
+def _read(path: Path) -> PolicyFile:
+    from tritonhook._util.schema import MOST_TOML
+    from tritonhook.capture.policy.schema import read_toml
+
+    try:
+        data = read_given(path, MOST_TOML)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
+    return read_toml(data, str(path))
+
+
+def _entry(kernel: PolicyKernel, path: Path) -> Entry:
+    where = f"{path}: {kernel.name} {kernel.arch}"
+    try:
+        parsed = lever(kernel.lever)
+    except UsageError as error:
+        raise PolicyError(f"{where}: {error}") from None
+    if reason := parsed.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
+        raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
+    if (parsed.controls is None) != (kernel.controls is None):
+        raise PolicyError(f"{where}: lever and controls do not go together; remove the block, or tune again")
+    told = {field: getattr(kernel, field) for field in kernel.__struct_fields__ if field != "name"}
+    return Entry(kernel=kernel.name, **told | {"lever": parsed})
+
+
+# --- what can be applied here --------------------------------------------------------------------
+
+
+def read_policy(path: Path) -> Policy:
+    """A policy with the entries that can be applied on this machine, and notes on those that cannot be. Raises
+    PolicyError as read_entries does."""
+    usable: list[Entry] = []
+    left_out: dict[str, list[str]] = {}
+    for entry in read_entries(path):
+        assembling = _assembling(entry, path)
+        if isinstance(assembling, str):
+            left_out.setdefault(assembling, []).append(entry.kernel)
+        else:
+            usable.append(replace(entry, assembling=assembling))
+    notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
+    here = {entry.ptx for entry in usable}
+    pins = tuple(pin for pin in read_pins(path) if pin.ptx is None or pin.ptx in here)
+    return Policy(tuple(usable), str(path), tuple(notes), pins)
+
+
+def why_not_here(entry: Entry, path: Path) -> str | None:
+    """Why an entry of a policy cannot be applied on this machine; None if it can be."""
+    assembling = _assembling(entry, path)
+    return assembling if isinstance(assembling, str) else None
+
+
+def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
+    """The ptxas and the options of an entry's lever, or why they are not here."""
+    folder, version = path.absolute().parent, entry.lever.ptxas
+    try:
+        if entry.controls is not None and entry.lever.controls is not None:
+            file = folder / entry.lever.controls
+            if kept_controls(file).name != entry.controls:
+                return f"{file}: not the controls file that was certified; restore it, or tune again"
+        return entry.lever.assembling(folder)
+    except ToolError as error:
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # with all that was tried
+            return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
+        return str(error)
+
+
+def _kernels(names: list[str]) -> str:
+    return f"{len(names)} kernel{'' if len(names) == 1 else 's'} ({names[0]}{', ...' if len(names) > 1 else ''})"
+
+
+# --- for child processes -------------------------------------------------------------------------
+
+
+def to_json(policy: Policy) -> str:
+    """What can be applied, for other processes of the same run."""
+    entries = [{**asdict(entry), "lever": entry.lever.text} for entry in policy.entries]
+    return json.dumps({"path": policy.path, "entries": entries, "pins": [asdict(pin) for pin in policy.pins]})
+
+
+def kept_policy(policy: Policy, out: Path) -> Path:
+    """Keep what can be applied in a folder for captures, and return the file. Raises PolicyError if it cannot be
+    written."""
+    text = to_json(policy)
+    path = out / "policies" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be written: {error.strerror}; choose another folder with --out") from None
+    return path
+
+
+def from_json(text: str) -> Policy:
+    """Read what `to_json` made."""
+    document = json.loads(text)
+    pins = (Pin(**{**values, "key": tuple(values["key"])}) for values in document.get("pins", ()))
+    return Policy(tuple(map(_from_values, document["entries"])), document["path"], pins=tuple(pins))
+
+
+def _from_values(values: Mapping[str, Any]) -> Entry:
+    how = values["assembling"]
+    assembling = None if how is None else Assembling(**{**how, "options": tuple(how["options"])})
+    interval = values["interval_percent"]
+    changed = {
+        "lever": lever(values["lever"]),
+        "interval_percent": (interval[0], interval[1]),
+        "assembling": assembling,
+    }
+    return Entry(**{**values, **changed})

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import staged_beside
-from tritonhook._util.processes import command_line_of, parent_of
+from tritonhook._util.locks import command_line_of, parent_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.store.writer import STAGING, CaptureWriter
@@ -33,7 +33,7 @@ from tritonhook.ptxas.command_line import DUMP_VARIABLE, Module, dump, read_comm
 from tritonhook.rename import Rename
 
 if TYPE_CHECKING:
-    from tritonhook.ptxas.assembler import Assembled, Crash
+    from tritonhook.ptxas.toolchain import Assembled, Crash
 
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
@@ -124,7 +124,7 @@ class WrappedCall:
         now = os.stat(self.real)  # noqa: PTH116
         if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
             return str(self._about["version"])
-        from tritonhook.ptxas.discovery import find_ptxas
+        from tritonhook.ptxas.tool import find_ptxas
 
         try:
             return find_ptxas(Path(self.real)).version
@@ -223,8 +223,8 @@ class _Variant:
 
     def _assemble(self) -> None:
         try:
-            from tritonhook.ptxas.assembler import assemble
             from tritonhook.ptxas.tool import Tool
+            from tritonhook.ptxas.toolchain import assemble
 
             tool = Tool(Path(self._assembler.path or ""), self._assembler.version or "(unknown version)", "wrapper")
             self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
@@ -233,7 +233,7 @@ class _Variant:
 
     @property
     def is_assembled(self) -> bool:
-        from tritonhook.ptxas.assembler import Assembled
+        from tritonhook.ptxas.toolchain import Assembled
 
         return isinstance(self._result, Assembled)
 

@@ -55,7 +55,7 @@ def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
 
 
 def _version(ptxas: Path) -> str:
-    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.tool import find_ptxas
 
     try:
         return find_ptxas(ptxas).version

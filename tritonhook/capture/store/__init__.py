@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonhook._util.lazy import lazy_names
+from tritonhook._util.imports import lazy_names
 
 if TYPE_CHECKING:
     from tritonhook.capture.store.format import describe as describe

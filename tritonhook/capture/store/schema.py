@@ -15,7 +15,7 @@ from tritonhook._util.schema import MOST_JSON, Count, DocumentError, Fields, Fil
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES
 from tritonhook.errors import CaptureError
-from tritonhook.ptxas.assembler import first_error
+from tritonhook.ptxas.toolchain import first_error
 
 _MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes of a stage
 _MOST_LINES = 1 << 18  # of an index

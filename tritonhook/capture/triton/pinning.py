@@ -15,11 +15,10 @@ from tritonhook._util.locks import ForkLock
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.triton.autotuner import function_name, key_texts, source_hash
 from tritonhook.capture.triton.metadata import arch_name
-from tritonhook.device.cuda_driver import gpu_name
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
-    from tritonhook.capture.policy.pins import Pin
+    from tritonhook.capture.policy.model import Pin
 
 
 class Pinning:
@@ -86,9 +85,7 @@ def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: An
     from triton.runtime import driver
 
     arch = arch_name(driver.active.get_current_target().arch)
-    dry = session.settings.dry_run
-    gpu = gpu_name if dry is None else lambda: dry.gpu.name
-    pin: Pin | None = policy.pin_for(function, arch, key_texts(tuner, key_of(tuner, named)), gpu)
+    pin: Pin | None = session.settings.pin_for(function, arch, key_texts(tuner, key_of(tuner, named)))
     if pin is None:
         return None
     if pin.source is not None and pin.source != source_hash(tuner):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tritonhook.capture.naming import settings_of, titles
 from tritonhook.capture.selection import (
     DRY_LAUNCH,
     Launched,
@@ -20,6 +19,8 @@ from tritonhook.capture.selection import (
     Skipped,
     launch_of,
     selected,
+    settings_of,
+    titles,
     with_times,
 )
 from tritonhook.capture.store import CaptureFolder
@@ -40,7 +41,7 @@ from tritonhook.cli.diff import ToolOptions
 from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path

@@ -19,8 +19,7 @@ from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS
 from tritonhook.timing.coordinator import run as time_plan
 from tritonhook.timing.images import describe_captures, describe_images
-from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed
+from tritonhook.timing.plan import Plan, Timed
 from tritonhook.timing.statistics import (
     DEFAULT_BAND,
     MIN_PROCESSES,
@@ -54,9 +53,7 @@ def _saved(options: Options, path: Path) -> Timed:
     from tritonhook.report.results.ab import load
 
     timed = load(path)
-    if options.timing.band is None:
-        return timed
-    return replace(timed, comparison=replace(timed.comparison, band=options.timing.band))
+    return timed if options.timing.band is None else timed.but(band=options.timing.band)
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
@@ -82,7 +79,7 @@ def _measure(options: Options) -> Timed:
         refuse_without_gpu("nothing was timed")
         with progress_bar(seconds) as progress:
             timed = time_plan(prepared.plan, options.timing.band or DEFAULT_BAND, processes, seconds, progress)
-        timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
+        timed = timed.but(notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if options.results.save:
         from tritonhook.report.results.ab import TimedComparison
 

@@ -21,7 +21,7 @@ from tritonhook.cli._streams import Results, give, is_quiet
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.sweep import usable_processors
-from tritonhook.ptxas.discovery import find_nvdisasm
+from tritonhook.ptxas.tool import find_nvdisasm
 
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import InstructionProbe

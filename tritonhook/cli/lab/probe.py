@@ -38,8 +38,7 @@ from tritonhook.lab.name_probe import (
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
 from tritonhook.lab.sweep import Run
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
-from tritonhook.ptxas.discovery import find_nvdisasm
-from tritonhook.ptxas.tool import check_targets
+from tritonhook.ptxas.tool import check_targets, find_nvdisasm
 
 _OWN_NAME = "kernel"  # of generated kernels
 

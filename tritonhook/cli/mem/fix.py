@@ -22,9 +22,8 @@ from tritonhook.cli._streams import Results, give, working, write_new
 from tritonhook.errors import ToolError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, AssembleError, Crash, assemble
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, assemble
 
 if TYPE_CHECKING:
     from tritonhook.report.results.stacks import FixedKernel

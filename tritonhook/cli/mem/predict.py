@@ -16,19 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.naming import settings_of, titles
+from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.store import by_module, read_capture
 from tritonhook.cli._inputs import captures_at, no_kernels, place, read_bytes
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give, working
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
-from tritonhook.memory.gpu_specs import GpuSpecs, find_gpu, make_gpu
-from tritonhook.memory.prediction import StackNeed, parse_bytes, predict, stack_needs
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import recursive_entries
-from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.memory.prediction import GpuSpecs, StackNeed, find_gpu, make_gpu, parse_bytes, predict, stack_needs
+from tritonhook.ptx.module import Ptx, recursive_entries
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, AssembleError, assemble
 
 # The message of ptxas 13.5 on recursion and alloca; older ones print nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")

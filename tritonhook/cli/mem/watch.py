@@ -33,7 +33,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,7 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
 
 
 def _give(options: Options, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    from tritonhook.report.export import chrome_trace
-    from tritonhook.report.results.memory import Memory
+    from tritonhook.report.results.memory import Memory, chrome_trace
 
     give(options.results, Memory.of(timelines, notes), show=_show)
     if options.trace:

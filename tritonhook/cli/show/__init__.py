@@ -38,12 +38,10 @@ from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
-    from tritonhook.report.result import Result
-    from tritonhook.report.results.capture import CapturedOne
+    from tritonhook.report.result import Result, Summary
+    from tritonhook.report.results.capture import CapturedOne, ResourceFields
     from tritonhook.report.results.captures import Captures, FolderKernel
     from tritonhook.report.results.file import FileKernel
-    from tritonhook.report.results.kernel import ResourceFields
-    from tritonhook.report.summary import Summary
 
 
 def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable[[FolderKernel], tuple[bool, int]]:
@@ -177,7 +175,7 @@ def _give_capture(options: Options, path: Path) -> None:
         if not code:
             raise UsageError(f"{path}: no machine code that can be read")
         from tritonhook.report.render.terminal import render_terminal
-        from tritonhook.report.results.code import source_summary
+        from tritonhook.report.results.capture import source_summary
 
         write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
         return
@@ -268,7 +266,7 @@ def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields
         return resources
     from msgspec import structs
 
-    from tritonhook.memory.gpu_specs import find_gpu
+    from tritonhook.memory.prediction import find_gpu
 
     return structs.replace(resources, arch=f"sm_{find_gpu(gpu).arch}")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from tritonhook._util.demangle import function_name
 from tritonhook.cli._inputs import read_bytes
 from tritonhook.cubin.elf import MAGIC
-from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.shipped import FATBIN_MAGIC, embedded_cubins
 from tritonhook.errors import CubinError, ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
-from tritonhook.report.format import count
+from tritonhook.report.result import count
 from tritonhook.report.results.file import GpuFile
 
 _MOST_KERNELS = 200  # whose code is read without being asked for by name

@@ -52,8 +52,7 @@ def _read(path: Path) -> Result:
 
 
 def _write_trace(result: Result, path: Path, force: bool) -> None:
-    from tritonhook.report.export import chrome_trace
-    from tritonhook.report.results.memory import Memory
+    from tritonhook.report.results.memory import Memory, chrome_trace
 
     if not isinstance(result, Memory):
         raise UsageError("--trace is for memory timelines, and this result is not one")

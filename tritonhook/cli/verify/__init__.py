@@ -42,11 +42,10 @@ from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
-from tritonhook.verify.builds import Built
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.cpu import CpuExecutor, with_ptx
-from tritonhook.verify.differential import Case, Verified, case_of, inputs_for, skipped, verify
+from tritonhook.verify.differential import Built, Case, Verified, case_of, inputs_for, skipped, verify
 from tritonhook.verify.executor import LIMIT_S, TRIAL_LIMIT_S, Executor
 from tritonhook.verify.model import Runner, Verdict
 from tritonhook.verify.reproduce import reproduce

@@ -28,15 +28,13 @@ from tritonhook.cli._programs import is_function, is_script, record_launches, wh
 from tritonhook.cli._streams import Results
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
-from tritonhook.verify.builds import Built, Recipe, build_all, recipes
 from tritonhook.verify.cpu import CTAS
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
-from tritonhook.verify.differential import RUNS
+from tritonhook.verify.differential import RUNS, Built, Recipe, build_all, recipes
 from tritonhook.verify.executor import LIMIT_S
-from tritonhook.verify.latitude import Latitude, latitude_of
+from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import INPUTS, Build
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tritonhook.errors import NotUnderstood
-from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.module import Ptx, line_numbers, split_operands
 from tritonhook.ptx.program import Function, Program, read_program
-from tritonhook.ptx.statements import line_numbers, split_operands
 
 SIZES = {
     **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2"), 1),

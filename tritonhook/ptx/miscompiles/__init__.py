@@ -14,8 +14,7 @@ from tritonhook.ptx.miscompiles.matrices import MATRICES
 from tritonhook.ptx.miscompiles.normal import normal_operations
 from tritonhook.ptx.miscompiles.packed import PACKED
 from tritonhook.ptx.miscompiles.record import Miscompilation, PtxasVerdict
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import line_numbers
+from tritonhook.ptx.module import Ptx, line_numbers
 
 MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS)
 PAGE = "docs/explanation/miscompilations.md"

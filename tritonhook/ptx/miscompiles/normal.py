@@ -19,8 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, operations
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement
+from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
 _DEPTH = 4  # of the operations that known bits are looked for in

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from tritonhook.report.result import Result, tag_of
-from tritonhook.report.summary import Page
+from tritonhook.report.result import Page, Result, tag_of
 
 _PAGES = {  # by kind of result: the module and its function, loaded when such a page is made
     "ab": ("timing", "timing_page"),

@@ -9,13 +9,11 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
-from tritonhook.report.results.capture import CapturedOne
+from tritonhook.report.result import Figure, Page, Table, flat, number, short
+from tritonhook.report.results.capture import CapturedOne, source_summary
 from tritonhook.report.results.captures import Captures, FolderKernel
-from tritonhook.report.results.code import source_summary
 from tritonhook.report.results.file import File
-from tritonhook.report.summary import Figure, Page, Table
 
 _WHY_NO_CODE = "This document holds no code. `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
 _DETAILS = ("record", "kernel", "hash", "ptxas", "options", "rewritten_from", "note", "resources")

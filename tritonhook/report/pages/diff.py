@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from msgspec import UNSET
-from msgspec.structs import asdict
 
+from tritonhook.compare.diff import LoopDelta, LoopSummary
 from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.sass import CLASSES, class_counts
-from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
-from tritonhook.report.results.diff import CodePair, Diff, DiffSide, LoopPair, LoopRow, Resource
+from tritonhook.report.result import Figure, Page, both, number, percent_of, signed, size
+from tritonhook.report.results.diff import CodePair, Diff, DiffSide, Resource
 from tritonhook.report.results.names import Demo, Names
-from tritonhook.report.summary import Figure, Page
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."
@@ -134,7 +133,7 @@ def _part(label: str, start: int, end: int, longest: int) -> dict[str, Any]:
     }
 
 
-def _loops(pairs: Sequence[LoopPair]) -> dict[str, Any]:
+def _loops(pairs: Sequence[LoopDelta]) -> dict[str, Any]:
     longest = max((loop.instructions for pair in pairs for loop in pair.sides if loop), default=1) or 1
     shown = [
         {
@@ -148,7 +147,7 @@ def _loops(pairs: Sequence[LoopPair]) -> dict[str, Any]:
     return {"shown": shown, "more": max(0, len(pairs) - _MOST_LOOPS)}
 
 
-def _loop(loop: LoopRow | None, longest: int) -> dict[str, Any] | None:
+def _loop(loop: LoopSummary | None, longest: int) -> dict[str, Any] | None:
     if loop is None:
         return None
     counts = class_counts(loop.opcodes)
@@ -161,7 +160,7 @@ def _loop(loop: LoopRow | None, longest: int) -> dict[str, Any] | None:
     return {**asdict(loop), "bars": bars, "offset": f"0x{loop.offset:04x}"}
 
 
-def _opcode_changes(pair: LoopPair, most: int = 8) -> list[str]:
+def _opcode_changes(pair: LoopDelta, most: int = 8) -> list[str]:
     a, b = (loop.opcodes if loop else {} for loop in pair.sides)
     changed = [(name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b} if a.get(name, 0) != b.get(name, 0)]
     changed.sort(key=lambda item: (-abs(item[2] - item[1]), item[0]))
@@ -185,7 +184,7 @@ def _opcodes(changed: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
     ]
 
 
-def _listings(code: CodePair, loops: Sequence[LoopPair]) -> Iterator[dict[str, Any]]:
+def _listings(code: CodePair, loops: Sequence[LoopDelta]) -> Iterator[dict[str, Any]]:
     a, b = code.a, code.b
     yield {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, loops)}
     if a.ptx is not None and b.ptx is not None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
+from tritonhook.compare.diff import LoopDelta, LoopSummary
 from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.results.diff import LoopPair, LoopRow
+from tritonhook.report.results.capture import CodeFields
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
@@ -17,7 +17,7 @@ _BEYOND = -1  # None, in the flat arrays of the script
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 
 
-def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopPair]) -> dict[str, Any]:
+def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> dict[str, Any]:
     """Two kernels side by side. loops: the pairs of their diff; folds are named after them."""
     a_sass, b_sass = a.sass(), b.sass()
     alignment = align(a_sass, b_sass)
@@ -108,7 +108,7 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
     ]
 
 
-def _loop_numbers(sass: Sass, loops: Sequence[LoopRow | None]) -> dict[int, int]:
+def _loop_numbers(sass: Sass, loops: Sequence[LoopSummary | None]) -> dict[int, int]:
     """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     numbers = {}
@@ -158,6 +158,6 @@ def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[in
             start = index
 
 
-def _places(pair: LoopPair) -> str:
+def _places(pair: LoopDelta) -> str:
     """Where a loop is on each side that has it."""
     return ", ".join(f"{side} 0x{loop.offset:04x}" for side, loop in (("a", pair.a), ("b", pair.b)) if loop)

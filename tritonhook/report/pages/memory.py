@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonhook.memory.timeline import Attribution, MemorySample, MemoryTimeline
-from tritonhook.report.format import MIB, UNKNOWN, count, size
 from tritonhook.report.pages.charts import Scale, line, thin
+from tritonhook.report.result import MIB, UNKNOWN, Figure, Page, count, size
 from tritonhook.report.results.memory import Memory, event, explain, parts_table, stack_limits, title_of
-from tritonhook.report.summary import Figure, Page
 
 _COLUMNS = 900  # of pixels in a chart; each can show four points at most
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tritonhook.report.format import UNKNOWN, count, number
 from tritonhook.report.pages.charts import Scale, histogram, line, quantile
+from tritonhook.report.result import UNKNOWN, Figure, Page, count, number
 from tritonhook.report.results.ab import (
     FLOOR,
     Effects,
@@ -22,8 +22,7 @@ from tritonhook.report.results.ab import (
     summarise,
     value_range,
 )
-from tritonhook.report.summary import Figure, Page
-from tritonhook.timing.result import Timed
+from tritonhook.timing.plan import Timed
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
@@ -34,8 +33,7 @@ _MOST_BORDERS = 12  # between processes; of processes that take turns there woul
 _MEASURED = {"SM clock, MHz": "sm_clock_mhz", "temperature, °C": "temperature_c", "power, W": "power_w"}
 
 
-def timing_page(result: TimedComparison) -> Page:
-    timed = result.timed
+def timing_page(timed: TimedComparison) -> Page:
     comparison, effects = timed.comparison, effects_of(timed.comparison)
     summary = summarise(timed, effects)
     if not comparison.usable:

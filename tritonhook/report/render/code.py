@@ -14,9 +14,9 @@ from rich.text import Text
 from tritonhook._util.demangle import function_name
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.report.format import number, visible
 from tritonhook.report.render.terminal import drawn
-from tritonhook.report.results.code import CodeFields, Row
+from tritonhook.report.result import number, visible
+from tritonhook.report.results.capture import CodeFields, Row
 
 _CONTEXT = 3  # equal lines that stay visible beside a change
 _STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
-from tritonhook.report.format import both, count, number, short, spills
 from tritonhook.report.render.markdown import SIGNS, code_span, escaped, markdown_table, render_markdown
+from tritonhook.report.result import Table, Tone, both, count, number, short, spills
 from tritonhook.report.results.snapshot import KernelChange, KernelChanges, namer
-from tritonhook.report.summary import Table, Tone
+from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import ChangeStatus
-from tritonhook.snapshot.spill_lines import SourceLine
 
 MARK = "<!-- tritonhook -->"  # begins the comment
 _MOST_BYTES = 65_000  # of a comment; GitHub takes 65,536 characters

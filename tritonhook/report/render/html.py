@@ -16,8 +16,7 @@ from typing import Any
 
 from tritonhook import __version__
 from tritonhook.errors import UsageError
-from tritonhook.report.format import number, sentence, short, signed, size, visible
-from tritonhook.report.summary import Page
+from tritonhook.report.result import Page, number, sentence, short, signed, size, visible
 
 _SCRIPTS = ("listing.js", "chart.js", "table.js", "page.js")  # page.js starts what the others define
 _REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2>=3.1'"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tritonhook.report.format import short, visible
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Summary, Table, Tone, short, visible
 
 SIGNS = {
     Tone.GOOD: ":green_circle:",

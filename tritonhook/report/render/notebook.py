@@ -17,8 +17,7 @@ from tritonhook.errors import TritonHookError
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memory.watcher import Watch
 from tritonhook.ptx.module import Ptx
-from tritonhook.report.format import count, duration, number, short, visible
-from tritonhook.report.result import Result
+from tritonhook.report.result import Result, Summary, Table, Tone, count, duration, number, short, visible
 from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.capture import CapturedOne
 from tritonhook.report.results.captures import Captures
@@ -26,9 +25,8 @@ from tritonhook.report.results.diff import Diff
 from tritonhook.report.results.file import File, GpuFile
 from tritonhook.report.results.memory import Memory
 from tritonhook.report.results.names import Names
-from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.kernels import Kernels
-from tritonhook.timing.result import Timed
+from tritonhook.timing.plan import Timed
 
 # Readable on white and on black: the notebook's theme is not known here.
 _COLOURS = {

@@ -23,8 +23,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tritonhook.report.format import sentence, visible
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Summary, Table, Tone, sentence, visible
 
 _FOLDERS = re.compile(r"[^/]*/|[^/]+")
 _BETWEEN = re.compile(r"[^/\\_,.;:=-]*[/\\_,.;:=-]+|[^/\\_,.;:=-]+")  # a long word may end behind these signs

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from tritonhook._util.files import read_given
-from tritonhook._util.schema import MOST_JSON, Count, Number, read_json
+from tritonhook._util.schema import MOST_JSON, read_json
 from tritonhook.errors import UsageError
-from tritonhook.report.format import UNKNOWN, count, number, short
-from tritonhook.report.result import Result, read_result
-from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.timing.result import Choices, Compared, HowLaunched, KernelCode, Kernels, Timed
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_result, short
+from tritonhook.timing.plan import HowLaunched, KernelCode, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
     REFERENCE,
     Comparison,
     Effect,
-    SampleBlock,
     TimingVerdict,
     percent,
 )
@@ -41,38 +38,11 @@ _MOST_KERNELS = 20
 _ENDED = {"precise": "narrow intervals", "time": "time limit", "processes": "largest number of processes"}
 
 
-class TimedComparison(Result, tag="ab"):
-    """Two forms of a kernel, timed in turn.
-
-    target: what was timed. compared: by side, what it is. kernels: by side and kernel, one entry for each
-    configuration. outputs: how many outputs were compared. wrong: how a side's outputs differ from the reference's.
-    notes: remarks. device: the GPU. versions: of torch, triton and others. sides: how each was launched. flushes:
-    whether the L2 cache was emptied before each sample. stopped: why it ended. seconds: how long it took. blocks: the
-    samples. band: what counts as no effect. control_of: the side whose code the control has. code: by kernel, what
-    differs, as text. tuning: of autotuned kernels. baselines: by baseline, how its outputs differ. verdict, reason: not
-    with --save.
-    """
+class TimedComparison(Result, Timed, tag="ab"):
+    """Two forms of a kernel, timed in turn. verdict, reason: not with --save."""
 
     verbs: ClassVar = "ab` where something is timed, `ab --from"
 
-    target: str
-    compared: dict[str, Compared]
-    kernels: dict[str, Kernels]
-    outputs: Count
-    wrong: dict[str, str]
-    notes: tuple[str, ...]
-    device: str | None
-    versions: dict[str, str | None] | None
-    sides: dict[str, HowLaunched] | None
-    flushes: bool | None
-    stopped: str | None
-    seconds: Number
-    blocks: tuple[SampleBlock, ...]
-    band: Annotated[float, Meta(gt=0, lt=1)]
-    control_of: Literal["reference", "candidate"] | None
-    code: dict[str, str]
-    tuning: Choices | None
-    baselines: dict[str, str]
     verdict: TimingVerdict | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
@@ -90,23 +60,11 @@ class TimedComparison(Result, tag="ab"):
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
         """All raw samples. judged: also today's verdict on them."""
         run = timed.comparison
-        values = {field: getattr(timed, field) for field in _FIELDS} | {
-            field: getattr(run, field) for field in _SAMPLES
-        }
-        return cls(**values, verdict=run.verdict, reason=run.reason) if judged else cls(**values)
-
-    @property
-    def timed(self) -> Timed:
-        comparison = Comparison(self.blocks, self.band, self.control_of)
-        return Timed(comparison=comparison, **{field: getattr(self, field) for field in _FIELDS})
+        verdict = {"verdict": run.verdict, "reason": run.reason} if judged else {"verdict": UNSET, "reason": UNSET}
+        return cls(**asdict(timed) | verdict)
 
     def summary(self) -> Summary:
-        timed = self.timed
-        return summarise(timed, effects_of(timed.comparison))
-
-
-_FIELDS = tuple(field.name for field in fields(Timed) if field.name != "comparison")
-_SAMPLES = tuple(field.name for field in fields(Comparison))
+        return summarise(self, effects_of(self.comparison))
 
 
 def load(path: Path) -> Timed:
@@ -123,7 +81,7 @@ def load(path: Path) -> Timed:
         what = f"a result of kind {kind!r}; `tritonhook show` makes a page of it"
         raise UsageError(f"{path}: not a timed comparison, but {what}")
     try:
-        return cast("TimedComparison", read_result(document)).timed
+        return cast("TimedComparison", read_result(document))
     except UsageError as error:
         what = "not a timed comparison that `tritonhook ab --json` saved"
         raise UsageError(f"{path}: {what} ({error})") from None

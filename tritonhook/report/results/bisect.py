@@ -8,10 +8,8 @@ from dataclasses import asdict
 from typing import ClassVar, Literal
 
 from tritonhook._util.schema import Fields, Positive, like
-from tritonhook.report.format import count, grouped, number
-from tritonhook.report.result import Result
+from tritonhook.report.result import Result, Summary, Table, Tone, count, grouped, number
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
-from tritonhook.report.summary import Summary, Table, Tone
 from tritonhook.snapshot.bisection import Search, value_of
 
 _BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures that each table of versions has

@@ -14,9 +14,7 @@ from msgspec import Meta
 
 from tritonhook._util.schema import Count, Fields, Version
 from tritonhook.lab.capabilities import EVIDENCE, Cell, Matrix, PtxasVersion, Status
-from tritonhook.report.format import count
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (

@@ -1,25 +1,326 @@
-"""One captured kernel: `show CAPTURE`."""
+"""What results say of every captured kernel, and reading it from captures, each module once; one captured kernel: `show
+CAPTURE`. A kernel's code: its instructions, line info and PTX, with which a saved result needs neither its cubin nor
+nvdisasm to be shown in full; and what each line of the source became."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
-from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note
-from tritonhook.capture.naming import settings_of
+from tritonhook._util.files import read_given
+from tritonhook._util.schema import Count, Fields, like
+from tritonhook.capture.figures import KernelResources, resources_of
+from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note, front_end_name
+from tritonhook.capture.selection import settings_of
+from tritonhook.capture.store import by_module
+from tritonhook.capture.store.schema import KernelRecord, Ptxas
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
+from tritonhook.cubin.line_info import read_lines
+from tritonhook.cubin.resources import WARP, Occupancy, occupancy
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
+from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, TritonHookError
 from tritonhook.ptx.miscompiles import warnings_of
+from tritonhook.ptx.throughput_pragma import Trigger, triggers_of
 from tritonhook.ptxas.command_line import level_of
-from tritonhook.report.format import mangled_note, number, trigger
-from tritonhook.report.result import Result
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.results.kernel import KernelFields, KernelsRead, only
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import (
+    UNKNOWN,
+    Result,
+    Summary,
+    Table,
+    Tone,
+    flat,
+    mangled_note,
+    number,
+    short,
+    size,
+    spills,
+    trigger,
+)
+
+
+class Row(NamedTuple):
+    """One instruction. source: index into `files`, and line. ptx: line of the PTX."""
+
+    predicate: str
+    opcode: str
+    operands: str
+    control: Count
+    source: tuple[Count, Count] | None
+    ptx: Count | None
+
+
+class CodeFields(Fields):
+    """A kernel's code.
+
+    indirect_targets: offsets. files: source files. ptx: its text; null if it is not at hand. instructions: lists of
+    predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
+    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live.
+    """
+
+    kernel: str
+    indirect_targets: tuple[Count, ...]
+    files: tuple[str, ...]
+    ptx: str | None
+    instructions: tuple[Row, ...]
+    live: tuple[Count, ...] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if any(row.source is not None and row.source[0] >= len(self.files) for row in self.instructions):
+            raise ValueError("a source line names a file that is not listed")
+        if self.live and len(self.live) != len(self.instructions):
+            raise ValueError("live registers are not those of each instruction")
+
+    @classmethod
+    def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> CodeFields:
+        """ptx: None if it is not at hand."""
+        lines = read_lines(cubin, sass.kernel)
+        rows = (
+            Row(instruction.predicate, instruction.opcode, instruction.operands, instruction.control, source, line)
+            for instruction, source, line in zip(sass.instructions, lines.source, lines.ptx, strict=True)
+        )
+        return cls(sass.kernel, sass.indirect_targets, lines.files, ptx, tuple(rows))
+
+    def sass(self) -> Sass:
+        """The instructions with their blocks and loops."""
+        rows = enumerate(self.instructions)
+        listed = (Instruction(i * INSTRUCTION_BYTES, r.predicate, r.opcode, r.operands, r.control) for i, r in rows)
+        return Sass(self.kernel, tuple(listed), self.indirect_targets)
+
+
+# --- what each line of the source became ----------------------------------------------------------
+
+
+_CONTEXT = 3  # lines without code that stay visible beside one with
+_STORE, _LOAD = "STL", "LDL"  # of local memory
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without one
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one line became. live: the registers at its peak. stored, loaded: bytes of local memory."""
+
+    instructions: int = 0
+    live: int = 0
+    stored: int = 0
+    loaded: int = 0
+
+    def add(self, instruction: Instruction, live: int) -> None:
+        self.instructions += 1
+        self.live = max(self.live, live)
+        if instruction.base_opcode in (_STORE, _LOAD):
+            width = next((size for part, size in _WIDTHS.items() if part in instruction.opcode.split(".")), 4)
+            self.stored += width * (instruction.base_opcode == _STORE)
+            self.loaded += width * (instruction.base_opcode == _LOAD)
+
+
+def source_summary(code: CodeFields) -> Summary:
+    """For each line of the source instructions, live registers, and bytes of local memory stored and loaded, which are
+    spills where the kernel has no local variables."""
+    files: dict[int, dict[int, _Line]] = {}
+    live = code.live or [0] * len(code.instructions)
+    for row, instruction, registers in zip(code.instructions, code.sass().instructions, live, strict=True):
+        if row.source is not None:
+            file, line = row.source
+            files.setdefault(file, {}).setdefault(line, _Line()).add(instruction, registers)
+    tables = [_of_file(code.files[file], lines, bool(code.live)) for file, lines in files.items()]
+    known = sum(line.instructions for lines in files.values() for line in lines.values())
+    verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
+    notes = ["lines are read from the files as they are now"] if tables else ["the machine code has no line info"]
+    if tables and not code.live:
+        notes.append(
+            "live registers are not known: no nvdisasm here analyses this cubin; install Triton, which has one"
+        )
+    return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), tuple(notes))
+
+
+def _of_file(path: str, became: Mapping[int, _Line], with_live: bool) -> Table:
+    """live: how many registers are in use where most are, on this line."""
+    try:
+        texts = read_given(Path(path)).decode("utf-8", "replace").splitlines()
+    except OSError:
+        texts = []
+    columns = ["instrs", *(["live"] if with_live else []), "stored", "loaded"]
+    rows = []
+    for line in range(min(became), max(became) + 1):
+        own = became.get(line)
+        text = texts[line - 1].expandtabs(4) if line <= len(texts) else ""
+        near = any(at in became for at in range(line - _CONTEXT, line + _CONTEXT + 1))
+        if own is not None:
+            figures = {"instrs": own.instructions, "live": own.live, "stored": own.stored, "loaded": own.loaded}
+            rows.append((str(line), *(number(figures[name]) if figures[name] else "" for name in columns), text))
+        elif near and text.strip():
+            rows.append((str(line), *("" for _ in columns), text))
+    title = f"{path} ({'live: registers at the peak; ' if with_live else ''}local memory stored, loaded: bytes)"
+    last = len(columns) + 1
+    return Table(title, ("line", *columns, "source"), tuple(rows), 1, words=(last,), one_line=True)
+
+
+# --- a captured kernel ----------------------------------------------------------------------------
+
+
+class ResourceFields(Fields):
+    """What a kernel needs; null: not known.
+
+    registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
+    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them. shared: static
+    bytes per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end.
+    threads: of a block. arch: that occupancy is of.
+    """
+
+    registers: Count | None
+    stack: Count | None
+    spill_stores: Count | None
+    spill_loads: Count | None
+    local_stores: Count | None
+    local_loads: Count | None
+    shared: Count | None
+    dynamic_shared: Count | None
+    instructions: Count | None
+    code_bytes: Count
+    threads: Count | UnsetType = UNSET
+    arch: str | UnsetType = UNSET
+
+    @property
+    def spills(self) -> str:
+        return spills(self.spill_stores, self.spill_loads)
+
+    @property
+    def shared_memory(self) -> str:
+        """Bytes of shared memory; "1,024+" where the launch may add some that is not known here."""
+        if self.shared is None:
+            return UNKNOWN
+        if self.dynamic_shared is None:
+            return f"{number(self.shared)}+"
+        return number(self.shared + self.dynamic_shared)
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """What an SM holds of it at a time."""
+        if self.shared is None or self.dynamic_shared is None:
+            return None
+        return occupancy(self.arch or "", self.registers, self.threads or None, self.shared + self.dynamic_shared)
+
+    @property
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """In words, one by one."""
+        yield "registers", number(self.registers)
+        yield "stack", number(self.stack, "bytes")
+        yield "spill stores", number(self.spill_stores, "bytes")
+        yield "spill loads", number(self.spill_loads, "bytes")
+        if self.spill_stores is None and self.local_stores is not None:
+            stores, loads = number(self.local_stores), number(self.local_loads)
+            yield "local memory", f"{stores} bytes stored, {loads} loaded: spills, or variables of the kernel"
+        yield "shared memory", f"{self.shared_memory} bytes"
+        if held := self.occupancy:
+            yield "occupancy", f"{held.text}, on {self.arch}"
+        yield "instructions", f"{number(self.instructions)} ({size(self.code_bytes)})"
+
+
+class KernelFields(KernelRecord, kw_only=True):
+    """What the documents of captures say of a kernel. stages: what was kept. trigger: what makes ptxas take its other
+    scheduler. resources: null without a cubin."""
+
+    stages: tuple[str, ...]
+    trigger: Trigger
+    resources: ResourceFields | None
+
+    @property
+    def front_end(self) -> str:
+        """The compiler's name: Triton, or what called ptxas."""
+        return front_end_name(str(self.metadata.get("front_end") or "Triton"))
+
+    @property
+    def kept(self) -> str:
+        """What was kept of it, from source to machine code."""
+        return "binary only" if self.stages == (Stage.CUBIN.value,) else " ".join(self.stages)
+
+    @property
+    def option_rows(self) -> Iterator[tuple[str, str]]:
+        """What decides the code besides the source."""
+        for name, value in flat(self.options):
+            yield name if "." in name else name.replace("_", " "), short(value, 400)
+
+
+@dataclass
+class KernelsRead:
+    """Kernels as documents tell of them, by record; an error, if its PTX cannot be read from disk.
+
+    unread: by the error of a cubin that cannot be read, its records. modules: for each kernel the text of its PTX, and
+    the version of its ptxas and its level.
+    """
+
+    kernels: dict[str, KernelFields | CaptureError] = field(default_factory=dict)
+    unread: dict[str, list[str]] = field(default_factory=dict)
+    modules: list[tuple[str | None, str | None, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, captures: Mapping[str, Capture]) -> KernelsRead:
+        read = cls()
+        for module in by_module(captures):
+            read.add(module)
+        return cls({record: read.kernels[record] for record in captures}, read.unread, read.modules)
+
+    def add(self, module: Mapping[str, Capture]) -> None:
+        """Read kernels that share their files."""
+        first = next(iter(module.values()))
+        version = first.assembler.version
+        try:
+            ptx = first.text(Stage.PTX)
+        except CaptureError as error:
+            self.kernels |= dict.fromkeys(module, error)
+            return
+        self.modules += [(ptx, version, level_of(first.assembler.options))] * len(module)
+        triggers = triggers_of([capture.kernel for capture in module.values()], ptx, version)
+        resources = resources_of(module, ptx)
+        for record, capture in module.items():
+            own = resources[record]
+            if isinstance(own, TritonHookError):
+                self.unread.setdefault(str(own), []).append(record)
+            known = like(own, ResourceFields) if isinstance(own, KernelResources) else None
+            if known is not None:
+                known = replace(known, threads=_threads(capture), arch=capture.arch)
+            self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
+
+
+def _threads(capture: Capture) -> int | UnsetType:
+    """Of a block of one of Triton's kernels; the launch decides it elsewhere."""
+    warps = capture.options.get("num_warps")
+    return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
+
+
+def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None) -> KernelFields:
+    assembler = capture.assembler
+    arguments = None if assembler.arguments is None else list(assembler.arguments)
+    return like(
+        capture,
+        KernelFields,
+        ptxas=Ptxas(assembler.path, assembler.version, arguments),
+        stages=tuple(stage.value for stage in capture.artifacts),
+        trigger=trigger,
+        resources=resources,
+    )
+
+
+def kernel_fields(capture: Capture) -> KernelFields:
+    """What documents say of one kernel. Raises CaptureError if its PTX cannot be read."""
+    return only(KernelsRead.of({capture.kernel: capture}))
+
+
+def only(read: KernelsRead) -> KernelFields:
+    (kernel,) = read.kernels.values()
+    if isinstance(kernel, CaptureError):
+        raise kernel
+    return kernel
+
+
+# --- show CAPTURE ---------------------------------------------------------------------------------
+
 
 _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
 
@@ -109,9 +410,8 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
 
 def _code(capture: Capture) -> CodeFields:
     """Raises CubinError or ToolError."""
-    from tritonhook.ptxas.disassembler import count_live_registers
-    from tritonhook.ptxas.discovery import available_nvdisasm
-    from tritonhook.ptxas.toolchain import reading_toolchain
+    from tritonhook.ptxas.tool import available_nvdisasm
+    from tritonhook.ptxas.toolchain import count_live_registers, reading_toolchain
 
     cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
     kernel = cubin.only_kernel(capture.kernel)

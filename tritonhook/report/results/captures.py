@@ -16,17 +16,29 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.model import Capture, Stage, dry_run_note
-from tritonhook.capture.naming import settings_of, titles
+from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.ids import short_ids
 from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
 from tritonhook.ptx.miscompiles import note_of
-from tritonhook.report.format import UNKNOWN, count, duration, flat, kernel_names, mangled_note, number, short, trigger
-from tritonhook.report.result import Result
-from tritonhook.report.results.kernel import KernelFields, KernelsRead, ResourceFields
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import (
+    UNKNOWN,
+    Result,
+    Summary,
+    Table,
+    Tone,
+    count,
+    duration,
+    flat,
+    kernel_names,
+    mangled_note,
+    number,
+    short,
+    trigger,
+)
+from tritonhook.report.results.capture import KernelFields, KernelsRead, ResourceFields
 
 
 class Seen(Fields):

@@ -8,15 +8,13 @@ from typing import ClassVar, Literal
 from msgspec import UNSET, UnsetType, field
 
 from tritonhook._util.schema import Count, Fields, Whole, like
-from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff
+from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff, LoopDelta
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.occupancy import occupancy
-from tritonhook.ptx.triggers import Trigger, trigger_of
-from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
-from tritonhook.report.result import Result
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.cubin.resources import occupancy
+from tritonhook.ptx.throughput_pragma import Trigger, trigger_of
+from tritonhook.report.result import Result, Summary, Table, Tone, number, percent_of, ratio, short, signed, trigger
+from tritonhook.report.results.capture import CodeFields
 
 _TONES = {
     CodeVerdict.SAME_CODE: Tone.GOOD,
@@ -164,54 +162,17 @@ class KnownCounts(Fields):
     b: Count | None
 
 
-class LoopRow(Fields):
-    """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums; static, not time. rescheduled: whether it
-    has the mark of the other scheduler. opcodes: how often each occurs."""
-
-    offset: Count
-    instructions: Count
-    yield_bits: Count
-    stall_cycles: Count
-    rescheduled: bool | None
-    opcodes: dict[str, Count]
-
-    @property
-    def figures(self) -> tuple[int, int, int]:
-        return self.instructions, self.yield_bits, self.stall_cycles
-
-
-class LoopPair(Fields):
-    """A loop on both sides; null: on the other side only."""
-
-    a: LoopRow | None
-    b: LoopRow | None
-
-    @property
-    def sides(self) -> tuple[LoopRow | None, LoopRow | None]:
-        return self.a, self.b
-
-    @property
-    def differs(self) -> bool:
-        a, b = self.a, self.b
-        return a is None or b is None or (a.figures, a.opcodes) != (b.figures, b.opcodes)
-
-    @property
-    def longest(self) -> int:
-        """Instructions of the longer side. Raises ValueError if there is none."""
-        return max(side.instructions for side in self.sides if side)
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """Where it is, each of its figures as "a → b", and whether it has the other scheduler's mark."""
-        if self.a:
-            there = f"{self.a.offset:#x}"
-        elif self.b:
-            there = f"{self.b.offset:#x} in b"
-        else:
-            raise ValueError("a loop that is on no side")
-        texts = [tuple(map(number, side.figures)) if side else ("absent",) * 3 for side in self.sides]
-        marks = ("yes" if side and side.rescheduled else "no" for side in self.sides)
-        return (there, *map(" → ".join, zip(*texts, strict=True)), " → ".join(marks))
+def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
+    """Where it is, each of its figures as "a → b", and whether it has the other scheduler's mark."""
+    if pair.a:
+        there = f"{pair.a.offset:#x}"
+    elif pair.b:
+        there = f"{pair.b.offset:#x} in b"
+    else:
+        raise ValueError("a loop that is on no side")
+    texts = [tuple(map(number, side.figures)) if side else ("absent",) * 3 for side in pair.sides]
+    marks = ("yes" if side and side.rescheduled else "no" for side in pair.sides)
+    return (there, *map(" → ".join, zip(*texts, strict=True)), " → ".join(marks))
 
 
 class SassChanges(Fields):
@@ -233,7 +194,7 @@ class SassChanges(Fields):
     yield_bits: CountPair
     stall_cycles: CountPair
     opcodes: dict[str, CountPair]
-    loops: tuple[LoopPair, ...]
+    loops: tuple[LoopDelta, ...]
 
     @classmethod
     def of(cls, diff: CubinDiff) -> SassChanges:
@@ -245,7 +206,6 @@ class SassChanges(Fields):
             yield_bits=CountPair(s.a_yield_bits, s.b_yield_bits),
             stall_cycles=CountPair(s.a_stall_cycles, s.b_stall_cycles),
             opcodes={name: CountPair(a, b) for name, (a, b) in s.opcodes.items()},
-            loops=tuple(like(pair, LoopPair) for pair in s.loops),
         )
 
 
@@ -431,5 +391,5 @@ class Diff(Result, tag="diff"):
         columns: tuple[str, ...] = ("offset", "instructions", "yield bits", "stall cycles")
         if self.scheduler.judged_by_marks:
             columns += ("other scheduler's mark",)
-        rows = tuple(pair.row[: len(columns)] for pair in largest)
+        rows = tuple(_loop_row(pair)[: len(columns)] for pair in largest)
         return Table(title, columns, rows, words=(4,) if self.scheduler.judged_by_marks else ())

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.report.format import count
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.findings import Finding

@@ -12,11 +12,8 @@ from msgspec import UNSET, UnsetType
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_counts
-from tritonhook.report.format import count, kernel_names, mangled_note, number
-from tritonhook.report.result import Result
-from tritonhook.report.results.code import CodeFields
-from tritonhook.report.results.kernel import ResourceFields
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count, kernel_names, mangled_note, number
+from tritonhook.report.results.capture import CodeFields, ResourceFields
 
 _OPCODES = 4  # of a loop, the most frequent
 _MOST_LOOPS = 12

@@ -11,10 +11,8 @@ from tritonhook._util.schema import Count, Fields
 from tritonhook.compare import modules
 from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict
 from tritonhook.cubin.image import Cubin
-from tritonhook.report.format import both, count, number, short
-from tritonhook.report.result import Result
+from tritonhook.report.result import Result, Summary, Table, Tone, both, count, number, short
 from tritonhook.report.results.diff import KnownCounts
-from tritonhook.report.summary import Summary, Table, Tone
 
 _MOST_KERNELS = 50
 _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads")

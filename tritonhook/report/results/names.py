@@ -1,4 +1,5 @@
-"""One kernel under two names and a control name, `diff --rename` and `demo`: does the name change its code?"""
+"""One kernel under two names and a control name, `diff --rename` and `demo`: does the name change its code? And the
+published table of that effect, beside what was assembled here, `demo --table`."""
 
 from __future__ import annotations
 
@@ -6,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from tritonhook._util.schema import Count, Fields, Whole, like
+from tritonhook._util.schema import Count, Fields, Number, Whole, like
 from tritonhook.compare import names
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import NameComparison
-from tritonhook.ptxas import assembler
+from tritonhook.lab import published_table
+from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Tool
-from tritonhook.report.format import count, number, short
-from tritonhook.report.result import Result
+from tritonhook.report.result import Result, Summary, Table, Tone, count, number, short
+from tritonhook.report.results.capture import KernelFields
 from tritonhook.report.results.diff import Diff
-from tritonhook.report.results.kernel import KernelFields
-from tritonhook.report.summary import Summary, Table, Tone
 
 
 class AssemblerFields(Fields):
@@ -41,7 +41,7 @@ class CrashFields(Fields):
     ptxas: str
 
     @classmethod
-    def of(cls, crash: assembler.Crash) -> CrashFields:
+    def of(cls, crash: toolchain.Crash) -> CrashFields:
         return like(crash, cls, ptxas=crash.tool.version)
 
 
@@ -58,7 +58,7 @@ class NameBuild(Fields):
         return cls(
             build.kernel,
             size,
-            CrashFields.of(build.result) if isinstance(build.result, assembler.Crash) else None,
+            CrashFields.of(build.result) if isinstance(build.result, toolchain.Crash) else None,
         )
 
 
@@ -202,3 +202,108 @@ class Demo(Result, tag="demo"):
     def summary(self) -> Summary:
         names = self.first.summary()
         return replace(names, notes=(*names.notes, "assembled, not executed or timed"))
+
+
+# --- the published table --------------------------------------------------------------------------
+
+
+_CODE = {True: "changed", False: "same", None: "not known"}
+
+
+class PublishedRatio(Fields):
+    """What was published. size, capmerc: with the trigger, divided by without."""
+
+    size: Number | UnsetType | None = UNSET
+    capmerc: Number | UnsetType | None = UNSET
+
+
+class PublishedRow(Fields):
+    """One condition of the published table; ratios are with the trigger, divided by without.
+
+    size_ratio, size_ratio_equal_length: of the file; with names of equal length. capmerc_ratio, capmerc_bytes: of
+    .nv.capmerc. failure: of ptxas.
+    """
+
+    condition: str
+    published: PublishedRatio | None
+    size_ratio: Number | None
+    size_ratio_equal_length: Number | None
+    capmerc_ratio: Number | None
+    capmerc_bytes: tuple[Count | None, Count | None]
+    scheduler_records: Count | tuple[Count | None, ...] | None
+    code_changed: bool | None
+    failure: str | None
+    note: str | None
+
+    @classmethod
+    def of(cls, row: published_table.ConditionRow) -> PublishedRow:
+        return like(
+            row,
+            cls,
+            condition=row.title,
+            published=None if row.published is None else PublishedRatio(*row.published),
+            size_ratio_equal_length=row.fair_size_ratio,
+            scheduler_records=row.records,
+        )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        published = self.published or PublishedRatio()
+        a, b = self.capmerc_bytes
+        return (
+            self.condition,
+            _ratio(self.size_ratio, published.size),
+            _ratio(self.size_ratio_equal_length),
+            _ratio(self.capmerc_ratio, published.capmerc),
+            "-" if b is None else f"{number(a)} → {number(b)}",
+            "ptxas crash" if self.failure else _CODE[self.code_changed],
+        )
+
+    @property
+    def tone(self) -> Tone:
+        return Tone.BAD if self.failure else Tone.CHANGED if self.code_changed else Tone.NEUTRAL
+
+
+def _ratio(here: float | None, published: float | UnsetType | None = None) -> str:
+    """ "1.55 (1.56)": the ratio here, and the published one if there is one."""
+    beside = "" if published is None or published is UNSET else f" ({published:.2f})"
+    return ("-" if here is None else f"{here:.2f}") + beside
+
+
+class PublishedTable(Result, tag="table"):
+    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it
+    is not the published ptxas."""
+
+    verbs: ClassVar = "demo --table"
+
+    ptxas: str
+    rows: tuple[PublishedRow, ...]
+    targets: tuple[str, ...] | UnsetType = UNSET
+    notes: tuple[str, ...] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, rows: Sequence[published_table.ConditionRow], ptxas: Tool, notes: Sequence[str] = ()) -> PublishedTable:
+        targets = dict.fromkeys(row.comparison.original.ptx.target for row in rows)
+        return cls(ptxas.version, tuple(map(PublishedRow.of, rows)), tuple(targets), tuple(notes))
+
+    def summary(self) -> Summary:
+        changed = sum(bool(row.code_changed) for row in self.rows)
+        said = (f"{row.condition}: {row.note}" for row in self.rows if row.note)
+        return Summary(
+            "Published table",
+            ", ".join([f"ptxas {self.ptxas}", *(self.targets or ())]),
+            f"the name changes the code in {changed} of {count(len(self.rows), 'condition')}",
+            Tone.CHANGED if changed else Tone.GOOD,
+            tuple(f"{row.condition}: {row.failure}" for row in self.rows if row.failure),
+            (self._table(),),
+            (*(self.notes or ()), *said),
+        )
+
+    def _table(self) -> Table:
+        title = f"With cutlass in the name, divided by without; ptxas {self.ptxas}"
+        columns = (
+            *("condition", "size (published)", "at equal name length"),
+            *("capmerc (published)", "capmerc, bytes", "code"),
+        )
+        rows, tones = tuple(row.row for row in self.rows), tuple(row.tone for row in self.rows)
+        return Table(title, columns, rows, tones=tones, words=(5,))

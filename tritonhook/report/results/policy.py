@@ -8,9 +8,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Number, like
-from tritonhook.report.format import count, grouped
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count, grouped
 from tritonhook.tuning.policy_check import Checked, CheckedPin, State
 
 _TONES = {

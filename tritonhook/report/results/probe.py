@@ -15,9 +15,7 @@ from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict, SetupKey
 from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.lab.result_cache import Outcome
-from tritonhook.report.format import count, number
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
 SIGNS = ("X", "D", "~", ".", "-")  # the gravest first

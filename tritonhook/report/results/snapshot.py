@@ -16,10 +16,19 @@ from msgspec.structs import replace
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, Positive, like
 from tritonhook.capture.model import front_end_name
-from tritonhook.capture.naming import title
-from tritonhook.report.format import UNKNOWN, count, duration, mangled_note, number, spills
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.capture.selection import title
+from tritonhook.report.result import (
+    UNKNOWN,
+    Result,
+    Summary,
+    Table,
+    Tone,
+    count,
+    duration,
+    mangled_note,
+    number,
+    spills,
+)
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
 from tritonhook.snapshot.facts import COUNTED, FIGURES, Identity, KernelFacts
 

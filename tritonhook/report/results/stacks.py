@@ -9,12 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.cubin.image import Cubin
-from tritonhook.memory.gpu_specs import GpuSpecs
-from tritonhook.memory.prediction import Bracket, Prediction, StackNeed
+from tritonhook.memory.prediction import Bracket, GpuSpecs, Prediction, StackNeed
 from tritonhook.ptx.cta_loads import TmaLoad
-from tritonhook.report.format import UNKNOWN, count, number, sentence, size, size_range
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, sentence, size, size_range
 
 
 class DriverBuffer(Fields):

@@ -9,9 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Version
 from tritonhook.ptxas.tool import Tool
-from tritonhook.report.format import count, number
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 
 
 class StatusResult(Result, tag="status"):

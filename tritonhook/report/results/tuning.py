@@ -10,16 +10,12 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, Hash, Number, like
-from tritonhook.capture.naming import titles
-from tritonhook.capture.selection import Kernel, Skipped
-from tritonhook.cubin.occupancy import occupancy
-from tritonhook.report.format import count, grouped, number, spills
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.capture.selection import Kernel, Skipped, titles
+from tritonhook.cubin.resources import occupancy
+from tritonhook.report.result import Result, Summary, Table, Tone, count, grouped, number, spills
 from tritonhook.timing.statistics import SampleBlock
 from tritonhook.tuning.candidates import Candidate, Dropped
-from tritonhook.tuning.race import Race
-from tritonhook.tuning.result import Tuned, TuneRun, TuneVerdict
+from tritonhook.tuning.race import Race, Tuned, TuneRun, TuneVerdict
 
 _TONES = {TuneVerdict.WIN: Tone.GOOD, TuneVerdict.LEAVE: Tone.NEUTRAL, TuneVerdict.ASSEMBLED: Tone.NEUTRAL}
 _MOST_CODES = 100

@@ -8,14 +8,10 @@ from typing import ClassVar
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.ptx.miscompiles import PAGE, Hit, KnownModule
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
-from tritonhook.report.format import count, number, sentence, short
-from tritonhook.report.result import Result
-from tritonhook.report.summary import Summary, Table, Tone
-from tritonhook.verify.builds import NotBuilt
-from tritonhook.verify.differential import Verified
+from tritonhook.report.result import Result, Summary, Table, Tone, count, number, sentence, short
+from tritonhook.verify.differential import NotBuilt, Region, Verified
 from tritonhook.verify.judgement import Observation
 from tritonhook.verify.model import Verdict
-from tritonhook.verify.region import Region
 
 _TONES = {
     Verdict.CRASH: Tone.BAD,
