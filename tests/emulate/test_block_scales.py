@@ -24,7 +24,7 @@ from tritonhook.emulate.tensor_core import tcgen05  # noqa: E402
 from tritonhook.emulate.tensor_memory import TensorMemory  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
-from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
+from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
 CASES = {
     "mxf8f6f4": (("e4m3", "e5m2"), 32),

@@ -16,7 +16,7 @@ from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.emulate.sass import tensor_memory as machine_code  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
-from tritonhook.ptxas.assembler import Assembled, assemble  # noqa: E402
+from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4608]; .shared .align 8 .b64 gate; .shared .align 4 .b32 begin;"
 # D (2 ROWS, 16) = A B of f16: each CTA has ROWS of A and 8 columns of B, in tiles of 8 rows of 16 bytes. Its first
