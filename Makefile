@@ -96,13 +96,14 @@ docs: .venv-docs/.installed
 
 # The tests that need torch, beside Triton. The CUDA build of torch is gigabytes: without a CPU build they are not run.
 TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py tests/capture/test_inductor_templates.py \
-	tests/capture/dry_run/test_torch.py tests/children/test_processes.py tests/gluon_kernels/test_api.py \
+	tests/capture/dry_run/test_torch.py tests/gluon_kernels/test_api.py \
 	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/gluon_kernels/test_fp8_peers.py \
 	tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py tests/gpu/test_gpu_ab.py \
-	tests/timing/test_output_check.py tests/timing/test_worker.py
+	tests/timing/test_output_check.py tests/timing/test_worker.py \
+	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
 test-torch: .venv-torch/.installed
-	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) --durations=5 $(TORCH_TESTS)
+	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) --dist loadfile --durations=5 $(TORCH_TESTS)
 
 .venv-torch/.installed: requirements.txt pyproject.toml tests/support/install_cpu_torch.py
 	$(PYTHON) -m venv .venv-torch
@@ -227,7 +228,7 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 .PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
 	$(if $(CUTE_PTXAS),TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
-	TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) $(CUTE_TESTS)
+	TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) --dist loadfile $(CUTE_TESTS)
 
 clean:
 	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs .venv-upgrades site

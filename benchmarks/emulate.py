@@ -3,7 +3,7 @@ ptxas, and cubins with one altered instruction. All of it is *emulated*; verify_
 of the same.
 
     python -m benchmarks emulate [CAPTURES ...] [--parts PART ...] [--seeded FOLDER] [--kept FILE] [--seconds S]
-        [--fuzzx FOLDER] [--out FILE]
+        [--fuzzx FOLDER] [--add] [--out FILE]
 
 kernels   Each kernel of a dry run's captures (`tritonhook run --arch`) is executed on the CPU from its PTX and from its
           machine code, on the same random buffers: "same" if all bits are equal, "rounding" if PTX allows what differs.
@@ -20,6 +20,7 @@ found     What each ptxas makes of PTX that no pattern describes, published prog
 
 --kept: rows of the captures are written there as they are made, and those that are there are not made again.
 --seconds: nothing new of the captures is begun after so many. What other parts found is kept from the result.
+--add: kernels of the result for other targets than those of the captures are kept, too.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fuzzx", type=Path, help="ptx/known-miscompiles of a clone of SemiAnalysisAI/FuzzX")
     parser.add_argument("--kept", type=Path, help="rows that were made before, and where new ones are written")
     parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--add", action="store_true", help="keep the kernels of the result for other targets")
 
 
 QUICK = ("{folder}", "--parts", "kernels", "known", "forms")
@@ -71,7 +73,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     end = time.monotonic() + arguments.seconds
     memory = kept.get("summary", {}).get("memory_gib")
     if "kernels" in parts:
-        samples["kernels"] = list(corpus(arguments.captures, arguments.ctas, rows, end))
+        made = list(corpus(arguments.captures, arguments.ctas, rows, end))
+        targets = {one["target"] for one in made}
+        others = [one for one in samples["kernels"] if arguments.add and one["target"] not in targets]
+        samples["kernels"] = others + made
         memory = max(memory or 0, round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2))
     if "known" in parts:
         samples["known"] = list(known(quick=arguments.quick))

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--triton", nargs="+", default=[], metavar="SITE", help="for --work: further versions of Triton"
     )
-    parser.add_argument("--libraries", nargs="+", default=[*LIBRARIES, REPORTED], metavar="NAME", help="for --work")
+    names = [*LIBRARIES, REPORTED]
+    parser.add_argument("--libraries", nargs="+", default=names, choices=names, metavar="NAME", help="for --work")
     parser.add_argument("--few", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ptxas", help="versions, with commas (default: all at hand from 12.4 on)")
     parser.add_argument("--fetch", action="store_true", help="first fetch the newest ptxas of each CUDA from 12.4 on")

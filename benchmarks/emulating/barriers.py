@@ -89,9 +89,9 @@ def _ordered(case: Any, text: str, line: int, ctas: int) -> str:
                 logs[-1].add(np.full(index.size, thread), index.reshape(-1), size, False, lasts=True)
             super().bulk_read(kind, threads, index, size)
 
-        def bulk_write(self, thread: int, index: Any, size: int) -> None:
+        def bulk_write(self, thread: int, index: Any, size: int, barrier: int) -> None:
             logs[-1].add(np.full(index.size, -1), index.reshape(-1), size, True, lasts=True)
-            super().bulk_write(thread, index, size)
+            super().bulk_write(thread, index, size, barrier)
 
         def arrive(self, place: Any, threads: Any, waits: bool) -> None:
             if place[0] == "barrier":

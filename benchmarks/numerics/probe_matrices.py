@@ -206,10 +206,10 @@ def wgmma_product(
         if not in_registers:
             _tile(a, places[0], size, tile, 0, image)
         _tile(b.transpose(0, 2, 1), places[1], size, tile, 0 if in_registers else tile // 2, image)
-        words_in = [fragments.registers_of_c(fragments.by_warp(c), wide)]
+        words_in = [fragments.registers_of_c(c.reshape(-1, 16, c.shape[-1]), wide)]
         if in_registers:
-            words_in.insert(0, _words(fragments.by_warp(a), bits, "a"))
-        return np.concatenate(words_in), image, fragments.registers_of_c(fragments.by_warp(found), wide)
+            words_in.insert(0, _words(a.reshape(-1, 16, a.shape[-1]), bits, "a"))
+        return np.concatenate(words_in), image, fragments.registers_of_c(found.reshape(-1, 16, found.shape[-1]), wide)
 
     majors = "".join("k" if one else "m" for one in k_major)
     name = f"wgmma.m64n{N}k{k}.{result}.{kind} {'registers' if in_registers else 'shared'} {row} {majors}"

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +41,56 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run(tmp_path: Path, triton_cache: Path) -> Run:
     """Run the program, under `tritonhook run` with these options if there are any."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
+    return runner(tmp_path)
+
+
+def runner(folder: Path) -> Run:
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(SITE)
 
     def go(*options: str, words: tuple[str, ...] = ("1",), code: str | None = None) -> dict[str, Any]:
         program = SUPPORT / "inductor_program.py"
         if code is not None:
-            program = tmp_path / "program.py"
+            program = folder / "program.py"
             program.write_text(f"import sys\nsys.path[:0] = [{str(SUPPORT)!r}]\n{code}")
         prefix = ["-m", "tritonhook", "run", *options] if options else []
         done = python_ended(
-            *(*prefix, str(program), str(tmp_path / "torch"), *words),
-            folder=tmp_path,
+            *(*prefix, str(program), str(folder / "torch"), *words),
+            folder=folder,
             without=("TRITON", "TORCH"),
-            PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path / "site")]),
+            PYTHONPATH=os.pathsep.join([str(ROOT), str(folder / "site")]),
         )
         return json.loads(done.stdout.splitlines()[-1]) | {"stderr": done.stderr}
 
     return go
+
+
+@dataclass(frozen=True)
+class Before:
+    """Runs that several tests start from: what each said, and their folder with captures and torch's caches."""
+
+    folder: Path
+    said: dict[str, dict[str, Any]]
+
+    def caches(self, tmp_path: Path) -> None:
+        """A copy of the caches for this test's runs."""
+        shutil.copytree(self.folder / "torch", tmp_path / "torch")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
+    """A plain run, a renamed one in two workers, and one that captures what the first one left."""
+    folder = tmp_path_factory.mktemp("before")
+    run = runner(folder)
+    plain, renamed = run(), run("--out", "renamed", "--prefix", "cutlass_", words=("2",))
+    return Before(folder, {"plain": plain, "renamed": renamed, "again": run("--out", "again")})
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Before:
+    """An autotuning with pins.toml of its winners."""
+    folder = tmp_path_factory.mktemp("tuned")
+    return Before(folder, {"plain": runner(folder)("--out", "a", "--pin", "pins.toml", words=("1", "tuned"))})
 
 
 def captured(folder: Path) -> dict[str, list[bool]]:
@@ -71,15 +104,15 @@ def captured(folder: Path) -> dict[str, list[bool]]:
     return found
 
 
-def test_a_rename_has_keys_of_its_own(run: Run, tmp_path: Path) -> None:
-    """In brief what the next test does with every change: plain, renamed and plain again, in one cache; in workers."""
-    plain, renamed = run(words=("2",)), run("--out", "renamed", "--prefix", "cutlass_", words=("2",))
-    again = run("--out", "again")
+def test_a_rename_has_keys_of_its_own(before: Before) -> None:
+    """In brief what the next test does with every change: plain, renamed and plain again, in one cache."""
+    plain, renamed, again = before.said.values()
     assert [one["warm"] for one in (plain, renamed, again)] == [False, False, True]
     assert [one["loaded"] for one in (plain, renamed, again)] == [NAMES, RENAMED, NAMES]
     assert plain["key"] == again["key"] != renamed["key"]
     assert "0 from cache" in renamed["stderr"] and "not rewritten" not in renamed["stderr"]
-    assert sorted(captured(tmp_path / "renamed")) == RENAMED and sorted(captured(tmp_path / "again")) == NAMES
+    assert sorted(captured(before.folder / "renamed")) == RENAMED
+    assert sorted(captured(before.folder / "again")) == NAMES
 
 
 @pytest.mark.nightly
@@ -192,8 +225,10 @@ print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel
 
 
 @pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.nightly), ("--prefix", "cutlass_")])
-def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
-    run("--out", "a", *options)
+def test_of_a_bare_binary_the_binary_is_captured(
+    before: Before, run: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    before.caches(tmp_path)
     for path in (tmp_path / "torch" / "inductor" / "triton").rglob("*"):
         if path.is_file() and path.suffix != ".cubin":
             path.unlink()
@@ -206,29 +241,36 @@ def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, optio
     assert all(capture.binary_only and capture.note for capture in captures)
 
 
-@pytest.mark.parametrize("further", [(), pytest.param(("descent",), marks=pytest.mark.nightly)])
-def test_a_pinned_winner_is_all_that_is_compiled(run: Run, tmp_path: Path, further: tuple[str, ...]) -> None:
+def test_a_pinned_winner_is_all_that_is_compiled(tuned: Before, run: Run, tmp_path: Path) -> None:
     """In worker processes, too; a graph that was kept under pins is not taken by a run without them."""
-    words = ("1", "tuned", *further)
-    plain = run("--out", "a", "--pin", "pins.toml", words=words)
-    pins = {pin.function: pin for pin in read_pins(tmp_path / "pins.toml")}
-    assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
-    won = {(t.function, t.key): t.by_record[t.chosen] for t in CaptureFolder.open(tmp_path / "a").configurations}
-    assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}
+    check_pins(tuned.folder, tuned.said["plain"]["key"], run, tmp_path, threads="2")
+
+
+@pytest.mark.nightly
+def test_a_winner_of_coordinate_descent_is_pinned(run: Run, tmp_path: Path) -> None:
+    key = run("--out", "a", "--pin", "pins.toml", words=("1", "tuned", "descent"))["key"]
     shutil.rmtree(tmp_path / "torch")
-    for threads in ("1", "2") if further else ("2",):
-        out = f"pinned {threads}"
-        found = run("--out", out, "--policy", "pins.toml", words=(threads, "tuned"))
-        folder = CaptureFolder.open(tmp_path / out)
-        warps = {c.kernel: c.options["num_warps"] for c in folder.captures().values() if isinstance(c, Capture)}
-        assert len(folder.records) == len(NAMES) and not folder.tunings
-        assert all(f"num_warps: {warps[f'{pin.function}_{n}']}" in pin.config for n, pin in enumerate(pins.values()))
-        assert found["key"] != plain["key"]
+    for threads in ("1", "2"):
+        check_pins(tmp_path, key, run, tmp_path, threads)
 
 
-def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None:
-    run("--out", "a", words=("1", "tuned"))
-    folder = CaptureFolder.open(tmp_path / "a")
+def check_pins(measured: Path, key: str, run: Run, tmp_path: Path, threads: str) -> None:
+    """A run under the pins of another one, whose graph had the key."""
+    pins = {pin.function: pin for pin in read_pins(measured / "pins.toml")}
+    assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
+    won = {(t.function, t.key): t.by_record[t.chosen] for t in CaptureFolder.open(measured / "a").configurations}
+    assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}
+    out = f"pinned {threads}"
+    found = run("--out", out, "--policy", str(measured / "pins.toml"), words=(threads, "tuned"))
+    folder = CaptureFolder.open(tmp_path / out)
+    warps = {c.kernel: c.options["num_warps"] for c in folder.captures().values() if isinstance(c, Capture)}
+    assert len(folder.records) == len(NAMES) and not folder.tunings
+    assert all(f"num_warps: {warps[f'{pin.function}_{n}']}" in pin.config for n, pin in enumerate(pins.values()))
+    assert found["key"] != key
+
+
+def test_the_winner_of_an_autotuning_is_marked(tuned: Before) -> None:
+    folder = CaptureFolder.open(tuned.folder / "a")
     assert {tuning.by for tuning in folder.tunings} == {"Inductor"}
     assert len(folder.tunings) == len(NAMES)
     for tuning in folder.tunings:
@@ -262,10 +304,10 @@ p.main()
     assert seen["stderr"].count("kernels of torch.compile keep their own names") == 1
 
 
-def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_path: Path) -> None:
+def test_a_cache_that_has_them_under_their_own_names_is_reported(before: Before, run: Run, tmp_path: Path) -> None:
     """The graph is found under the rewriting's key, but with plain kernels, as in a cache folder of another program."""
-    key = run("--out", "a", "--prefix", "cutlass_")["key"]
-    plain = run()["key"]
+    before.caches(tmp_path)
+    key, plain = (before.said[name]["key"] for name in ("renamed", "plain"))
     graphs = tmp_path / "torch" / "graphs"
     (graphs / f"{key}.graph").write_bytes((graphs / f"{plain}.graph").read_bytes())
     seen = run("--out", "b", "--prefix", "cutlass_")
@@ -274,9 +316,30 @@ def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_p
     assert "from torch.compile's caches or workers" in seen["stderr"]
 
 
-def test_the_caches_of_a_real_torch_compile(run: Run, tmp_path: Path) -> None:
-    """On the CPU, of a graph without kernels, for which the caches are the same: a capturing run finds the plain
-    run's graph, a renaming run finds its own, and a plain run the plain one."""
+def test_the_caches_of_a_real_torch_compile(run: Run) -> None:
+    """On the CPU, of a graph without kernels, for which the caches are the same: a session that captures finds the
+    plain graph, one that renames finds its own, and what comes after it the plain one."""
+    code = """
+import json, os
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
+import torch, tritonhook
+from contextlib import nullcontext
+from torch._dynamo.utils import counters
+hits = []
+for rename in (None, False, "cutlass_", "cutlass_", None):
+    torch.compiler.reset()
+    counters.clear()
+    with nullcontext() if rename is None else tritonhook.session(f"a{len(hits)}", rename=rename or None):
+        torch.compile(lambda x: x @ x)(torch.ones(8, 8))
+    hits.append(counters["aot_autograd"]["autograd_cache_hit"])
+print(json.dumps({"hits": hits}))
+"""
+    assert run(code=code)["hits"] == [0, 1, 0, 1, 1]
+
+
+@pytest.mark.nightly
+def test_processes_share_the_caches_of_a_real_torch_compile(run: Run) -> None:
+    """The same by `tritonhook run`."""
     code = """
 import json, os
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
@@ -289,13 +352,15 @@ print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
     assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
 
 
-def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(run: Run, tmp_path: Path) -> None:
+def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(
+    before: Before, run: Run, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     from tritonhook.capture.policy.model import read_entries, write_policy
 
-    run("--out", "plain")
-    path = Path(policy_for(tmp_path / "plain", tmp_path / "p.toml", "name"))
+    before.caches(tmp_path)
+    path = Path(policy_for(before.folder / "again", tmp_path / "p.toml", "name"))
     write_policy(path, [replace(entry, kernel="other") for entry in read_entries(path)[:1]])
     seen = run("--out", "a", "--policy", str(path))
     assert (seen["warm"], seen["loaded"]) == (False, NAMES)

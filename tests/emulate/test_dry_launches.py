@@ -32,7 +32,9 @@ def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 """
 
 
-@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.nightly), "sm_90a", "sm_120a"])
+@pytest.mark.parametrize(
+    "arch", [*(pytest.param(a, marks=pytest.mark.nightly) for a in ("sm_80", "sm_90a")), "sm_120a"]
+)
 def test_tensors_hold_what_kernels_compute(tmp_path, triton_cache, arch):
     script = (
         KERNELS

@@ -132,7 +132,7 @@ def test_halves_round_once():
     draw = np.random.default_rng(5)
     a, b, c = draw.integers(0, 1 << 32, (3, 3000), np.uint32)
     for name in ("f16", "bf16"):
-        found = numbers.fma_halves(a, b, c, name)
+        found = numbers.fma_halves(a, b, c, name=name)
         for part in (0, 16):
             x, y, z, r = (numbers.decode(w >> np.uint32(part) & np.uint32(0xFFFF), name) for w in (a, b, c, found))
             fine = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & np.isfinite(r)

@@ -53,6 +53,14 @@ KERNELS = {
         + WAIT.format(name="A") + "\nld.shared.b32 %r4, [%r3];\n",
         (WAIT.format(name="A"), "race", "bulk copy to CTA 0", "read by warp"),
     ),
+    "copies that two mbarriers wait for": (
+        INIT + "@%p1 mbarrier.init.shared.b64 [room+2048], 1; bar.sync 0;\n"
+        f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [gate], 256; @%p1 {BULK} [%r1], [%rd21], 256, [gate];\n"
+        f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [room+2048], 256; @%p1 {BULK} [%r1+1024], [%rd21], 256, "
+        "[room+2048];\nB: mbarrier.try_wait.parity.shared.b64 %p2, [room+2048], 0; @!%p2 bra B;\n"
+        + WAIT.format(name="A") + "\nld.shared.b32 %r4, [%r3];\n",
+        (WAIT.format(name="A"), "race", "bulk copy to CTA 0", "read by warp"),
+    ),
     "a fence before a bulk store": (
         "mov.u32 %r4, 0; setp.eq.u32 %p1, %r2, 0; st.shared.b32 [%r3], %r2;\n"
         "fence.proxy.async.shared::cta;\nbar.sync 0;\n"

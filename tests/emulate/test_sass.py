@@ -68,6 +68,10 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
             ],
             0xC0000000,
         ),
+        (  # the numbers of a pair change places: the upper one is 1 + 1
+            [("", "MOV", "R12,0x3f800000"), ("", "MOV", "R13,0x40400000"), ("", "FADD2", "R6,R12.F32x2.LO_HI,R10.F32")],
+            0x40000000,
+        ),
         (  # one number for both of a pair: 3 - 1
             [("", "MOV", "R13,0x40400000"), ("", "FADD2", "R6,R12.F32x2.HI_LO,-R10.F32")],
             0x40000000,

@@ -48,7 +48,8 @@ ld.param.u64 %rd2, [out]; cvt.u64.u32 %rd3, %r6; add.u64 %rd2, %rd2, %rd3; st.gl
 @%p1 bra END;
 mbarrier.inval.shared::cta.b64 [%r2];
 mov.u32 %r9, -2; mov.u32 %r10, 1;
-cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r9, %r10}], [%r3];
+mov.u64 %rd4, 0;
+cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint [%rd1, {%r9, %r10}], [%r3], %rd4;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 END: ret; }
 """

@@ -60,6 +60,9 @@ tcgen05.wait::ld.sync.aligned;
 )
 WAIT = "WAIT: mbarrier.try_wait.parity.shared.b64 %p5, [gate], 0; @!%p5 bra WAIT;"
 
+LOADED = "tcgen05.wait::ld.sync.aligned;"
+AGAIN = "@%p3 tcgen05.mma.cta_group::1.kind::f16 [%r10], %rd1, %rd2, %r7, %p4;"
+
 
 class Product:
     """A launch of PRODUCT, perhaps with another text."""
@@ -110,7 +113,6 @@ def test_a_product_with_a_sum_in_tensor_memory(tools):
         ("0x0000401000080000", "0x0000400800100000"),  # strides of the tiles: those of rows and columns are changed
         ("0x04020010", "0x04020490"),  # bf16 instead of f16
         ("%rd1, 128", "%rd1, 120"),  # where B begins
-        ("tcgen05.wait::ld.sync.aligned;", ""),  # registers that have not arrived
     ],
 )
 def test_each_part_of_the_descriptors_counts(old, new):
@@ -127,7 +129,8 @@ def test_each_part_of_the_descriptors_counts(old, new):
         ("0x0000401000080000", "0x8002401000080000", "matrix descriptor"),  # a base offset
         ("0x0000401000080000", "0x2000401000080000", "matrix descriptor"),  # pieces of 32 bytes change places
         ("0x0000401000080000", "0x0000001000080000", "matrix descriptor"),  # one of sm_90
-        ("cta_group::1.kind", "cta_group::2.kind", "cta_group::2"),
+        ("cta_group::1.kind", "cta_group::1.ws.kind", "ws"),
+        ("kind::f16 [", "kind::i8 [", "kind::i8"),
         ("16x32bx2.x4.b32 {", "16x64b.x4.b32 {", ".16x64b.x4 of 4 registers"),
         ("x4.b32 {", "x4.pack::16b.b32 {", "pack::16b"),
     ],
@@ -146,6 +149,7 @@ def test_what_is_not_known_is_not_guessed(old, new, why):
         ("[%r11], 4, {", "[%r11 + 60], 4, {", "column 64 of tensor memory, outside of those that are allocated"),
         ("%rd1, 128", "%rd1, 1000", "outside of shared memory"),
         ("b32 %r10, 64;", "b32 %r10, 128;", "dealloc of 128 columns"),
+        ("cta_group::1.kind", "cta_group::2.kind", "a pair of CTAs, in a cluster that has none"),
     ],
 )
 def test_what_lies_outside_is_a_fault(old, new, why):
@@ -196,6 +200,10 @@ def test_columns_that_are_free_again_are_allocated_again(tools):
         ("fence.proxy.async;\n", "", "missing proxy fence", "write by", "read of tcgen05.mma"),
         ("tcgen05.fence::after_thread_sync;", "st.shared.b32 [%r6], 0;", None, "", ""),
         (WAIT, "st.shared.b32 [%r6], 0;" + WAIT, "race", "asynchronous read", "write by"),
+        (LOADED, "", "uninitialised", "load", "load"),
+        (LOADED, LOADED + "bar.sync 0;" + AGAIN, None, "", ""),
+        (LOADED, LOADED + AGAIN, "race", "read of tensor memory by warp", "product"),
+        (LOADED, "bar.sync 0;" + AGAIN + LOADED, "race", "read of tensor memory by warp", "product"),
     ],
 )
 def test_what_is_not_waited_for_is_a_finding(line, new, kind, first, second):
@@ -203,7 +211,17 @@ def test_what_is_not_waited_for_is_a_finding(line, new, kind, first, second):
     found = sanitize(one.ptx, one.run, one.contents).findings
     assert {finding.kind for finding in found} == ({kind} if kind else set())
     for finding in found:
-        assert finding.places[0].what.startswith(first) and finding.places[1].what.startswith(second)
+        assert finding.places[0].what.startswith(first) and finding.places[-1].what.startswith(second)
+
+
+def test_warps_that_write_other_lanes_of_one_column_are_no_race():
+    apart = "shr.u32 %r1, %r20, 7; shl.b32 %r1, %r1, 20; add.u32 %r11, %r11, %r1;"
+    body = f"""{ALLOCATE} {apart} tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r11], 1, {{%r20}};
+    tcgen05.wait::st.sync.aligned;"""
+    run, out = Run(launch_of(np.zeros(4, np.uint32), threads=256), (0,)), [bytes(16)]
+    assert sanitize(module_of(body + FREE, 1, "sm_100a", ROOM), run, out).findings == ()
+    (one,) = sanitize(module_of(body.replace(apart, "") + FREE, 1, "sm_100a", ROOM), run, out).findings
+    assert one.kind == "race" and "column 0 of tensor memory" in one.text
 
 
 # --- what Triton compiles ------------------------------------------------------------------------
@@ -260,8 +278,8 @@ def test_triton_s_products_are_what_float64_says(compiled, case, most):
     assert sanitize(Ptx(made.asm["ptx"]), Run(launch, (0,)), contents).findings == ()
 
 
-def without_sum(into, first, second, described, adds):
-    return Operands(into, first, second, described, False)
+def without_sum(into, first, second, described, adds, factors):
+    return Operands(into, first, second, described, False, factors)
 
 
 @pytest.mark.parametrize(

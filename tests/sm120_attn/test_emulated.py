@@ -81,7 +81,7 @@ class Call:
 
 def of_ptx(config, kernel, tensors):
     offsets = [offset for _, offset in kernel.parameters.variables]
-    memory = Memory(kernel.dynamic_shared + (96 << 10), kernel.local.size)
+    memory = Memory(kernel.shared.size + (96 << 10), kernel.local.size)
     call = Call(config, tensors, memory, [*offsets, kernel.parameters.size])
     parameters = memory.allocate(bytes(call.parameters))
     variables = {one.name: memory.allocate(one.contents) for one in kernel.module}

@@ -52,7 +52,13 @@ it.verify_captures = lambda folder: (True, "1 kernel: 1 DIFFERENT")
 def run(folder: Path, *words: str, wrong: bool = False) -> tuple[str, int]:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text(WRONG if wrong else "")
-    plugins = ["-p", "no:cacheprovider", *(["-p", "tritonhook.pytest_plugin"] if _is_not_installed() else [])]
+    plugins = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        *(["-p", "tritonhook.pytest_plugin"] if _is_not_installed() else []),
+    ]
     line, without = ("-m", "pytest", *plugins, "test_it.py", *words), ["TRITONHOOK", "PYTEST", "PYTHON"]
     done = python_ended(*line, folder=folder, status=None, without=without)
     return done.stdout + done.stderr, done.returncode

@@ -84,10 +84,10 @@ def _capture(front_end: str = "triton") -> None:
     """Begin a session. An error never breaks the program: it is printed in one line."""
     if DRY_RUN in os.environ:
         _begin_dry_run(f"begin_{front_end}")
-        if front_end == "triton" and EMULATE in os.environ:
+        if EMULATE in os.environ:
             from tritonhook.emulate import dry_launches
 
-            dry_runs.append(dry_launches.begin())
+            dry_runs.append(getattr(dry_launches, f"begin_{front_end}")())
     try:
         from tritonhook.capture.front_ends import begin_run
         from tritonhook.capture.run_config import RunConfig

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
-from tritonhook.emulate.words import REDUCTIONS
+from tritonhook.emulate.words import REDUCTIONS, Array
 from tritonhook.errors import NotUnderstood
 
-Array = Any
 _WHOLE: dict[str, Callable[..., Array]] = {
     **REDUCTIONS,
     "exch": lambda old, new: new,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import CLUSTER
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
 
-Array = Any
 NUMBERS = 16  # of barriers that a CTA has
 _PARITY = np.uint64(1)
+# What threads say at a barrier, and where each gets it of all: "popc", "and" or "or"; gives the predicate; a row.
+Vote = tuple[str, Callable[["Group"], Array], Array]
 
 
 class Barriers:
@@ -28,7 +30,7 @@ class Barriers:
         self._arrived = np.zeros(ctas * NUMBERS, np.int64)
         self._generation = np.zeros(ctas * NUMBERS, np.int64)
         self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
-        self._sums: dict[int, list[int]] = {}  # of a reduction: how many were true, and how many voted
+        self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: how many were true, and how many voted
         self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
         clusters = ctas // machine.geometry.cluster_size
         self._cluster = machine.cta // machine.geometry.cluster_size
@@ -36,39 +38,28 @@ class Barriers:
         self._cluster_generation = np.zeros(clusters, np.int64)
         self._cluster_seen = np.zeros(machine.threads, np.int64)
 
-    def arrive(self, g: Group, numbers: Array, counts: Array | None, waits: bool) -> None:
+    def arrive(self, g: Group, numbers: Array, counts: Array | None, waits: bool, vote: Vote | None = None) -> None:
         """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
         for key, lanes in _each(keys, g.active):
-            self._tell(g, key, lanes, waits)
+            if (watch := self.machine.memory.watch) is not None:
+                watch.arrive(("barrier", key), lanes + g.s.start, waits)
+            if vote is not None:
+                kind, values, target = vote
+                true, voted = self._sums.get(key, (0, 0))
+                self._sums[key] = true + int(values(g)[lanes].sum()), voted + len(lanes)
+                self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
             self._arrived[key] += len(lanes)
             self._settle(key, None if counts is None else int(counts[lanes[0]]))
-        if waits:
-            self._wait(g, keys, before)
-
-    def reduce(self, g: Group, numbers: Array, counts: Array | None, kind: str, values: Array, target: Array) -> None:
-        """Arrive with a predicate, wait, and write what it is for all: "popc", "and" or "or"."""
-        keys = self._keys(g, numbers)
-        before = self._generation[keys]
-        for key, lanes in _each(keys, g.active):
-            self._tell(g, key, lanes, True)
-            total = self._sums.setdefault(key, [0, 0])
-            total[0], total[1] = total[0] + int(values[lanes].sum()), total[1] + len(lanes)
-            self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
-            self._arrived[key] += len(lanes)
-            self._settle(key, None if counts is None else int(counts[lanes[0]]))
-        self._wait(g, keys, before)
+        if waits and not bool((self._generation[keys] != before)[g.active].all()):
+            self._wait_for(g, self._generation, keys, before)
 
     def ended(self) -> None:
         """Threads have ended: barriers that wait for all threads no longer wait for those."""
         for key in list(self._whole):
             if self._arrived[key]:
                 self._settle(key, None)
-
-    def _tell(self, g: Group, key: int, lanes: Array, waits: bool) -> None:
-        if (watch := self.machine.memory.watch) is not None:
-            watch.arrive(("barrier", key), lanes + g.s.start, waits)
 
     def _keys(self, g: Group, numbers: Array) -> Array:
         if int(numbers[g.active].max()) >= NUMBERS:
@@ -87,14 +78,9 @@ class Barriers:
         self._whole.discard(key)
         if (watch := self.machine.memory.watch) is not None:
             watch.open(("barrier", key))
-        true, voted = self._sums.pop(key, [0, 0])
+        true, voted = self._sums.pop(key, (0, 0))
         for target, threads, kind in self._targets.pop(key, []):
             target[threads] = {"popc": true, "and": true == voted, "or": true > 0}[kind]
-
-    def _wait(self, g: Group, keys: Array, before: Array) -> None:
-        if bool((self._generation[keys] != before)[g.active].all()):
-            return
-        self._wait_for(g, self._generation, keys, before)
 
     def _wait_for(self, g: Group, generations: Array, keys: Array, before: Array) -> None:
         every, seen = np.zeros(self.machine.threads, np.int64), np.full(self.machine.threads, -1, np.int64)
@@ -170,22 +156,19 @@ class SharedBarriers:
 
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
-            count = int(counts[lanes[0]])
-            self._all[place] = Phase(count, count)
+            self.make(place, int(counts[lanes[0]]))
+
+    def make(self, place: int, count: int) -> None:
+        self._all[place] = Phase(count, count)
 
     def invalidate(self, g: Group, space: str, addresses: Array) -> None:
         for place, _ in _each(self.places(g, space, addresses), g.active):
             self._all.pop(place, None)
 
     def arrive(
-        self,
-        g: Group,
-        space: str,
-        addresses: Array,
-        counts: Array | int = 1,
-        expect: Array | None = None,
+        self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,
         drop: bool = False,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Arrive, after `expect` more bytes are expected. Gives the state before, for `is_complete`."""
         states = np.zeros(g.size, np.uint64)
         counts = np.broadcast_to(np.asarray(counts), (g.size,))
@@ -209,19 +192,29 @@ class SharedBarriers:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.at(place).transactions += int(sizes[lanes].astype(np.int64).sum())
 
+    def completed(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
+        """So many bytes have come, as each of these threads says."""
+        places = self.places(g, space, addresses)
+        for lane in np.flatnonzero(g.active):
+            self.complete(int(places[lane]), int(sizes[lane]))
+
     def complete(self, place: int, size: int) -> None:
         """So many bytes have come."""
         one = self.at(place)
         one.transactions -= size
         if (watch := self.machine.memory.watch) is not None:
-            watch.copied(("mbarrier", place), place)
+            watch.copied(("mbarrier", place))
         self._settle(place, one)
 
-    def commit(self, g: Group, addresses: Array, lanes: Array) -> None:
-        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done."""
-        places = self.places(g, CLUSTER, addresses)
+    def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:
+        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done. masks: the ranks
+        of the CTAs whose mbarrier at this place is meant."""
+        places, size = self.places(g, CLUSTER, addresses), self.machine.memory.shared_bytes
         for lane in np.flatnonzero(lanes):
-            self._products_done(int(places[lane]), g.s.start + int(lane))
+            place, thread = int(places[lane]), g.s.start + int(lane)
+            ctas = [place // size] if masks is None else self.machine.ctas_of(thread, int(masks[lane]))
+            for cta in ctas:
+                self._products_done(place % size + cta * size, thread)
 
     def _products_done(self, place: int, thread: int) -> None:
         one = self.at(place)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tritonhook.emulate.numbers import FORMATS, decode
+from tritonhook.emulate.words import Array
 
-Array = Any
 Test = Callable[[Array, Array], Array]
 WHOLE: Mapping[str, Test] = {
     "eq": np.equal,

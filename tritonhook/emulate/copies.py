@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Store
-
-Array = Any
 
 
 @dataclass(slots=True)
@@ -25,6 +25,11 @@ class _Copy:
     unit: int
     values: Array
     groups: Array
+
+    def only(self, some: Array) -> _Copy:
+        """Of some of its threads."""
+        values, groups = self.values[:, some], self.groups[some]
+        return _Copy(self.threads[some], self.store, self.index[some], self.unit, values, groups)
 
 
 class AsyncCopies:
@@ -60,12 +65,6 @@ class AsyncCopies:
                 copy.store.write(copy.index[done], copy.unit, copy.values[:, done])
                 if self._memory.watch is not None:
                     self._memory.watch.landed(copy.threads[done], copy.index[done], copy.unit * len(copy.values))
-            if done.all():
-                continue
-            if done.any():
-                rest = ~done
-                copy = _Copy(
-                    copy.threads[rest], copy.store, copy.index[rest], copy.unit, copy.values[:, rest], copy.groups[rest]
-                )
-            left.append(copy)
+            if not done.all():
+                left.append(copy.only(~done))
         self._waiting = left

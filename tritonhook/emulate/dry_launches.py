@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tritonhook.capture.launches.recorder import of_triton
+from tritonhook._util.text import say
+from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
@@ -18,14 +20,15 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import registers_in
 
 _MOST_REGISTERS = 256 << 20  # bytes of registers of the CTAs that are executed together
+_LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}
 
 
-def begin() -> ExitStack:
+def begin_triton() -> ExitStack:
     """Execute each launch of a Triton kernel, until the stack is closed."""
     from triton.compiler import CompiledKernel
 
-    kernels: dict[str, Kernel] = {}
+    emulator = Emulator()
 
     def executing(original: property) -> property:
         def run(kernel: Any) -> Any:
@@ -33,40 +36,72 @@ def begin() -> ExitStack:
 
             def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
                 result = launch(x, y, z, stream, function, packed, *rest)
-                execute(kernels, kernel, (x, y, z), rest[3:])
+                described = partial(of_triton, kernel, (x, y, z), rest[3:])
+                emulator.execute(kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described)
                 return result
 
             return launched
 
         return property(run)
 
-    patch = Patch(CompiledKernel, "run", executing)
-    with ExitStack() as stack:
-        stack.callback(patch.undo)
-        return stack.pop_all()
+    stack = ExitStack()
+    stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    return stack
 
 
-def execute(kernels: dict[str, Kernel], kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
-    """Execute one launch, and write what it stores to its tensors. kernels: those read before, by Triton's hash.
-    Raises EmulationError, as the program cannot go on with wrong numbers."""
-    try:
-        if kernel.hash not in kernels:
-            kernels[kernel.hash] = read_kernel(Ptx(kernel.asm["ptx"]), kernel.name)
-        launch, storages = of_triton(kernel, grid, arguments)
-        contents = [_bytes_of(*storage) for storage in storages]
-        after = _stored(kernels[kernel.hash], Run(launch, ()), [one.tobytes() for one in contents])
-    except Exception as error:
-        if isinstance(error, TritonHookError):
-            raise EmulationError(f"{kernel.name} cannot be emulated: {error}") from None
-        raise EmulationError(f"{kernel.name} cannot be emulated: {type(error).__name__}: {error}") from error
-    for one, data in zip(contents, after, strict=True):
-        one[:] = np.frombuffer(data, np.uint8)
+def begin_cute() -> ExitStack:
+    """Execute each launch of the CuTe DSL, until the stack is closed. Its dry run has begun."""
+    from tritonhook.capture.cute import launches, runtime
+    from tritonhook.capture.cute.modules import known_ptx
+    from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
+
+    emulator = Emulator()
+
+    def launched(*given: int) -> int:
+        """The error that the DSL raises."""
+        try:
+            (recording,) = launches.recordings
+            one = recording.called(*given)
+            key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
+            emulator.execute(one.kernel.name, key, lambda: known_ptx[key].text, described)
+        except Exception as error:
+            say(f"tritonhook: {error}")
+            return _LAUNCH_FAILURE
+        return 0
+
+    stack = ExitStack()
+    for name, count in ((runtime.LAUNCH, 3), (runtime.PLAIN_LAUNCH, 10)):
+        stack.callback(runtime.of_process().stand_in(name, count, launched))
+    return stack
+
+
+class Emulator:
+    """Executes launches. Kernels are read once, and kept by their hash."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+
+    def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
+        """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
+        on with wrong numbers."""
+        try:
+            if key not in self._kernels:
+                self._kernels[key] = read_kernel(Ptx(text()), name)
+            launch, storages = described()
+            contents = [_bytes_of(*storage) for storage in storages]
+            after = _stored(self._kernels[key], Run(launch, ()), [one.tobytes() for one in contents])
+        except Exception as error:
+            if isinstance(error, TritonHookError):
+                raise EmulationError(f"{name} cannot be emulated: {error}") from None
+            raise EmulationError(f"{name} cannot be emulated: {type(error).__name__}: {error}") from error
+        for one, data in zip(contents, after, strict=True):
+            one[:] = np.frombuffer(data, np.uint8)
 
 
 def _stored(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Sequence[bytes]:
     """The buffers after all CTAs have run, as many of them at a time as memory allows."""
     launch = run.launch
-    names = {name: prefix for function in kernel.functions for name, prefix in registers_in(function.items)}
+    names = dict(registers_in(kernel.function.items))
     of_thread = sum(_BYTES.get(prefix, 16) for prefix in names.values()) or 1
     padded = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32) * 32
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]

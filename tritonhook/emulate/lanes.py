@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tritonhook.emulate import comparisons
 from tritonhook.emulate.machine import WARP, Group, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.tensor_core.fragments import loaded, loaded_bytes, stored
-from tritonhook.emulate.words import REDUCTIONS
+from tritonhook.emulate.words import REDUCTIONS, Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Array = Any
 ALL = 0xFFFF_FFFF
 
 
@@ -58,6 +59,15 @@ def reduced(values: Array, name: str, asked: Array) -> Array:
     neutral = {"min": info.max, "max": info.min, "and": info.max if info.min == 0 else -1}.get(name, 0)
     rows = np.where(asked, values, values.dtype.type(neutral)).reshape(-1, WARP)
     return np.repeat(REDUCTIONS[name].reduce(rows, axis=1, dtype=values.dtype), WARP)
+
+
+def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> Array:
+    """min or max (of absolute values: `size`) of the float32 of each warp's lanes that are asked."""
+    both = partial(comparisons.extreme, lower=lower, nan=nan, kind="f32")
+    rows = (codes & np.uint32(0x7FFF_FFFF) if size else codes).reshape(-1, WARP)
+    asked = asked.reshape(-1, WARP)
+    first = np.take_along_axis(rows, asked.argmax(1)[:, None], 1)
+    return np.repeat(reduce(both, np.where(asked, rows, first).T), WARP)
 
 
 def elected(g: Group, asked: Array) -> tuple[Array, Array]:

@@ -50,24 +50,13 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
 def geometry_of(launch: Launch, ctas: Sequence[int]) -> Geometry:
     """What is executed: whole clusters, those that have one of these CTAs."""
     x, y, z = launch.cluster
-    across, down = launch.grid[0] // x, launch.grid[1] // y
-    chosen: list[int] = []
-    done = set[tuple[int, int, int]]()
+    across, down, _ = launch.grid
+    chosen = dict[int, None]()
     for cta in ctas:
-        cluster = (
-            cta % launch.grid[0] // x,
-            cta // launch.grid[0] % launch.grid[1] // y,
-            cta // launch.grid[0] // launch.grid[1] // z,
-        )
-        if cluster in done or cluster[0] >= across or cluster[1] >= down:
-            continue
-        done.add(cluster)
-        chosen += [
-            ((cluster[2] * z + c) * launch.grid[1] + cluster[1] * y + b) * launch.grid[0] + cluster[0] * x + a
-            for c in range(z)
-            for b in range(y)
-            for a in range(x)
-        ]
+        left, top, front = cta % across // x * x, cta // across % down // y * y, cta // across // down // z * z
+        if left + x <= across and top + y <= down:
+            cluster = ((c, b, a) for c in range(z) for b in range(y) for a in range(x))
+            chosen |= {((front + c) * down + top + b) * across + left + a: None for c, b, a in cluster}
     return Geometry(launch.grid, launch.block, tuple(chosen), launch.cluster)
 
 

@@ -34,12 +34,12 @@ from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.memory import Memory
+from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
-Array = Any  # a NumPy array: numpy has no types where the project is checked
 WARP = 32
 MOST_STEPS = 20_000_000
 _PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
@@ -216,6 +216,14 @@ class Group:
         if bool((named & warps_here & ~self.mask).any()):
             raise _Parked
 
+    def converge_warpgroups(self) -> None:
+        """Go on only when all 128 threads of each warpgroup are here that has one here. A kernel may let one thread
+        tell others that the warpgroup has read a tile."""
+        here = self.numbers
+        groups = self.machine.cta[here] * WARP + self.machine.warp[here] // 4
+        if len(here) < 4 * WARP * len(np.unique(groups)):
+            raise _Parked
+
 
 class Machine:
     """Threads of several CTAs, their memory and their schedule.
@@ -228,13 +236,9 @@ class Machine:
     """
 
     def __init__(
-        self,
-        geometry: Geometry,
-        memory: Memory,
-        seed: int = 0,
-        most_steps: int = MOST_STEPS,
+        self, geometry: Geometry, memory: Memory, seed: int = 0, most_steps: int = MOST_STEPS,
         limit_s: float = float("inf"),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.geometry, self.memory = geometry, memory
         self.random = np.random.default_rng(seed)
         self.most_steps = self.steps_left = most_steps
@@ -268,6 +272,18 @@ class Machine:
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""
         return np.zeros((count, self.threads), dtype)
+
+    def ctas_of(self, thread: int, mask: int) -> list[int]:
+        """The CTAs of a thread's cluster whose ranks a mask names."""
+        first = int(self.cta[thread]) - int(self.rank[thread])
+        return [first + rank for rank in range(16) if mask >> rank & 1]
+
+    def ctas_together(self, thread: int, count: int) -> tuple[int, ...]:
+        """The CTA of a thread; if two work together, both of the pair, in order of their ranks."""
+        cta = int(self.cta[thread])
+        if count == 2 and self.geometry.cluster_size % 2:
+            raise Fault("a pair of CTAs, in a cluster that has none", thread)
+        return (cta,) if count == 1 else (cta & ~1, cta | 1)
 
     @property
     def pc(self) -> int:

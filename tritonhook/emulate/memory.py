@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.sanitizer.order import Order
 
-Array = Any
 GLOBAL, SHARED, CLUSTER, LOCAL, CONSTANT, GENERIC = "global", "shared", "shared::cluster", "local", "const", "generic"
 GLOBAL_BASE = 0x7F00_0000_0000
 SHARED_WINDOW, LOCAL_WINDOW = 0x6000_0000_0000, 0x6100_0000_0000
@@ -90,12 +90,15 @@ class Memory:
     """All memory of one run.
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    garbage: each byte of shared memory, until something is written. Allocate buffers first; `Machine` attaches itself,
+    garbage: each byte of shared memory, until something is written. late: registers of tcgen05.ld hold NaN until they
+    are waited for. Allocate buffers first; `Machine` attaches itself,
     and after that the size of global memory is fixed.
     """
 
-    def __init__(self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0) -> None:
-        self.garbage = garbage
+    def __init__(
+        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False
+    ) -> None:  # fmt: skip
+        self.garbage, self.late = garbage, late
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)
@@ -166,14 +169,8 @@ class Memory:
             self.watch.stored(group, index, unit, values)
 
     def atomic(
-        self,
-        group: Group,
-        space: str,
-        addresses: Array,
-        unit: int,
-        combine: Callable[..., Array],
-        *operands: Array,
-    ) -> Array:
+        self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
+    ) -> Array:  # fmt: skip
         """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
         contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):

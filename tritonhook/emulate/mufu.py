@@ -14,27 +14,16 @@ import numpy as np
 from tritonhook.emulate.numbers import Array, finish32, flush32, mul32
 from tritonhook.errors import NotUnderstood
 
-# Documented error, PTX ISA 9: absolute or relative, of .approx.ftz.f32.
-DOCUMENTED = {
-    "ex2": "2 ulp",
-    "lg2": "2^-22 absolute in (0.5, 2), else relative",
-    "rcp": "1 ulp",
-    "rsq": "2^-22.9 relative",
-    "sqrt": "2^-23 relative",
-    "sin": "2^-20.5 absolute in [-pi, pi]",
-    "cos": "2^-20.5 absolute in [-pi, pi]",
-    "tanh": "2^-11 relative",
-}
-
+# Behind each its documented error, PTX ISA 9, of .approx.ftz.f32: relative, or absolute.
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "rcp": lambda x: 1.0 / x,
-    "rsq": lambda x: 1.0 / np.sqrt(x),
-    "sqrt": np.sqrt,
-    "sin": lambda x: np.sin(2 * np.pi * np.remainder(x, 1.0)),
-    "cos": lambda x: np.cos(2 * np.pi * np.remainder(x, 1.0)),
-    "tanh": np.tanh,
+    "ex2": np.exp2,  # 2 ulp
+    "lg2": np.log2,  # 2^-22, absolute in (0.5, 2)
+    "rcp": lambda x: 1.0 / x,  # 1 ulp
+    "rsq": lambda x: 1.0 / np.sqrt(x),  # 2^-22.9
+    "sqrt": np.sqrt,  # 2^-23
+    "sin": lambda x: np.sin(2 * np.pi * np.remainder(x, 1.0)),  # 2^-20.5, absolute in [-pi, pi]
+    "cos": lambda x: np.cos(2 * np.pi * np.remainder(x, 1.0)),  # 2^-20.5, absolute in [-pi, pi]
+    "tanh": np.tanh,  # 2^-11
 }
 
 

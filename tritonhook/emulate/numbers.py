@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.emulate.words import Array as Array
 from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
-
-Array = Any  # numpy.ndarray: NumPy is not there when types are checked
 
 NAN32 = np.uint32(0x7FFF_FFFF)
 SIGN32, ABS32 = np.uint32(0x8000_0000), np.uint32(0x7FFF_FFFF)
@@ -107,15 +106,9 @@ def integral(x: Array, mode: str) -> Array:
 
 
 def encode(
-    x: Array,
-    name: str,
-    mode: str = "rn",
-    *,
-    ftz: bool = False,
-    finite: bool = False,
-    unit: bool = False,
+    x: Array, name: str, mode: str = "rn", *, ftz: bool = False, finite: bool = False, unit: bool = False,
     relu: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """Round exact float64 (or rounded to odd) to a format and give its code.
 
     ftz: subnormal results become zeros of their sign. finite: overflow gives the largest number. unit: clamp to [0, 1],
@@ -327,23 +320,17 @@ def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callabl
     return apply
 
 
-def _multiply_add(x: Array, y: Array, z: Array) -> Array:
-    return odd_sum(x * y, z)
+def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
+    """An operation on two f16 or bf16 in a word. how: ftz, unit, relu."""
+
+    def apply(*words: Array, name: str = "f16", **how: Any) -> Array:
+        return by_halves(of_format(operation, name, **how), *words)
+
+    return apply
 
 
-def fma_halves(a: Array, b: Array, c: Array, name: str = "f16", **how: Any) -> Array:
-    """a * b + c of two f16 or bf16 in a word. how: ftz, unit, relu."""
-    return by_halves(of_format(_multiply_add, name, **how), a, b, c)
-
-
-def add_halves(a: Array, b: Array, name: str = "f16", **how: Any) -> Array:
-    """a + b of two f16 or bf16 in a word."""
-    return by_halves(of_format(odd_sum, name, **how), a, b)
-
-
-def mul_halves(a: Array, b: Array, name: str = "f16", **how: Any) -> Array:
-    """a * b of two f16 or bf16 in a word."""
-    return by_halves(of_format(np.multiply, name, **how), a, b)
+fma_halves = _packed(lambda a, b, c: odd_sum(a * b, c))
+add_halves, mul_halves = _packed(lambda a, b: odd_sum(a, b)), _packed(np.multiply)
 
 
 # --- exact sums and products in float64 ----------------------------------------------------------

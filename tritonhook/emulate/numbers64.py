@@ -10,20 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate.numbers import (
-    SIGN32,
-    Array,
-    convert,
-    decode,
-    encode,
-    error_of_sum,
-    finish32_exact,
-    flush32,
-    from_integer,
-    integral,
-    odd_sum,
-    to_integer,
-)
+from tritonhook.emulate import numbers
+from tritonhook.emulate.words import Array
 
 NAN64, _INFINITE64 = np.uint64(0xFFF8_0000_0000_0000), np.uint64(0x7FF0_0000_0000_0000)
 _SIGN64, _QUIET64 = np.uint64(1 << 63), np.uint64(1 << 51)
@@ -64,10 +52,10 @@ def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
     rest = _error_of_product(x, y, product)
     # Boldo and Melquiond: RN(h + RO(error of h + rest)).
     inner = z + rest
-    inner_rest = error_of_sum(z, rest, inner)
+    inner_rest = numbers.error_of_sum(z, rest, inner)
     outer = product + inner
-    outer_rest = error_of_sum(product, inner, outer)
-    found = outer + odd_sum(outer_rest, inner_rest)
+    outer_rest = numbers.error_of_sum(product, inner, outer)
+    found = outer + numbers.odd_sum(outer_rest, inner_rest)
     sizes = np.abs(np.stack([x, y, z, product]))
     is_safe = ((sizes == 0) | ((sizes > _SAFE_LEAST) & (sizes < _SAFE_MOST))).all(0)
     plain = product + z
@@ -153,18 +141,20 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
 
 def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
     """float64 to float32."""
-    found = finish32_exact(a.view(np.float64), mode, ftz, False)
+    found = numbers.finish32_exact(a.view(np.float64), mode, ftz, False)
     is_nan = (a & ~_SIGN64) > _INFINITE64
     if not is_nan.any():
         return found
     kept = (a >> np.uint64(29) & np.uint64(0x7F_FFFF)).astype(np.uint32) | np.uint32(0x7FC0_0000)
-    return np.where(is_nan, kept | (a >> np.uint64(32)).astype(np.uint32) & SIGN32, found)  # executed: its upper bits
+    return np.where(
+        is_nan, kept | (a >> np.uint64(32)).astype(np.uint32) & numbers.SIGN32, found
+    )  # executed: its upper bits
 
 
 def widen32(a: Array, ftz: bool = False) -> Array:
     """float32 to float64."""
     if ftz:
-        a = flush32(a)
+        a = numbers.flush32(a)
     wide = a.astype(np.uint64)
     nan = (
         (wide & np.uint64(0x8000_0000)) << np.uint64(32) | _INFINITE64 | (wide & np.uint64(0x7F_FFFF)) << np.uint64(29)
@@ -191,35 +181,35 @@ def from_whole(values: Array, target: str, mode: str, unit: bool = False) -> Arr
     """int64 or uint64 to the code of a format."""
     if target == "f64":
         return from_integer64(values, mode)
-    return encode(from_integer(values), target, mode, unit=unit)
+    return numbers.encode(numbers.from_integer(values), target, mode, unit=unit)
 
 
 def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz: bool) -> Array:
     """The code of a format to int64 or uint64 within the range of so many bits."""
     if ftz and source == "f32":
-        codes = flush32(codes)
-    return to_integer(decode(codes, source), bits, signed, mode, source == "f64")
+        codes = numbers.flush32(codes)
+    return numbers.to_integer(numbers.decode(codes, source), bits, signed, mode, source == "f64")
 
 
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
     """The codes of one format in another. whole: by which mode they are first rounded to whole numbers. how: as for
-    `encode`."""
+    `numbers.encode`."""
     if ftz and source == "f32":
-        codes = flush32(codes)
+        codes = numbers.flush32(codes)
     if not whole and not how.get("unit") and "f64" in (source, target):
         if source == "f32":
             return widen32(codes)
         if source == target or target == "f32":
             return codes if source == target else narrow64(codes, mode, ftz)
     elif not whole:
-        return convert(codes, source, target, mode, ftz=ftz and target == "f32", **how)
-    x = decode(codes, source)
+        return numbers.convert(codes, source, target, mode, ftz=ftz and target == "f32", **how)
+    x = numbers.decode(codes, source)
     if whole:
-        x = np.copysign(integral(x, whole), x)
+        x = np.copysign(numbers.integral(x, whole), x)
     if target != "f64":
-        return encode(x, target, mode, ftz=ftz and target == "f32", **how)
+        return numbers.encode(x, target, mode, ftz=ftz and target == "f32", **how)
     if how.get("unit"):
         x = np.where(x > 0, np.minimum(x, 1.0), 0.0)
     return np.where(np.isnan(x), NAN64, np.ascontiguousarray(x).view(np.uint64))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.words import Array as Array
 from tritonhook.errors import NotUnderstood
 
-Array = Any
 Reader = Callable[[Group], Array]  # of a source: its bits for a group's threads
 
 
@@ -34,6 +34,11 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         if name not in self:
             raise site.refuse()
         return self[name](site)
+
+
+def rounding(how: Iterable[str]) -> str:
+    """The rounding among modifiers, in capitals or not; to the nearest one if there is none."""
+    return next((one.lower() for one in how if one.lower() in ("rn", "rz", "rm", "rp", "rna")), "rn")
 
 
 def guarded(step: Step, predicate: Reader, moves: bool) -> Step:

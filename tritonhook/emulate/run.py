@@ -33,7 +33,7 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps, limit_s: more count as hung. shared, registers: the bytes of both in
-    PTX, until something is written."""
+    PTX, until something is written. late: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -42,6 +42,7 @@ class Run:
     limit_s: float = float("inf")
     shared: int = 0
     registers: int = 0
+    late: bool = False
 
     @property
     def executed(self) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ class Ready:
 def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
     """Put a launch into memory and decode its kernel. contents: of the launch's buffers before it."""
     launch = run.launch
-    memory = Memory(kernel.dynamic_shared + launch.shared, kernel.local.size, garbage=run.shared)
+    memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)

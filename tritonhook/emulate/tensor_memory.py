@@ -1,6 +1,6 @@
 """The tensor memory of sm_100: 128 lanes of 512 columns of 32 bits for each CTA, and how warps read and write it.
 
-It stops at one CTA (`.cta_group::1`), the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
+It stops at the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
 has written is NaN. Source: PTX ISA 9, "Tensor Memory" and "Tensorcore 5th Generation Instructions".
 """
 
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.machine import WARP, Group, lanes_of
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Array = Any
 LANES, COLUMNS = 128, 512
 UNIT = 32  # columns: the least that is allocated, and the lanes that a warp reaches
 _NOTHING = 0x7FFF_FFFF
+_EVERY = np.arange(LANES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,13 @@ class TensorMemory:
 
     # --- columns -----------------------------------------------------------------------------
 
-    def allocate(self, cta: int, columns: int) -> int | None:
-        """The first column of so many that are free, a multiple of their count; None if there are none. Which one a
-        GPU takes is not documented."""
+    def allocate(self, ctas: Sequence[int], columns: int) -> int | None:
+        """The first column of so many that are free in these CTAs, a multiple of their count; None if there are none.
+        Which one a GPU takes is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
-            taken = self.allocated[cta, begin : begin + columns]
-            if not taken.any():
-                taken[:] = True
+            taken = np.ix_(list(ctas), range(begin, begin + columns))
+            if not self.allocated[taken].any():
+                self.allocated[taken] = True
                 return begin
         return None
 
@@ -80,10 +81,15 @@ class TensorMemory:
             raise Fault(f"dealloc of {columns} columns from {begin} on, outside of those that are allocated", thread)
         taken[:] = False
 
-    def block(self, thread: int, address: int, columns: int) -> Array:
-        """The cells of all lanes of so many columns, a view. thread: whose CTA is meant. Raises Fault."""
-        cta, begin = int(self.machine.cta[thread]), address & 0xFFFF
+    def by_core(
+        self, thread: int, cta: int, address: int, columns: int, writes: bool, lanes: Array = _EVERY
+    ) -> Array:  # fmt: skip
+        """The cells of all lanes of so many columns, a view, for what a thread begins. lanes: that it reads or writes.
+        Raises Fault."""
+        begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
+        if (watch := self.machine.memory.watch) is not None:
+            watch.tensor_by_core(thread, cta, lanes, begin + np.arange(columns), writes)
         return self.cells[cta, :, begin : begin + columns]
 
     def _check(self, ctas: Array, columns: Array, threads: Array) -> None:
@@ -124,17 +130,20 @@ class TensorMemory:
         ctas = self.machine.cta[threads]
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)
         if (watch := self.machine.memory.watch) is not None:
-            for thread, mine in zip(threads, columns, strict=True):
-                watch.tensor_by_warp(int(thread), np.unique(mine), writes)
+            for thread, rows, mine in zip(threads, lanes, columns, strict=True):
+                watch.tensor_by_warp(int(thread), rows, np.unique(mine), writes)
         return warps, (ctas[:, None, None], lanes[:, :, None], columns)
 
     # --- what is asynchronous ------------------------------------------------------------------
 
     def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
-        """A load has begun: its registers get these values when the threads wait for it, and hold NaN before."""
-        for row in rows:
-            g.put(row, _NOTHING)
-        self._loads.append(_Load(g.s, g.active.copy(), rows, values))
+        """A load: its registers have these values. PTX leaves open what they hold until the threads wait for it; code
+        of ptxas waits for a register that it reads. If that comes late, they hold NaN before."""
+        late = self.machine.memory.late
+        for row, value in zip(rows, values, strict=True):
+            g.put(row, _NOTHING if late else value)
+        if late:
+            self._loads.append(_Load(g.s, g.active.copy(), rows, values))
 
     def wait(self, g: Group) -> None:
         """What these warps have loaded arrives."""

@@ -13,12 +13,14 @@ import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
 from tritonhook.emulate.errors import Fault
-from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Array, Memory, Store
+from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory, Store
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
+from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
 BYTES = 128  # of a descriptor
 _SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
+_PADDED = 14  # CUtensorMapDataType: 16 numbers of 4 bits, which take 16 bytes of shared memory
 _MAGIC = b"tensor map of tritonhook"
 
 
@@ -28,7 +30,8 @@ class TensorMap:
 
     address: of the first element. element: bytes of one. shape: in elements. strides: in bytes; the first is `element`.
     box: elements that one copy takes. swizzle: bytes of a row of the pattern, 16 for none. fills_nan: what lies outside
-    of the tensor is NaN, not 0.
+    of the tensor is NaN, not 0. numbers: in an element; coordinates count these. padding: bytes behind an element in
+    shared memory, which mbarriers do not count.
     """
 
     address: int
@@ -38,21 +41,29 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 16
     fills_nan: bool = False
+    numbers: int = 1
+    padding: int = 0
 
     @classmethod
     def of(cls, tiling: Tiling, address: int) -> TensorMap:
         """Read what the host says of the tensor at an address."""
+        size, numbers, padding = tiling.bits // 8, 1, 0
+        if tiling.element == _PADDED:
+            size, numbers, padding = 8, 16, 8
         for why, is_there in (
             ("steps between elements", any(step != 1 for step in tiling.steps)),
             ("interleaved channels", tiling.interleave),
-            (f"elements of {tiling.bits} bits", tiling.bits % 8),
+            (
+                f"elements of {tiling.bits} bits",
+                not size or any(one[0] % numbers for one in (tiling.shape, tiling.box)),
+            ),
             (f"swizzle {tiling.swizzle}", tiling.swizzle not in _SWIZZLES),
         ):
             if is_there:
                 raise NotUnderstood("tensormap", why=why)
-        size = tiling.bits // 8
-        strides = (size, *tiling.strides)
-        return cls(address, size, tiling.shape, strides, tiling.box, _SWIZZLES[tiling.swizzle], bool(tiling.fill))
+        shape, box = ((one[0] // numbers, *one[1:]) for one in (tiling.shape, tiling.box))
+        swizzle, fill = _SWIZZLES[tiling.swizzle], bool(tiling.fill)
+        return cls(address, size, shape, (size, *tiling.strides), box, swizzle, fill, numbers, padding)
 
     @property
     def bytes(self) -> int:
@@ -62,6 +73,9 @@ class TensorMap:
     def places(self, begin: Sequence[int]) -> tuple[Array, Array]:
         """Addresses of a box's elements in the order of shared memory, and which of them the tensor has."""
         addresses, inside = np.array(self.address, np.int64), np.array(True)
+        if begin[0] % self.numbers:
+            raise NotUnderstood("tensormap", why=f"a box from number {begin[0]} of a row on")
+        begin = begin[0] // self.numbers, *begin[1:]
         for at, size, stride, extent in zip(begin, self.box, self.strides, self.shape, strict=True):
             index = at + np.arange(size)
             addresses = index.reshape(-1, *[1] * addresses.ndim) * stride + addresses
@@ -85,8 +99,11 @@ def map_at(memory: Memory, address: int) -> TensorMap:
     return found
 
 
-def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int) -> int:
-    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address."""
+def load_tile(
+    memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int, barrier: int = 0
+) -> int:
+    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address. barrier:
+    where the mbarrier lies."""
     addresses, inside = tensor.places(begin)
     unit = tensor.element
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
@@ -96,7 +113,7 @@ def load_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int,
     values = np.where(inside, values, UNSIGNED[unit](0))
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
-        memory.watch.bulk_write(thread, places, unit)
+        memory.watch.bulk_write(thread, places, unit, barrier)
     memory.shared.write(places, unit, values[None])
     return tensor.bytes
 
@@ -114,14 +131,15 @@ def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:
     """Indices of a box's elements in the store of shared memory."""
     begin = address & (1 << RANK_SHIFT) - 1
-    row = tensor.box[0] * tensor.element
+    room = tensor.element + tensor.padding
+    row, size = tensor.box[0] * room, int(np.prod(tensor.box)) * room
     if tensor.swizzle > 16 and row != tensor.swizzle:
         raise NotUnderstood("tensormap", why=f"rows of {row} bytes with a swizzle of {tensor.swizzle}")
-    if begin + tensor.bytes > memory.shared_bytes:
-        raise Fault(f"a copy by descriptor of {tensor.bytes:,} bytes outside of shared memory", thread)
+    if begin + size > memory.shared_bytes:
+        raise Fault(f"a copy by descriptor of {size:,} bytes outside of shared memory", thread)
     if begin % 128:
         raise Fault(f"a copy by descriptor at the shared address {begin:#x}: not aligned to 128 bytes", thread)
-    places = begin + np.arange(0, tensor.bytes, tensor.element)
+    places = begin + np.arange(0, size, room)
     return swizzled(places, tensor.swizzle) + cta * memory.shared_bytes
 
 

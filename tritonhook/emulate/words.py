@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any
+Array = Any  # numpy.ndarray: NumPy is not there when types are checked
 WORD = np.uint64(0xFFFF_FFFF)
 # What combines two numbers of a kind, in any order: of lanes, and of memory.
 REDUCTIONS: dict[str, np.ufunc] = {

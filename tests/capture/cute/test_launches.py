@@ -96,7 +96,7 @@ def test_what_one_session_loaded_is_recorded_by_the_next(out: Path, tmp_path: Pa
     with tritonhook.session(out, launches=True):
         function, a, b = compiled()
         function(from_dlpack(a[:FLOATS]), from_dlpack(b))
-        (made,) = launches._recording
+        (made,) = launches.recordings
     slots = runtime.of_process()._slots[runtime.LAUNCH]
     assert not slots[0]
     with tritonhook.session(tmp_path / "second"):
@@ -105,7 +105,7 @@ def test_what_one_session_loaded_is_recorded_by_the_next(out: Path, tmp_path: Pa
         assert slots[0]
         kernels.compiled(kernels.add)
         function(from_dlpack(a[:FLOATS]), from_dlpack(b))
-    assert launches._recording == [made] and not made.kinds and not made.forms
+    assert launches.recordings == [made] and not made.kinds and not made.forms
     assert [one.count for one in recorded(out)] == [1]
 
 
@@ -114,7 +114,7 @@ def test_a_plain_launch_is_recorded_too(out: Path) -> None:
     with tritonhook.session(out, launches=True):
         function, a, b = compiled()
         function(from_dlpack(a[:FLOATS]), from_dlpack(b))
-        handle = max(launches._recording[0].kernels)
+        handle = max(launches.recordings[0].kernels)
         pointers = [ctypes.c_uint64(tensor.data_ptr()) for tensor in (a, b)]
         places = (ctypes.c_uint64 * 2)(*map(ctypes.addressof, pointers))
         launch = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, *[ctypes.c_int32] * 6, *[ctypes.c_uint64] * 3)

@@ -32,7 +32,7 @@ print("went on")
 """
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_90a", marks=pytest.mark.nightly), "sm_120a"])
 def test_kernels_are_compiled_for_the_architecture_and_not_launched(arch, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     assert run_dry(tmp_path, SCRIPT, arch=arch).stdout == "went on\n"
@@ -177,3 +177,53 @@ def test_host_code_that_the_program_enters_by_itself_is_seen(tmp_path, monkeypat
     found, (launch,) = recorded_of_all(tmp_path)
     assert [one.count for record in found.records for one in found.launches(record)] == [2]
     assert (launch.grid, launch.cluster, len(launch.buffers)) == ((8, 1, 1), (2, 1, 1), 2)
+
+
+EMULATED = (
+    FFI
+    + """
+torch.manual_seed(0)
+a, b, c = (torch.randn(2, rows, 64, device="cuda").bfloat16() for rows in (128, 64, 64))
+for batch in (1, 2):
+    y = example.chain(a[:batch], b[:batch], c[:batch])
+    wanted = a[:batch].double() @ b[:batch].double() @ c[:batch].double()
+    assert (y.double() - wanted).norm() < 5e-3 * wanted.norm()
+print("all right")
+"""
+)
+
+
+def test_launches_are_executed_on_the_cpu(tmp_path, monkeypatch) -> None:
+    """TMA, mbarriers and wgmma of warps that come one by one; its machine code stores what its PTX stores."""
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    assert "all right" in run_dry(tmp_path, EMULATED, "--emulate").stdout
+    found, launches = recorded_of_all(tmp_path)
+    (launch, *_), draw = launches, np.random.default_rng(0)
+    contents = [draw.integers(0x3E00, 0x4000, one.size // 2, np.uint16).tobytes() for one in launch.buffers]
+    capture = found.capture(found.records[0])
+    stored = run_ptx(capture.ptx, Run(launch, (0, 7)), contents).contents
+    assert stored[-1] != contents[-1], "what is computed is stored"
+    assert run_cubin(Cubin.from_bytes(capture.cubin), capture.kernel, Run(launch, (0, 7)), contents).contents == stored
+
+
+CLOCK = """
+import cutlass, cutlass.cute as cute, torch
+from cutlass.cute.runtime import from_dlpack
+
+@cute.kernel
+def timed_kernel(a: cute.Tensor):
+    a[0] = cute.arch.globaltimer()
+
+@cute.jit
+def timed(a: cute.Tensor):
+    timed_kernel(a).launch(grid=[1, 1, 1], block=[1, 1, 1])
+
+timed(from_dlpack(torch.zeros(1, dtype=torch.int64, device="cuda")))
+"""
+
+
+def test_what_is_not_understood_ends_the_program(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    done = run_dry(tmp_path, CLOCK, "--emulate", status=1)
+    assert "cannot be emulated: line" in done.stderr and "globaltimer" in done.stderr
+    assert "cudaErrorLaunchFailure" in done.stdout + done.stderr

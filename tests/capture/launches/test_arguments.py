@@ -136,7 +136,7 @@ def test_a_descriptor_in_bytes_is_recorded_by_what_it_says_or_byte_by_byte(monke
     assert given.parameters[0] == Descriptor("x", 0, 64, tiling)
     assert given.parameters[1] == Packed("y", (bytes(8) + other.data[8:]).hex(), ((0, 0, 256),))
     monkeypatch.setattr(tensor_map, "decoded", lambda data: None)
-    for wrong, why in ((Encoded(0), "memory of no tensor"), (3, "a int, not a TMA descriptor")):
+    for wrong, why in ((Encoded(0), "memory that no tensor has"), (3, "a int, not a TMA descriptor")):
         with pytest.raises(Unrecordable, match=f"k: argument z is .*{why}"):
             given.add("z", "nvTmaDesc", wrong)
 

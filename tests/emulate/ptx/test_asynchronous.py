@@ -148,6 +148,22 @@ def test_a_swizzle_moves_pieces_of_16_bytes():
             assert rows[row, piece ^ row].tolist() == [64 * (row + 2) + 8 * piece + n for n in range(8)]
 
 
+def test_numbers_of_four_bits_are_spread_and_mbarriers_do_not_count_what_lies_between():
+    memory = Memory(4096)
+    allocation = memory.allocate(np.arange(4 * 64, dtype=np.uint8).tobytes())
+    tiling = Tiling(14, (128, 4), (64,), (128, 2), (1, 1), swizzle=3)
+    tensor = TensorMap.of(tiling, allocation.address)
+    memory.attach(Fixed())
+    assert load_tile(memory, tensor, (0, 1), 0, 1024, 0) == 128
+    rows = tile_of(memory, count=128).view(np.uint8).reshape(2, 8, 2, 8)
+    for row in range(2):
+        for piece in range(8):
+            assert rows[row, piece ^ row, 0].tolist() == [64 * (row + 1) + 8 * piece + n for n in range(8)]
+    assert not rows[:, :, 1].any()
+    with pytest.raises(NotUnderstood, match="from number 8 of a row on"):
+        load_tile(memory, tensor, (8, 1), 0, 1024, 0)
+
+
 def test_a_box_goes_back_without_what_is_outside():
     memory = Memory(4096)
     tensor = tensor_of(memory)

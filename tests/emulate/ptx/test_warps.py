@@ -6,9 +6,11 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import compute, run_body  # noqa: E402
+from emulated import compute, launch_of, module_of, run_body  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
+from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
 LANES = np.arange(64, dtype=np.uint32)
 SHARED = ".shared .align 16 .b8 room[4096];"
@@ -53,6 +55,30 @@ def test_a_warp_votes_and_reduces(lines, expected):
     found = compute(f"rem.u32 %r11, a, 3; setp.eq.u32 %p1, %r11, 0; {lines}", a=LANES)
     wanted = [expected(LANES[start : start + 32].tolist()) for start in (0, 32)]
     assert found.tolist() == [wanted[0]] * 32 + [wanted[1]] * 32
+
+
+@pytest.mark.parametrize(
+    ("how", "numbers", "wanted"),
+    [
+        ("max", [1.0, -3.0, np.nan], 1.0),
+        ("min", [1.0, -3.0, np.nan], -3.0),
+        ("max.abs", [1.0, -3.0, np.nan], 3.0),
+        ("min.abs", [2.0, -3.0, np.nan], 2.0),
+        ("max.NaN", [1.0, -3.0, np.nan], np.nan),
+        ("min.abs.NaN", [2.0, -3.0], 2.0),
+    ],
+)
+def test_a_warp_has_its_least_or_greatest_float(how, numbers, wanted, tools):
+    given = np.resize(np.array(numbers, np.float32), 32)
+    body = f"""mad.wide.u32 %rd9, %r20, 4, %rd20; ld.global.b32 %r1, [%rd9]; setp.lt.u32 %p1, %r20, 31;
+    @!%p1 bra END; redux.sync.{how}.f32 %r2, %r1, 0x7fffffff; st.global.b32 [%rd9], %r2; END:"""
+    ptx, run = module_of(body, 1, "sm_100a"), Run(launch_of(given), (0,))
+    made = assemble(tools.ptxas, ptx, ["-O3"])
+    assert isinstance(made, Assembled), made
+    stored = run_ptx(ptx, run, [given.tobytes()]).contents[0]
+    assert np.array_equal(np.frombuffer(stored, np.float32)[:31], np.full(31, wanted, np.float32), equal_nan=True)
+    assert stored[-4:] == given.tobytes()[-4:]
+    assert run_cubin(made.cubin, "k", run, [given.tobytes()]).contents[0] == stored
 
 
 def test_match_finds_lanes_of_equal_values():

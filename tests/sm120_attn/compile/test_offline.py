@@ -22,7 +22,7 @@ from tritonhook.ptx.throughput_pragma import Trigger, trigger_of
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
 
 
-@pytest.mark.parametrize("arch", ["sm_121a", "sm_120f"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_121a", marks=pytest.mark.nightly), "sm_120f"])
 def test_the_steady_loop_of_a_long_sequence_is_short(arch):
     """Given the planned kernel at D128, when assembled, then at most 800 instructions per 256 HMMA, and no spills."""
     assembled = compile_offline(plan(replace(LONG, arch=arch)).config)
@@ -55,13 +55,20 @@ def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
     assert fields.get("arch") == "sm_90a" or code.count("LDL", "STL") == 0
 
 
-@pytest.mark.parametrize("mistake", mutants.MISTAKES)
-def test_a_kernel_with_a_mistake_is_another_one(mistake):
-    """Given the planned FP8 kernel for sm_12x, when a mistake is put into its policy, then it is built, and differs."""
-    config = plan(replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=64, causal=True)).config
-    right, wrong = compile_function(config), mutants.compiled_with(config, mistake)
+WITHOUT_MISTAKE = plan(replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=64, causal=True)).config
 
-    assert read_code(wrong.cubin).instructions != read_code(right.cubin).instructions
+
+@pytest.fixture(scope="module")
+def right():
+    return read_code(compile_function(WITHOUT_MISTAKE).cubin).instructions
+
+
+@pytest.mark.parametrize("mistake", mutants.MISTAKES)
+def test_a_kernel_with_a_mistake_is_another_one(right, mistake):
+    """Given the planned FP8 kernel for sm_12x, when a mistake is put into its policy, then it is built, and differs."""
+    wrong = mutants.compiled_with(WITHOUT_MISTAKE, mistake)
+
+    assert read_code(wrong.cubin).instructions != right
 
 
 def test_scales_are_a_mistake_of_the_block_scaled_mma_only():
@@ -99,9 +106,18 @@ def test_features_build_together(fields):
 @pytest.mark.parametrize(
     "config",
     [
-        plan(replace(LONG, arch="sm_90a", sms=132)).config,
+        replace(plan(replace(LONG, arch="sm_90a", sms=132)).config, head_dim=32, tile_n=32),
         Config(arch="sm_120a", head_dim=32, tile_n=32, mma_throughput=True),
-        Config(kernel="cp_async", warps=4, stages_k=1, stages_v=1, q_in_registers=True, mma_throughput=True),
+        Config(
+            kernel="cp_async",
+            warps=4,
+            stages_k=1,
+            stages_v=1,
+            q_in_registers=True,
+            head_dim=32,
+            tile_n=32,
+            mma_throughput=True,
+        ),
     ],
     ids=lambda config: f"{config.kernel}-{config.arch}",
 )

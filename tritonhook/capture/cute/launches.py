@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from tritonhook.capture.cute import modules, runtime, state
-from tritonhook.capture.cute.modules import Read, known_reads
+from tritonhook.capture.cute.modules import Read, known_ptx, reads_of
 from tritonhook.capture.launches import tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LIVE_TENSORS, LiveTensors, is_mapped
@@ -77,8 +77,8 @@ class Kernel:
 
     def read(self, number: int) -> Read:
         """What it reads of a parameter: all of it where there is no PTX."""
-        known = known_reads.get(self.hash)
-        return Read(-1, None) if known is None else known.get(number) or Read()
+        ptx = known_ptx.get(self.hash)
+        return Read(-1, None) if ptx is None else reads_of(ptx.text, self.name).get(number) or Read()
 
     def has_descriptors(self, numbers: Set[int]) -> None:
         """Let these parameters be TMA descriptors from now on."""
@@ -173,15 +173,16 @@ class Recording:
             handle = ctypes.c_uint64.from_address(kernel).value
             self.kernels[handle] = Kernel(ctypes.string_at(name).decode(), image)
 
-    def launched(self, config: int, handle: int, parameters: int) -> None:
-        """Before cudaLaunchKernelEx."""
-        *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(config, _CONFIG.size))
-        self._met(handle, tuple(shape), shared, _attributes(attributes, count), parameters)
+    def launched(self, *given: int) -> None:
+        """Before cudaLaunchKernelEx or cudaLaunchKernel."""
+        self._met(*_launch_of(given))
 
-    def launched_plainly(self, handle: int, *given: int) -> None:
-        """Before cudaLaunchKernel. given: grid and block in the lower 32 bits, parameters, shared memory, stream."""
-        *shape, parameters, shared, _ = given
-        self._met(handle, tuple(size & 0xFFFF_FFFF for size in shape), shared, (), parameters)
+    def called(self, *given: int) -> Called:
+        """What one of these is called with. Raises Unrecordable."""
+        handle, shape, shared, attributes, parameters = _launch_of(given)
+        if (kernel := self.kernels.get(handle)) is None:
+            raise Unrecordable("a kernel that the DSL did not load")
+        return Called(kernel, shape, shared, dict(attributes), kernel.apart(kernel.parameters(parameters)))
 
     def _met(self, handle: int, shape: tuple[int, ...], shared: int, attributes: Attributes, parameters: int) -> None:
         kernel = self.kernels.get(handle)
@@ -225,6 +226,16 @@ class Recording:
         self.forms.clear()
 
 
+def _launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
+    """The kernel, grid and block, shared memory, attributes, and where parameters lie. given: the arguments of
+    cudaLaunchKernelEx, or of cudaLaunchKernel, which has grid and block in the lower 32 bits."""
+    if len(given) == 3:
+        *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(given[0], _CONFIG.size))
+        return given[1], tuple(shape), shared, _attributes(attributes, count), given[2]
+    handle, *shape, parameters, shared, _ = given
+    return handle, tuple(size & 0xFFFF_FFFF for size in shape), shared, (), parameters
+
+
 def _attributes(at: int, count: int) -> Attributes:
     """The number and the value of each launch attribute; what is behind a value is not written."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
@@ -244,23 +255,23 @@ def _contained(hook: runtime.Hook) -> runtime.Hook:
     return call
 
 
-_recording: list[Recording] = []  # of the process, from the first session that records launches on
+recordings: list[Recording] = []  # of the process, from the first session that records launches on
 
 
 def changed() -> None:
     """Record launches if a session wants it, of host code that is linked from now on. The DSL is imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
-    if wanted and not _recording:
+    if wanted and not recordings:
         made, place = Recording(), runtime.of_process()
         place.hook(runtime.LOAD, _contained(made.loaded))
         place.hook(runtime.KERNEL, _contained(made.found))
-        _recording.append(made)
+        recordings.append(made)
         atexit.register(_leave)
-    for made in _recording:
+    for made in recordings:
         made.forget()
         place = runtime.of_process()
         place.hook(runtime.LAUNCH, _contained(made.launched) if wanted else None)
-        place.hook(runtime.PLAIN_LAUNCH, _contained(made.launched_plainly) if wanted else None)
+        place.hook(runtime.PLAIN_LAUNCH, _contained(made.launched) if wanted else None)
 
 
 def _leave() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Read:
             self.words |= {at + number * size for number in range(count)}
 
 
+@cache
 def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
     """What a kernel reads, by the number of the parameter. One that is not there is not read."""
     name = re.compile(rf"(?<![\w$]){re.escape(kernel)}_param_(\d+)(?![\w$])(?:\+(\d+))?")
@@ -60,13 +62,13 @@ def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
     return found
 
 
-known_reads: dict[str, Mapping[int, Read]] = {}  # by the kernel's hash, as sessions know it
+known_ptx: dict[str, Ptx] = {}  # by the kernel's hash, as sessions know it
 
 
 def remember(cubin: Cubin, ptx: Ptx) -> None:
-    """Remember what the kernels of a cubin read, if a session records launches."""
+    """Remember the PTX of a cubin's kernels, if a session records launches."""
     if any(attached.session.settings.launches for attached in state.attached):
-        known_reads.update({f"{cubin.sha256} {name}": reads_of(ptx.text, name) for name in cubin.kernels})
+        known_ptx.update(dict.fromkeys((f"{cubin.sha256} {name}" for name in cubin.kernels), ptx))
 
 
 _RELEASE = re.compile(r"^// Cuda compilation tools, release .*V(\d+\.\d+\.\d+)", re.MULTILINE)

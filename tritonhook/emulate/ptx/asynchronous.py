@@ -8,34 +8,28 @@ import numpy as np
 
 from tritonhook.emulate import tma
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED
+from tritonhook.emulate.memory import RANK_SHIFT, SHARED
 from tritonhook.emulate.ptx.kernel import list_of
-from tritonhook.emulate.ptx.memory import drop_hints
-from tritonhook.emulate.ptx.site import Array, Site, opcode
-from tritonhook.emulate.ptx.warps import watched
+from tritonhook.emulate.ptx.memory import SPACES, drop_hints, take_space
+from tritonhook.emulate.ptx.site import Site, opcode
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
-_SPACES = {"shared": SHARED, "shared::cta": SHARED, "shared::cluster": CLUSTER}
+_SHARED = ("shared", "shared::cta", "shared::cluster")
 
 
-def space_of(site: Site) -> str:
-    """Take the space out of the modifiers."""
-    found = [one for one in site.modifiers if one in _SPACES]
-    site.modifiers = tuple(one for one in site.modifiers if one not in _SPACES)
-    return _SPACES[found[0]] if found else GENERIC
-
-
-@opcode("mbarrier.init")
-def init(site: Site) -> Step:
-    space = space_of(site)
-    site.known("b64")
-    address, count, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
-    return lambda g: barriers.init(g, space, address(g), count[g.s])
+@opcode("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx")
+def change(site: Site) -> Step:
+    space = take_space(site)
+    site.known(*_SCOPES)
+    address, numbers, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
+    functions = {"init": barriers.init, "expect_tx": barriers.expect, "complete_tx": barriers.completed}
+    function = functions[site.name.rpartition(".")[2]]
+    return lambda g: function(g, space, address(g), numbers[g.s])
 
 
 @opcode("mbarrier.inval")
 def invalidate(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     site.known("b64")
     address, barriers = site.address(0, space), site.machine.shared_barriers
     return lambda g: barriers.invalidate(g, space, address(g))
@@ -43,7 +37,7 @@ def invalidate(site: Site) -> Step:
 
 @opcode("mbarrier.arrive", "mbarrier.arrive_drop")
 def arrive(site: Site) -> Step:
-    space = space_of(site)
+    space = take_space(site)
     how = site.known(*_SCOPES, "expect_tx", "noComplete")
     if "noComplete" in how:
         raise site.refuse()
@@ -66,26 +60,10 @@ def arrive(site: Site) -> Step:
     return step
 
 
-@opcode("mbarrier.expect_tx", "mbarrier.complete_tx")
-def transactions(site: Site) -> Step:
-    space = space_of(site)
-    site.known(*_SCOPES)
-    address, sizes, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
-    if site.name.endswith("expect_tx"):
-        return lambda g: barriers.expect(g, space, address(g), sizes[g.s])
-
-    def complete(g: Group) -> None:
-        places, size = barriers.places(g, space, address(g)), sizes[g.s]
-        for lane in np.flatnonzero(g.active):
-            barriers.complete(int(places[lane]), int(size[lane]))
-
-    return complete
-
-
 @opcode("mbarrier.test_wait", "mbarrier.try_wait")
 def wait(site: Site) -> Step:
     """try_wait waits for the phase; test_wait looks, and lets others run."""
-    space = space_of(site)
+    space = take_space(site)
     by_parity = "parity" in site.known(*_SCOPES, "parity")
     target, address = site.target(0, "pred"), site.address(1, space)
     state = site.row(2, "u32" if by_parity else "b64")
@@ -104,7 +82,7 @@ def wait(site: Site) -> Step:
 @opcode("cp.async.mbarrier.arrive")
 def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now."""
-    space = space_of(site)
+    space = take_space(site)
     noinc = "noinc" in site.known("noinc", "b64")
     address, barriers, copies = site.address(0, space), site.machine.shared_barriers, site.machine.copies
 
@@ -116,11 +94,20 @@ def arrive_after_copies(site: Site) -> Step:
     return step
 
 
-@opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group")
+@opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
-    """They are done at once; but who watches wants to know."""
-    site.known("read")
-    return watched(site, "bulk")
+    """They are done at once; but who watches wants to know that a group of reads ends, or is waited for."""
+    site.known("read", "sync", "aligned")
+    kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
+    memory, pending = site.machine.memory, 0 if commits else site.integer(0)
+
+    def step(g: Group) -> None:
+        if memory.watch is not None and commits:
+            memory.watch.commit(g, kind)
+        elif memory.watch is not None:
+            memory.watch.wait_reads(g, kind, pending)
+
+    return step
 
 
 @opcode("setmaxnreg", "cp.async.bulk.prefetch")
@@ -137,26 +124,19 @@ _COMPLETION = "mbarrier::complete_tx::bytes"
 _COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
 
 
-def _ranks(mask: int) -> list[int]:
-    return [rank for rank in range(16) if mask >> rank & 1]
-
-
-def _receivers(site: Site, g: Group, lane: int, target: int, mask: Array | None, is_cluster: bool) -> list[int]:
+def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluster: bool) -> list[int]:
     """The CTAs, as the machine numbers them, that a copy to shared memory goes to."""
-    machine = site.machine
-    own = int(machine.cta[g.s.start + lane])
-    first = own - int(machine.rank[g.s.start + lane])
-    if mask is not None:
-        return [first + rank for rank in _ranks(int(mask[lane]))]
-    return [first + (target >> RANK_SHIFT)] if is_cluster else [own]
+    if mask is None and not is_cluster:
+        return [int(site.machine.cta[thread])]
+    return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
 
 
 @opcode("cp.async.bulk.tensor")
 def copy_by_descriptor(site: Site) -> Step:
     drop_hints(site)
     how = site.modifiers
-    site.known(*_DIMENSIONS, *_SPACES, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
-    spaces = [one for one in how if one in _SPACES or one == "global"]
+    site.known(*_DIMENSIONS, *_SHARED, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in (*_SHARED, "global")]
     if spaces[-1] == "global":
         return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
     text = _COORDINATES.match(site.operands[0])
@@ -188,21 +168,16 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
 
     def step(g: Group) -> None:
         where, at = descriptor(g), target(g)
-        mask = None if masks is None else masks[g.s]
         for lane in np.flatnonzero(g.active):
             thread = g.s.start + int(lane)
             tensor, begin = tma.map_at(memory, int(where[lane])), [int(row[thread]) for row in places]
-            for cta in _receivers(site, g, int(lane), int(at[lane]), mask, is_cluster):
-                size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread)
-                _complete(site, barrier(g)[lane], cta, size)
+            mask = None if masks is None else int(masks[thread])
+            for cta in _receivers(site, thread, int(at[lane]), mask, is_cluster):
+                place = (int(barrier(g)[lane]) & (1 << RANK_SHIFT) - 1) + cta * memory.shared_bytes
+                size = tma.load_tile(memory, tensor, begin, cta, int(at[lane]), thread, place)
+                site.machine.shared_barriers.complete(place, size)
 
     return step
-
-
-def _complete(site: Site, address: Array, cta: int, size: int) -> None:
-    memory = site.machine.memory
-    place = (int(address) & (1 << RANK_SHIFT) - 1) + cta * memory.shared_bytes
-    site.machine.shared_barriers.complete(place, size)
 
 
 @opcode("cp.async.bulk")
@@ -210,11 +185,11 @@ def copy_in_bulk(site: Site) -> Step:
     """Copies of so many bytes that lie behind one another."""
     drop_hints(site)
     how = site.modifiers
-    site.known(*_SPACES, "global", _COMPLETION, "bulk_group", "multicast::cluster")
-    spaces = [one for one in how if one in _SPACES or one == "global"]
+    site.known(*_SHARED, "global", _COMPLETION, "bulk_group", "multicast::cluster")
+    spaces = [one for one in how if one in (*_SHARED, "global")]
     if len(spaces) != 2 or "multicast::cluster" in how:
         raise site.refuse()
-    to, of = (GLOBAL if one == "global" else _SPACES[one] for one in spaces)
+    to, of = (SPACES[one] for one in spaces)
     target, source, sizes = site.address(0, to), site.address(1, of), site.row(2, "u32")
     barrier = site.address(3, to) if _COMPLETION in how else None
     memory, barriers = site.machine.memory, site.machine.shared_barriers
@@ -229,15 +204,16 @@ def copy_in_bulk(site: Site) -> Step:
                 memory.locate(one, space, address(g), 16, kind)
                 for space, address, kind in ((of, source, "c"), (to, target, "c"))
             )
+            gate = 0 if barrier is None else int(barriers.places(one, to, barrier(g))[lane])
             if memory.watch is not None:
                 thread = g.s.start + int(lane)
                 if into is memory.shared:
-                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16)
+                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16, gate)
                 if from_ is memory.shared:
                     memory.watch.bulk_read("bulk", [thread], index[lane] + np.arange(0, size, 16), 16)
             tma.copy_bytes(from_, int(index[lane]), into, int(place[lane]), size)
             if barrier is not None:
-                barriers.complete(int(barriers.places(one, to, barrier(g))[lane]), size)
+                barriers.complete(gate, size)
 
     return step
 

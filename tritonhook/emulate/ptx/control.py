@@ -38,8 +38,6 @@ def leave(site: Site) -> Step:
 @opcode("ret", moves=True)
 def back(site: Site) -> Step:
     site.known("uni")
-    if site.decoder.function is not site.decoder.kernel.functions[0]:
-        raise site.refuse("a function")
     return lambda g: g.exit()
 
 
@@ -77,40 +75,23 @@ def nothing(site: Site) -> Step:
     return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
 
 
-def _id_and_count(site: Site, operands: tuple[str, ...]) -> tuple[object, object]:
-    number = site.row(operands[0], "u32")
-    return number, site.row(operands[1], "u32") if len(operands) > 1 else None
-
-
 @opcode("bar", "barrier", moves=True)
 def barrier(site: Site) -> Step:
     """bar.sync, bar.arrive, bar.red; barrier is the same for threads that need not be whole warps."""
     how = site.known("sync", "arrive", "red", "cta", "aligned", "popc", "and", "or", "u32", "pred")
-    barriers = site.machine.barriers
+    barriers, operands, vote = site.machine.barriers, site.operands, None
     if "red" in how:
-        return _reduction(site, how)
-    number, count = _id_and_count(site, site.operands)
+        kind = next(one for one in ("popc", "and", "or") if one in how)
+        vote = kind, site.predicate(operands[-1]), site.target(0, "u32" if kind == "popc" else "pred")
+        operands = operands[1:-1]
+    number, count = site.row(operands[0], "u32"), site.row(operands[1], "u32") if len(operands) > 1 else None
     waits = "arrive" not in how
     aligned, memory = site.name == "bar" or "aligned" in how, site.machine.memory
 
     def step(g: Group) -> None:
         if aligned and memory.watch is not None:
             g.converge(0xFFFF_FFFF)  # who watches wants to know whether all lanes come
-        barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits)  # type: ignore[index]
-
-    return step
-
-
-def _reduction(site: Site, how: frozenset[str]) -> Step:
-    barriers, operands = site.machine.barriers, site.operands
-    number, count = _id_and_count(site, operands[1:-1])
-    source = site.predicate(operands[-1])
-    target = site.target(0, "u32" if "popc" in how else "pred")
-    kind = "popc" if "popc" in how else "and" if "and" in how else "or"
-
-    def step(g: Group) -> None:
-        given = None if count is None else count[g.s]  # type: ignore[index]
-        barriers.reduce(g, number[g.s], given, kind, source(g), target)  # type: ignore[index]
+        barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits, vote)
 
     return step
 
@@ -132,6 +113,4 @@ def warp_barrier(site: Site) -> Step:
 def cluster_barrier(site: Site) -> Step:
     how = site.known("arrive", "wait", "release", "relaxed", "acquire", "aligned")
     barriers = site.machine.barriers
-    if "arrive" in how:
-        return lambda g: barriers.cluster_arrive(g)
-    return lambda g: barriers.cluster_wait(g)
+    return barriers.cluster_arrive if "arrive" in how else barriers.cluster_wait

@@ -10,7 +10,8 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW
+from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
+from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.ptx.kernel import SIZES
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
@@ -39,7 +40,7 @@ def convert(site: Site) -> Step:
         function = _clipped(to, source) if unit else lambda a: a
     elif to in _FLOATS and source in _WHOLE:
         wide = np.int64 if source.startswith("s") else np.uint64
-        function = lambda a: numbers64.from_whole(a.astype(wide), to, _mode(how), unit)  # noqa: E731
+        function = lambda a: numbers64.from_whole(a.astype(wide), to, rounding(how), unit)  # noqa: E731
     elif to in _WHOLE and source in _FLOATS:
         if len(whole) != 1:
             raise site.refuse()
@@ -47,7 +48,7 @@ def convert(site: Site) -> Step:
         function = lambda a: numbers64.to_whole(a, source, bits, signed, whole[0], ftz)  # noqa: E731
     elif to in _FLOATS and source in _FLOATS:
         options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
-        options |= {"mode": _mode(how), "whole": "".join(whole), "ftz": ftz}
+        options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         function = partial(numbers64.between, source=source, target=to, **options)
     else:
         raise site.refuse()
@@ -60,14 +61,10 @@ def _clipped(to: str, source: str) -> Callable[[Array], Array]:
     return lambda a: np.clip(a, kind(low), kind(high))
 
 
-def _mode(how: frozenset[str]) -> str:
-    return next((one for one in _MODES if one in how), "rn")
-
-
 def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
     """Two f32 to two halves of a word: the first operand goes to the upper one."""
     options = {"relu": "relu" in how, "finite": "satfinite" in how}
-    mode, shift = _mode(how), np.uint32(16)
+    mode, shift = rounding(how), np.uint32(16)
 
     def found(high: Array, low: Array) -> Array:
         both = [numbers.convert(one, "f32", half, mode, **options) for one in (high, low)]
@@ -78,7 +75,7 @@ def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
 
 def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
     """fp8, fp6 and fp4, two in a register."""
-    mode, relu, finite = _mode(how), "relu" in how, "satfinite" in how
+    mode, relu, finite = rounding(how), "relu" in how, "satfinite" in how
     size = 4 if "e2m1" in to + source else 8
     whole = "b8" if size == 4 else "b16"
     shift = np.uint32(size)
@@ -146,23 +143,12 @@ def is_in_space(site: Site) -> Step:
     return step
 
 
-@opcode("mapa")
+@opcode("mapa", "getctarank")
 def map_to_cluster(site: Site) -> Step:
-    """The address of the same variable in another CTA of the cluster."""
-    how = site.known("u32", "u64", "shared::cluster")
-    kind = "u64" if "u64" in how else "u32"
-    dtype = KINDS[kind]
-    kept = dtype(~(0xFF << 24) & ((1 << 8 * dtype().itemsize) - 1))
-
-    def found(address: Array, rank: Array) -> Array:
-        return (address & kept) | rank.astype(dtype) << dtype(24)
-
-    return site.compute(found, kind, kind, "u32")
-
-
-@opcode("getctarank")
-def rank_of_address(site: Site) -> Step:
-    how = site.known("u32", "u64", "shared::cluster")
-    kind = "u64" if "u64" in how else "u32"
-    dtype = KINDS[kind]
-    return site.compute(lambda a: (a >> dtype(24) & dtype(0xFF)).astype(np.uint32), "u32", kind)
+    """mapa: the address of the same variable in another CTA of the cluster. getctarank: which one that is."""
+    kind = "u64" if "u64" in site.known("u32", "u64", "shared::cluster") else "u32"
+    dtype, shift = KINDS[kind], KINDS[kind](RANK_SHIFT)
+    kept = dtype(~(0xFF << RANK_SHIFT) & ((1 << 8 * dtype().itemsize) - 1))
+    if site.name == "mapa":
+        return site.compute(lambda a, rank: (a & kept) | rank.astype(dtype) << shift, kind, kind, "u32")
+    return site.compute(lambda a: (a >> shift & dtype(0xFF)).astype(np.uint32), "u32", kind)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 
 import numpy as np
 
+from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.machine import Code, Instruction, Machine
-from tritonhook.emulate.memory import (
-    GENERIC,
-    GLOBAL,
-    GLOBAL_BASE,
-    LOCAL,
-    LOCAL_WINDOW,
-    RANK_SHIFT,
-    SHARED,
-    SHARED_WINDOW,
-    Allocation,
-)
+from tritonhook.emulate.memory import Allocation
 from tritonhook.emulate.opcodes import Array, guarded, refusing
 from tritonhook.emulate.ptx.kernel import Kernel
 from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
@@ -33,13 +25,9 @@ _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 
 def decode(
-    kernel: Kernel,
-    machine: Machine,
-    parameters: Allocation,
-    variables: Mapping[str, Allocation],
-    dynamic_shared: int = 0,
-    garbage: int = 0,
-) -> tuple[Code, tuple[NotUnderstood, ...]]:
+    kernel: Kernel, machine: Machine, parameters: Allocation, variables: Mapping[str, Allocation],
+    dynamic_shared: int = 0, garbage: int = 0,
+) -> tuple[Code, tuple[NotUnderstood, ...]]:  # fmt: skip
     """Decode a kernel. What is not understood raises when it is reached, and is listed.
 
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
@@ -51,52 +39,37 @@ def decode(
     return decoder.code(), tuple(decoder.unknown)
 
 
+@dataclass(eq=False)
 class Decoder:
-    """Decodes one kernel. unknown: what it did not understand."""
+    """Decodes one kernel. unknown: what it did not understand. tables: lists of branch targets. carry: of the condition
+    code register."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        machine: Machine,
-        parameters: Allocation,
-        variables: Mapping[str, Allocation],
-        dynamic_shared: int,
-        garbage: int,
-    ) -> None:
-        self.kernel, self.machine, self.dynamic_shared, self.garbage = kernel, machine, dynamic_shared, garbage
-        self.parameters, self.variables = parameters, variables
-        self.unknown: list[NotUnderstood] = []
-        self.functions = {one.name: one for one in kernel.functions}
-        self.starts: dict[str, int] = {}  # of the functions, by name
-        self.labels: dict[str, int] = {}  # of the function that is decoded
-        self.tables: dict[str, tuple[str, ...]] = {}  # its lists of branch targets
-        self.targets: set[int] = set()
+    kernel: Kernel
+    machine: Machine
+    parameters: Allocation
+    variables: Mapping[str, Allocation]
+    dynamic_shared: int
+    garbage: int
+    unknown: list[NotUnderstood] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    targets: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         self._files: dict[str, Array] = {}
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[tuple[str, str], Array] = {}
-        self.specials = machine.specials
-        self.specials["%dynamic_smem_size"] = self.constant(dynamic_shared, np.dtype(np.uint32))
-        self.carry = machine.registers(1, np.bool_)[0]  # of the condition code register
+        self.specials = self.machine.specials
+        self.specials["%dynamic_smem_size"] = self.constant(self.dynamic_shared, np.dtype(np.uint32))
+        self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:
-        placed, at = [], 0
-        for function in self.kernel.functions:
-            self.starts[function.name] = at
-            items = [item for item in function.items if not item.label and not item.opcode.startswith(".")]
-            placed.append((function, at))
-            at += len(items) + 1
-        made: list[Instruction] = []
-        for function, start in placed:
-            made += self._function(function, start)
-        return Code(made, frozenset({*self.targets, *self.starts.values()}))
-
-    def _function(self, function: Function, start: int) -> list[Instruction]:
-        """The instructions of one function, and a return behind them."""
+        """The instructions of the entry, and a return behind them. Calls are not understood."""
+        function, items = self.kernel.function, list[Item]()
         self._files = self._new_files(function)
-        self.labels, self.tables, items = {}, {}, list[Item]()
         for number, item in enumerate(function.items):
             if item.label:
-                self.labels[item.label] = start + len(items)
+                self.labels[item.label] = len(items)
                 following = function.items[number + 1 : number + 2]
                 if following and following[0].opcode == ".branchtargets":
                     self.tables[item.label] = following[0].operands
@@ -104,8 +77,8 @@ class Decoder:
                 items.append(item)
             elif item.opcode != ".branchtargets" and not item.opcode.startswith(_IGNORED):
                 self.unknown.append(NotUnderstood(item.opcode, self.kernel.line(item.position)))
-        self.function = function
-        return [self._instruction(item) for item in (*items, Item("ret", position=-1))]
+        made = [self._instruction(item) for item in (*items, Item("ret", position=-1))]
+        return Code(made, frozenset(self.targets))
 
     def _instruction(self, item: Item) -> Instruction:
         line = self.kernel.line(item.position) if item.position >= 0 else 0
@@ -137,10 +110,6 @@ class Decoder:
             raise NotUnderstood(name, why=f"register {name}")
         return self._files[prefix][int(name[1 + len(prefix) :])]
 
-    def sink(self, kind: object) -> Array:
-        """A row for a result that nobody reads."""
-        return self.machine.registers(1, kind)[0]
-
     def constant(self, value: int, kind: Array) -> Array:
         key = value, kind.str
         if key not in self._constants:
@@ -148,10 +117,6 @@ class Decoder:
             row[:] = np.array(value, f"u{kind.itemsize}").view(kind) if kind != np.bool_ else bool(value)
             self._constants[key] = row
         return self._constants[key]
-
-    def special(self, name: str) -> Array | None:
-        """A special register; None if the name is not one that is known."""
-        return self.specials.get(name)
 
     def address_of(self, name: str, space: str | None = None) -> Array | None:
         """The address of a variable in a space (None: in its own; "generic"); None if there is no such variable."""
@@ -161,23 +126,25 @@ class Decoder:
             if found is None:
                 return None
             row, own = found
-            if space == GENERIC and own != GLOBAL:
-                row = row.astype(np.uint64) + np.uint64(SHARED_WINDOW if own == SHARED else LOCAL_WINDOW)
+            if space == spaces.GENERIC and own != spaces.GLOBAL:
+                row = row.astype(np.uint64) + np.uint64(
+                    spaces.SHARED_WINDOW if own == spaces.SHARED else spaces.LOCAL_WINDOW
+                )
             self._addresses[key] = row
         return self._addresses[key]
 
     def _address(self, name: str) -> tuple[Array, str] | None:
         kernel, threads = self.kernel, self.machine.threads
         if name in kernel.shared.names:
-            rank = self.machine.rank << np.uint32(RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
-            return rank + np.full(threads, kernel.shared.offset(name), np.uint32), SHARED
+            rank = self.machine.rank << np.uint32(spaces.RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
+            return rank + np.full(threads, kernel.shared.offset(name), np.uint32), spaces.SHARED
         if name in kernel.local.names:
-            return np.full(threads, kernel.local.offset(name), np.uint64), LOCAL
+            return np.full(threads, kernel.local.offset(name), np.uint64), spaces.LOCAL
         if name in self.variables:
-            return np.full(threads, self.variables[name].address, np.uint64), GLOBAL
+            return np.full(threads, self.variables[name].address, np.uint64), spaces.GLOBAL
         if name in kernel.parameters.names:
-            at = GLOBAL_BASE + self.parameters.begin + kernel.parameters.offset(name)
-            return np.full(threads, at, np.uint64), GLOBAL
+            at = spaces.GLOBAL_BASE + self.parameters.begin + kernel.parameters.offset(name)
+            return np.full(threads, at, np.uint64), spaces.GLOBAL
         return None
 
 

@@ -10,14 +10,11 @@ import numpy as np
 
 from tritonhook.emulate import comparisons, mufu, numbers, numbers64
 from tritonhook.emulate.machine import Step
+from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
 _MODES = ("rn", "rz", "rm", "rp")
 _HALVES = "f16 bf16 f16x2 bf16x2"
-
-
-def _mode(how: frozenset[str]) -> str:
-    return next((one for one in _MODES if one in how), "rn")
 
 
 def of_halves(kind: str, function: Callable[..., Array], **how: Any) -> Callable[..., Array]:
@@ -55,9 +52,9 @@ def arithmetic(site: Site) -> Step:
     elif "relu" in how:
         raise site.refuse(".relu")
     elif kind == "f64":
-        function = partial(double, mode=_mode(how))
+        function = partial(double, mode=rounding(how))
     else:
-        function = _each(kind, partial(single, mode=_mode(how), **options))
+        function = _each(kind, partial(single, mode=rounding(how), **options))
     if site.name == "sub":
         mask = sign_mask(kind)
         return site.compute(lambda a, b: function(a, b ^ mask), kind, kind, kind)
@@ -68,11 +65,11 @@ def arithmetic(site: Site) -> Step:
 def divide(site: Site) -> Step:
     kind, how = site.typed("f32 f64", *_MODES, "ftz", "full", "approx")
     if kind == "f64":
-        function = partial(numbers64.div64, mode=_mode(how))
+        function = partial(numbers64.div64, mode=rounding(how))
     elif how & {"full", "approx"}:
         function = partial(_approximate_quotient, ftz="ftz" in how)
     else:
-        function = partial(numbers.div32, mode=_mode(how), ftz="ftz" in how)
+        function = partial(numbers.div32, mode=rounding(how), ftz="ftz" in how)
     return site.compute(function, kind, kind, kind)
 
 
@@ -104,7 +101,7 @@ def function_of_one(site: Site) -> Step:
         if (name, kind) not in _EXACT:
             raise site.refuse()
         options: dict[str, Any] = {"ftz": ftz} if kind == "f32" else {}
-        return site.compute(partial(_EXACT[name, kind], mode=_mode(how), **options), kind, kind)
+        return site.compute(partial(_EXACT[name, kind], mode=rounding(how), **options), kind, kind)
     if kind == "f32":
         return site.compute(lambda a: mufu.approximate(name, a, ftz), kind, kind)
     if kind == "f64" and name in ("rcp", "rsq") and ftz:

@@ -184,23 +184,15 @@ def permute(site: Site) -> Step:
 
 @opcode("bfe")
 def extract(site: Site) -> Step:
+    """Bits beyond a number are its sign."""
     kind, _ = site.typed("u32 s32 u64 s64")
-    size, dtype, signed = bits_of(kind), KINDS[kind], kind.startswith("s")
-    unsigned = np.uint64
+    wide = np.int64 if kind.startswith("s") else np.uint64
 
     def found(a: Array, place: Array, count: Array) -> Array:
         place, count = (x & np.uint32(255) for x in (place, count))
-        wide = a.astype(np.int64).view(unsigned) if signed else a.astype(unsigned)
-        moved = np.where(place > size - 1, unsigned(0), wide >> np.minimum(place, np.uint32(size - 1)).astype(unsigned))
-        if signed:  # bits beyond the number are its sign
-            sign = np.where(a < 0, ~unsigned(0), unsigned(0))
-            moved = (wide.view(np.int64) >> np.minimum(place, np.uint32(63)).astype(np.int64)).view(unsigned)
-            moved = np.where(place > size - 1, sign, moved)
-        kept = np.minimum(count, np.uint32(64))
-        up = (np.uint32(64) - np.clip(kept, 1, 64)).astype(unsigned)
-        moved = moved << up
-        cut = (moved.view(np.int64) >> up.astype(np.int64)).view(unsigned) if signed else moved >> up
-        return np.where(count == 0, unsigned(0), cut).astype(dtype)
+        up = np.uint32(64) - np.clip(count, np.uint32(1), np.uint32(64))
+        cut = words.right(words.left(words.right(a.astype(wide), place), up), up)
+        return np.where(count == 0, wide(0), cut).astype(KINDS[kind])
 
     return site.compute(found, kind, kind, "u32", "u32")
 
@@ -208,16 +200,11 @@ def extract(site: Site) -> Step:
 @opcode("bfi")
 def insert(site: Site) -> Step:
     kind, _ = site.typed("b32 b64")
-    size, dtype = bits_of(kind), KINDS[kind]
 
     def found(a: Array, b: Array, place: Array, count: Array) -> Array:
-        place, count = (np.minimum(x & np.uint32(255), np.uint32(size)) for x in (place, count))
-        ones = np.where(
-            count >= size, ~dtype(0), (dtype(1) << np.minimum(count, np.uint32(size - 1)).astype(dtype)) - dtype(1)
-        )
-        by = np.minimum(place, np.uint32(size - 1)).astype(dtype)
-        mask = np.where(place >= size, dtype(0), ones << by)
-        return (b & ~mask) | (a << by & mask)
+        place, count = (x & np.uint32(255) for x in (place, count))
+        mask = words.left(~words.left(np.full_like(a, ~KINDS[kind](0)), count), place)
+        return (b & ~mask) | (words.left(a, place) & mask)
 
     return site.compute(found, kind, kind, kind, "u32", "u32")
 

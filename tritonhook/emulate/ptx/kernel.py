@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.module import Ptx, line_numbers, split_operands
-from tritonhook.ptx.program import Function, Item, Program, read_program
+from tritonhook.ptx.program import Function, Program, read_program
 
 SIZES = {
     **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2"), 1),
@@ -67,14 +67,8 @@ def read_variable(text: str) -> Variable:
         raise NotUnderstood(" ".join(text.split())[:60], why="a declaration")
     unit, extents = SIZES[match["type"]], re.findall(r"\[\s*(\d*)\s*\]", match["extents"])
     size = unit * math.prod(int(extent or 0) for extent in extents)
-    return Variable(
-        match["name"],
-        match["space"],
-        match["type"],
-        int(match["by"] or unit),
-        size,
-        " ".join((match["values"] or "").split()),
-    )
+    begins = " ".join((match["values"] or "").split())
+    return Variable(match["name"], match["space"], match["type"], int(match["by"] or unit), size, begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +101,7 @@ class Kernel:
     """One entry of a module, and what it needs.
 
     parameters: of the entry, as they lie in its parameter space. shared: static variables, then the dynamic ones, which
-    all begin at its end. local: of a thread. module: of global and constant memory. functions: the entry, then those
-    with a body that it may call.
+    all begin at its end. local: of a thread. module: of global and constant memory. function: the entry's body.
     """
 
     entry: str
@@ -117,18 +110,13 @@ class Kernel:
     shared: Placed
     local: Placed
     module: tuple[Variable, ...]
-    functions: tuple[Function, ...]
+    function: Function
     line: Callable[[int], int] = field(repr=False)
 
     @property
     def major(self) -> int:
         """The architecture's first number: 9 for sm_90a."""
         return int(re.sub(r"\D", "", self.target)) // 10
-
-    @property
-    def dynamic_shared(self) -> int:
-        """Where dynamic shared memory begins."""
-        return self.shared.size
 
 
 def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
@@ -138,31 +126,25 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
     main = next((one for one in program.functions if one.name == name), None)
     if main is None:
         raise NotUnderstood(name, why="an entry without a body")
-    functions = (main, *(one for one in program.functions if not one.is_entry))
-    outside, inside = _outer(program), [v for one in functions for v in _inner(one)]
+    outside, inside = _outer(program), _inner(main)
     both = outside + inside
     begin = RESERVED_SHARED if int(re.sub(r"\D", "", program.target)) >= 90 else 0
     shared = sorted((v for v in both if v.space == "shared"), key=lambda v: not v.size)
     return Kernel(
         name,
         program.target,
-        place(read_variable(text) for text in _parameters(main)),
+        place(read_variable(text) for text in main.parameters or ()),
         place(shared, begin),
         place(v for v in inside if v.space == "local"),
         tuple(v for v in outside if v.space in ("global", "const")),
-        functions,
+        main,
         line_numbers(ptx),
     )
 
 
-def _parameters(function: Function) -> Sequence[str]:
-    """The declarations of the parameters; one scalar has the size of its type."""
-    return [text if "[" in text else f"{text}[1]" for text in function.parameters or ()]
-
-
 def _outer(program: Program) -> list[Variable]:
     return [
-        _sized(text)
+        read_variable(text)
         for text in program.declarations
         if text.lstrip().startswith((".visible", ".extern", ".weak", ".shared", ".global", ".const", ".common"))
         and not _FUNCTION.search(text)
@@ -171,20 +153,8 @@ def _outer(program: Program) -> list[Variable]:
 
 
 def _inner(function: Function) -> list[Variable]:
-    return [_sized(_declaration(item)) for item in function.items if item.opcode in (".shared", ".local")]
-
-
-def _declaration(item: Item) -> str:
-    return f"{item.opcode} {', '.join(item.operands)}"
-
-
-def _sized(text: str) -> Variable:
-    return read_variable(text if "[" in text.partition("=")[0] else _with_extent(text))
-
-
-def _with_extent(text: str) -> str:
-    head, equals, values = text.rstrip(";").partition("=")
-    return f"{head.rstrip()}[1]{equals}{values}"
+    declared = (item for item in function.items if item.opcode in (".shared", ".local"))
+    return [read_variable(f"{item.opcode} {', '.join(item.operands)}") for item in declared]
 
 
 def list_of(operand: str) -> list[str]:

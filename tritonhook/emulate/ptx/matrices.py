@@ -12,7 +12,6 @@ from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Array, Site, opcode
-from tritonhook.emulate.ptx.warps import watched
 from tritonhook.emulate.tensor_core import products
 from tritonhook.emulate.tensor_core.architectures import FP8
 from tritonhook.emulate.tensor_core.fragments import width
@@ -75,12 +74,6 @@ def _scaled(site: Site) -> Step:
 opcode("wgmma.fence")(nothing)  # each product is done at once; but who watches wants to know
 
 
-@opcode("wgmma.commit_group", "wgmma.wait_group")
-def order(site: Site) -> Step:
-    site.known("sync", "aligned")
-    return watched(site, "wgmma")
-
-
 @opcode("wgmma.mma_async.sync.aligned")
 def multiply_by_warpgroup(site: Site) -> Step:
     shape = _SHAPE.fullmatch(site.modifiers[0])
@@ -102,8 +95,6 @@ def multiply_by_warpgroup(site: Site) -> Step:
     product = products.of_warpgroup((d, a, b), n, k, *tiles, (signs[0] == -1, signs[1] == -1))
 
     def step(g: Group) -> None:
-        if not products.is_whole(g):
-            raise site.refuse("part of a warpgroup")
         held = np.where(adds(g), np.stack([row[g.s] for row in targets]), np.uint32(0))
         found = product(g, None if rows is None else np.stack([row[g.s] for row in rows]), held)
         for target, register in zip(targets, found, strict=True):

@@ -47,12 +47,9 @@ def drop_hints(site: Site) -> None:
 def _shape(site: Site) -> tuple[str, str, int, bool]:
     """Space, type and count of a load or store, and whether it may poll."""
     drop_hints(site)
-    is_param = any(one.startswith("param") for one in site.modifiers)
     space = take_space(site)
     kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *VECTORS)
     count = next((number for name, number in VECTORS.items() if name in how), 1)
-    if is_param and site.decoder.function is not site.decoder.kernel.functions[0]:
-        raise site.refuse("a function's parameters")
     return space, kind, count, bool(how & _POLLS)
 
 

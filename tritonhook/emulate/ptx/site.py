@@ -95,7 +95,7 @@ class Site:
             if row.dtype == np.bool_ or row.dtype.itemsize < np.dtype(wanted).itemsize:
                 raise self.refuse(f"{text} as .{kind}")
             return row.view(wanted)[:: row.dtype.itemsize // np.dtype(wanted).itemsize]  # its low part
-        if (special := self.decoder.special(text)) is not None:
+        if (special := self.decoder.specials.get(text)) is not None:
             return special if special.dtype.itemsize == np.dtype(wanted).itemsize else special.astype(wanted)
         if (address := self.decoder.address_of(text)) is not None:
             return address.astype(wanted)
@@ -142,7 +142,7 @@ class Site:
         """The row to write a result of this type to. A larger register is filled by its sign, or by zeros."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         if text == "_":
-            return self.decoder.sink(KINDS[kind])
+            return self.machine.registers(1, KINDS[kind])[0]  # a result that nobody reads
         match = REGISTER.fullmatch(text)
         if match is None:
             raise self.refuse(f"target {text}")
@@ -218,13 +218,4 @@ def known_name(text: str) -> str:
 
 def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:
     """The step that writes a function of rows."""
-    if len(rows) == 1:
-        (a,) = rows
-        return lambda g: g.put(target, function(a[g.s]))
-    if len(rows) == 2:
-        a, b = rows
-        return lambda g: g.put(target, function(a[g.s], b[g.s]))
-    if len(rows) == 3:
-        a, b, c = rows
-        return lambda g: g.put(target, function(a[g.s], b[g.s], c[g.s]))
-    return lambda g: g.put(target, function(*(row[g.s] for row in rows)))
+    return lambda g: g.put(target, function(*[row[g.s] for row in rows]))

@@ -7,10 +7,11 @@ import numpy as np
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import nothing
-from tritonhook.emulate.ptx.asynchronous import alone, space_of
+from tritonhook.emulate.ptx.asynchronous import alone
 from tritonhook.emulate.ptx.kernel import list_of
+from tritonhook.emulate.ptx.memory import take_space
 from tritonhook.emulate.ptx.site import Site, opcode
-from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, multiply_in_tensor_memory
+from tritonhook.emulate.tensor_core import tcgen05
 from tritonhook.emulate.tensor_memory import COLUMNS, UNIT, Fragment
 
 opcode("tcgen05.relinquish_alloc_permit", "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")(
@@ -18,11 +19,18 @@ opcode("tcgen05.relinquish_alloc_permit", "tcgen05.fence::before_thread_sync", "
 )
 
 
+_GROUPS = {"cta_group::1": 1, "cta_group::2": 2}  # how many CTAs work together
+
+
+def _together(site: Site) -> int:
+    return next((_GROUPS[one] for one in site.modifiers if one in _GROUPS), 0)
+
+
 @opcode("tcgen05.alloc")
 def allocate(site: Site) -> Step:
-    """Once for a warp. What no other CTA can hold here is free at once, or never."""
-    space = space_of(site)
-    site.known("cta_group::1", "sync", "aligned", "b32")
+    """Once for a warp; the CTAs of a pair do the same, each for itself. What is not free at once never is."""
+    space = take_space(site)
+    site.known(*_GROUPS, "sync", "aligned", "b32")
     address, columns, machine = site.address(0, space), site.row(1, "u32"), site.machine
 
     def step(g: Group) -> None:
@@ -32,7 +40,7 @@ def allocate(site: Site) -> Step:
             count = int(columns[thread])
             if not UNIT <= count <= COLUMNS or count & count - 1:
                 raise site.refuse(f"{count} columns")
-            begin = machine.tensor_memory.allocate(int(machine.cta[thread]), count)
+            begin = machine.tensor_memory.allocate([int(machine.cta[thread])], count)
             if begin is None:
                 raise site.refuse("an allocation that has to wait")
             machine.memory.write(alone(g, int(lane)), space, address(g), 4, [np.uint32(begin)])
@@ -42,7 +50,7 @@ def allocate(site: Site) -> Step:
 
 @opcode("tcgen05.dealloc")
 def free(site: Site) -> Step:
-    site.known("cta_group::1", "sync", "aligned", "b32")
+    site.known(*_GROUPS, "sync", "aligned", "b32")
     begin, columns, machine = site.row(0, "u32"), site.row(1, "u32"), site.machine
 
     def step(g: Group) -> None:
@@ -91,38 +99,62 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """What was loaded arrives. What was stored is there at once; but who watches wants to know."""
+    """What was loaded arrives. What was stored is there at once; but who watches wants to know of both."""
     site.known("sync", "aligned")
-    machine = site.machine
-    if site.name.endswith("ld"):
-        return machine.tensor_memory.wait
-    return lambda g: None if machine.memory.watch is None else machine.memory.watch.tensor_stored(g)
+    machine, writes = site.machine, site.name.endswith("st")
+
+    def step(g: Group) -> None:
+        if not writes:
+            machine.tensor_memory.wait(g)
+        if machine.memory.watch is not None:
+            machine.memory.watch.tensor_done(g, writes)
+
+    return step
 
 
 @opcode("tcgen05.mma")
 def multiply(site: Site) -> Step:
-    how = site.known("cta_group::1", *(f"kind::{kind}" for kind in FORMATS))
-    site.count(5)
-    formats, machine = FORMATS[max(how).removeprefix("kind::")], site.machine
+    """Factors of blocks are two more operands."""
+    vectors = {f"scale_vec::{number}X": number for number in (1, 2, 4)}
+    how = site.known(*_GROUPS, *(f"kind::{kind}" for kind in tcgen05.FORMATS), *vectors, "block_scale")
+    name = next((one.removeprefix("kind::") for one in how if one.startswith("kind::")), "")
+    counts, given = tcgen05.FACTORS.get(name, ()), [vectors[one] for one in how if one in vectors]
+    factors = next(iter(given or counts), 0)
+    if name not in tcgen05.FORMATS or ("block_scale" in how) != bool(counts) or (factors and factors not in counts):
+        raise site.refuse()
+    site.count(7 if factors else 5)
     a_is_near = site.operands[1].startswith("[")
-    d, bits, b, adds = site.address(0), site.row(3, "b32"), site.row(2, "b64"), site.predicate(4)
+    kind, machine = tcgen05.Kind(tcgen05.FORMATS[name], factors, _together(site), a_is_near), site.machine
+    d, bits, b, adds = site.address(0), site.row(3, "b32"), site.row(2, "b64"), site.predicate(-1)
     row = None if a_is_near else site.row(1, "b64")
     near = site.address(1) if a_is_near else None
+    scales = [site.address(number) for number in (4, 5)] if factors else []
 
     def step(g: Group) -> None:
         a = near(g) if near is not None else row[g.s]  # type: ignore[index]
-        words = d(g), a, b[g.s], bits[g.s]
-        multiply_in_tensor_memory(machine, g, g.active, words, adds(g), formats, a_is_near)
+        words = d(g), a, b[g.s], bits[g.s], *(scale(g) for scale in scales)
+        tcgen05.multiply_in_tensor_memory(machine, g, g.active, words, adds(g), kind)
 
     return step
+
+
+@opcode("tcgen05.cp")
+def copy(site: Site) -> Step:
+    shape = next((one for one in site.modifiers if one in tcgen05.COPIES), "")
+    if not shape or ("warpx4" in site.known(*_GROUPS, shape, "warpx4")) != (shape == "32x128b"):
+        raise site.refuse()
+    site.count(2)
+    ctas, machine, target, source = _together(site), site.machine, site.address(0), site.row(1, "b64")
+    return lambda g: tcgen05.copy_to_tensor_memory(machine, g, g.active, target(g), source[g.s], shape, ctas)
 
 
 @opcode("tcgen05.commit")
 def commit(site: Site) -> Step:
     """Arrive when the products are done: they are. Triton gives an address of shared memory where PTX asks for a
     generic one: the lower half is the same."""
-    site.known("cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64")
-    site.count(1)
+    how = site.known(*_GROUPS, "mbarrier::arrive::one", "shared::cluster", "multicast::cluster", "b64")
+    site.count(2 if "multicast::cluster" in how else 1)
     address, barriers = site.address(0), site.machine.shared_barriers
+    masks = site.row(1, "b16") if "multicast::cluster" in how else None
 
-    return lambda g: barriers.commit(g, address(g), g.active)
+    return lambda g: barriers.commit(g, address(g), g.active, None if masks is None else masks[g.s])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, elected, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.ptx.site import Array, Site, opcode
@@ -17,21 +17,6 @@ def converging(site: Site, operand: int) -> Callable[[Group], None]:
     """Wait until the lanes that an operand names are there."""
     row = site.row(operand, "u32")
     return lambda g: None if g.mask is None else g.converge(row[g.s])
-
-
-def watched(site: Site, kind: str) -> Step:
-    """A step that only tells who watches shared memory that a group of reads ends, or is waited for."""
-    memory, pending = site.machine.memory, 0 if site.name.endswith("commit_group") else site.integer(0)
-
-    def step(g: Group) -> None:
-        if memory.watch is None:
-            return
-        if site.name.endswith("commit_group"):
-            memory.watch.commit(g, kind)
-        else:
-            memory.watch.wait_reads(g, kind, pending)
-
-    return step
 
 
 @opcode("shfl.sync")
@@ -98,13 +83,20 @@ def _asked(g: Group, members: Array) -> Array:
 
 @opcode("redux.sync")
 def reduction(site: Site) -> Step:
-    kind, (name,) = site.typed("s32 u32 b32", *REDUCTIONS)
+    kind, how = site.typed("s32 u32 b32 f32", *REDUCTIONS, "abs", "NaN")
+    (name,) = how - {"abs", "NaN"}
+    if (kind == "f32") != (name in ("min", "max")) and (kind == "f32" or how & {"abs", "NaN"}):
+        raise site.refuse()
     target, source = site.target(0, kind), site.row(1, kind)
     members, converge = site.row(2, "u32"), converging(site, 2)
 
     def step(g: Group) -> None:
         converge(g)
-        g.put(target, reduced(source[g.s], name, _asked(g, members)))
+        given = source[g.s], _asked(g, members)
+        if kind == "f32":
+            g.put(target, extreme(given[0], name == "min", "abs" in how, "NaN" in how, given[1]))
+        else:
+            g.put(target, reduced(given[0], name, given[1]))
 
     return step
 

@@ -3,10 +3,10 @@ where a CTA is one warp. Below, "warp" is either.
 
 Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (`seen`). Barriers and
 mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
-of the two writes. The bulk copies to a CTA's shared memory are an actor of their own, and so is its tensor core where
-it executes tcgen05; reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until a commit
-of theirs has arrived, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind which
-comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
+of the two writes. The bulk copies that one mbarrier waits for are an actor of their own, and so is a CTA's tensor core
+where it executes tcgen05. Reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until a
+commit of theirs has arrived, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
+which comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
 Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
 race.
@@ -21,22 +21,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.machine import WARP
+from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Memory
 
-Array = Any
 Place = tuple[str, int]  # of a barrier
 SEEN, FENCED = 0, 1
-NEVER = 1 << 60  # when a store to tensor memory is there that nobody has waited for
+NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for
 MOST = 32  # findings
+PART = 16  # lanes of tensor memory that are told apart
 KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """pc: of the instruction. actor: the warp, or the copies of a CTA. what: "read", "write", ..."""
+    """pc: of the instruction. actor: the warp, or the copies of an mbarrier. what: "read", "write", ..."""
 
     what: str
     pc: int
@@ -54,18 +55,18 @@ class Conflict:
     at: int
 
 
-class TensorWrites:
-    """The last write of each column of tensor memory, for the lanes of each warp of a warpgroup: by which actor, when,
-    and by which instruction."""
+class TensorAccesses:
+    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
+    instruction."""
 
     def __init__(self, ctas: int) -> None:
-        from tritonhook.emulate.tensor_memory import COLUMNS
+        from tritonhook.emulate.tensor_memory import COLUMNS, LANES
 
-        self.columns, shape = COLUMNS, (ctas, 4, COLUMNS)
-        self.writer, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        shape = ctas, LANES // PART, COLUMNS
+        self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
-    def write(self, where: Any, actor: int, time: int, pc: int) -> None:
-        self.writer[where], self.time[where], self.pc[where] = actor, time, pc
+    def note(self, where: Any, actor: int, time: int, pc: int) -> None:
+        self.actor[where], self.time[where], self.pc[where] = actor, time, pc
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +87,9 @@ class Order:
         self.machine, self.memory, self.unit = machine, memory, unit
         self.grain = 1 if machine.geometry.padded_threads == WARP else WARP
         self.warps, ctas = machine.threads // self.grain, len(machine.geometry.ctas)
-        actors = self.warps + 2 * ctas
+        self.owners = list(range(ctas))  # the CTA of each actor behind the warps: first their tensor cores, then copies
+        self._copies: dict[Place, int] = {}
+        actors = self.warps + ctas
         self.state = np.zeros((2, actors, actors), np.int64)
         np.fill_diagonal(self.state[SEEN], 1)
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
@@ -99,7 +102,7 @@ class Order:
         self.flights: list[_Flight] = []
         self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
         self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
-        self.tensor = TensorWrites(ctas)
+        self.tensor = {writes: TensorAccesses(ctas) for writes in (False, True)}
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
         self._meeting: dict[Place, Array] = {}
@@ -113,9 +116,20 @@ class Order:
         """Threads arrive; those that wait go on when it opens."""
         self._give(place, np.unique(threads // self.grain), waits)
 
-    def copied(self, place: Place, index: int) -> None:
-        """Bytes of a bulk copy arrive at an mbarrier. index: the byte of shared memory where that lies."""
-        self._give(place, np.array([self._copies_to(index)]), False)
+    def copied(self, place: Place) -> None:
+        """Bytes of a bulk copy arrive at an mbarrier."""
+        self._give(place, np.array([self._copies_for(place)]), False)
+
+    def _copies_for(self, place: Place) -> int:
+        """The copies that an mbarrier waits for, as an actor: those of others may be done later."""
+        if place not in self._copies:
+            self._copies[place] = len(self.state[0])
+            self.owners.append(place[1] // self.memory.shared_bytes)
+            self.state = np.pad(self.state, ((0, 0), (0, 1), (0, 1)))
+            self.state[SEEN, -1, -1] = 1
+            for table in (self._meeting, self._opened):
+                table |= {key: np.pad(known, ((0, 0), (0, 1))) for key, known in table.items()}
+        return self._copies[place]
 
     def _give(self, place: Place, actors: Array, waits: bool) -> None:
         known = self.state[:, actors].max(1)
@@ -163,9 +177,6 @@ class Order:
     def _places(self, index: Array, size: int) -> Array:
         """The numbers of the units that accesses take, one row for each."""
         return (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
-
-    def _copies_to(self, index: int) -> int:
-        return self.warps + index // self.memory.shared_bytes
 
     def access(self, g: Group, index: Array, size: int, how: str) -> None:
         """Lanes read or write. index: over the slice. how: as in Memory.locate."""
@@ -287,13 +298,10 @@ class Order:
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
 
-    def bulk_write(self, thread: int, index: Array, size: int) -> None:
-        """A bulk copy to shared memory: by the copies of its CTA, ordered behind what its thread knows."""
-        places, actor, warp = (
-            self._places(index, size).reshape(-1),
-            self._copies_to(int(index[0])),
-            thread // self.grain,
-        )
+    def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
+        """A bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
+        places, warp = self._places(index, size).reshape(-1), thread // self.grain
+        actor = self._copies_for(("mbarrier", barrier))
         self.state[:, actor] = np.maximum(self.state[:, actor], self.state[:, warp])
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self._check_writer(places, actors, mine)
@@ -341,7 +349,7 @@ class Order:
 
     def _core_of(self, thread: int) -> int:
         """The tensor core of a thread's CTA: an actor, which does what it is told in order."""
-        return self.warps + len(self.machine.geometry.ctas) + int(self.machine.cta[thread])
+        return self.warps + int(self.machine.cta[thread])
 
     def products_done(self, place: Place, thread: int) -> None:
         """A commit: the products that a thread has begun arrive at an mbarrier when they are done."""
@@ -352,38 +360,43 @@ class Order:
         self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
         self._give(place, np.array([core]), False)
 
-    def tensor_by_core(self, thread: int, begin: int, count: int, writes: bool) -> None:
-        """A product that a thread begins reads or writes so many columns of all lanes."""
+    def tensor_by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
+        """A product that a thread begins reads or writes columns of these lanes of a CTA."""
         core, warp = self._core_of(thread), thread // self.grain
         self.state[:, core] = np.maximum(self.state[:, core], self.state[:, warp])
-        where = int(self.machine.cta[thread]), slice(None), slice(begin, begin + count)
-        self._tensor(where, core, warp, Access("product" if writes else "read of tcgen05.mma", self.machine.pc, core))
-        if writes:
-            self.tensor.write(where, core, int(self.state[SEEN][core, core]), self.machine.pc)
+        where = cta, *np.ix_(np.unique(lanes // PART), columns)
+        what = "product" if writes else "read of tcgen05.mma"
+        self._tensor(where, core, warp, int(self.state[SEEN][core, core]), what, writes)
 
-    def tensor_by_warp(self, thread: int, columns: Array, writes: bool) -> None:
-        """A warp reads or writes columns of its lanes; what it writes is there when it has waited for it."""
-        warp, quarter = thread // self.grain, int(self.machine.warp[thread]) % 4
-        where = int(self.machine.cta[thread]), quarter, columns
-        self._tensor(where, warp, warp, Access("write" if writes else "read", self.machine.pc, warp))
-        if writes:
-            self.tensor.write(where, warp, NEVER, self.machine.pc)
+    def tensor_by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
+        """A warp reads or writes columns of its lanes; that is done when it has waited for it."""
+        warp = thread // self.grain
+        where = int(self.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
+        self._tensor(where, warp, warp, NEVER, "write" if writes else "read", writes)
 
-    def _tensor(self, where: Any, actor: int, knows: int, mine: Access) -> None:
-        """Whether the last writes there, by others, are ordered before what `knows` does."""
-        writer, time = self.tensor.writer[where], self.tensor.time[where]
-        wrong = (writer >= 0) & (writer != actor) & (time > self.state[SEEN][knows, writer])
-        if wrong.any():
-            first = tuple(int(one[0]) for one in np.nonzero(wrong))
-            earlier = Access("write of tensor memory", int(self.tensor.pc[where][first]), int(writer[first]))
-            column = np.arange(self.tensor.columns)[where[2]][first[-1]]
-            self._add(Conflict("tensor", earlier, mine, int(column)))
+    def _tensor(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
+        """Whether the last writes there, by others, are ordered before what `knows` does; if it writes, reads too."""
+        for kind in (True, False) if writes else (True,):
+            last = self.tensor[kind]
+            other, when = last.actor[where], last.time[where]
+            wrong = (other >= 0) & (other != actor) & (when > self.state[SEEN][knows, other])
+            if wrong.any():
+                first = tuple(int(one[0]) for one in np.nonzero(wrong))
+                earlier = (
+                    f"{'write' if kind else 'read'} of tensor memory",
+                    int(last.pc[where][first]),
+                    int(other[first]),
+                )
+                column = int(where[2][0, first[1]])
+                mine = Access(what, self.machine.pc, actor)
+                self._add(Conflict("tensor", Access(*earlier), mine, column))
+        self.tensor[writes].note(where, actor, time, self.machine.pc)
 
-    def tensor_stored(self, g: Group) -> None:
-        """tcgen05.wait::st: what these warps have stored is there."""
+    def tensor_done(self, g: Group, writes: bool) -> None:
+        """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
+        last = self.tensor[writes]
         for warp in np.unique(g.numbers // self.grain):
-            mine = (self.tensor.writer == warp) & (self.tensor.time == NEVER)
-            self.tensor.time[mine] = self.state[SEEN][warp, warp]
+            last.time[(last.actor == warp) & (last.time == NEVER)] = self.state[SEEN][warp, warp]
 
     # --- findings ----------------------------------------------------------------------------
 

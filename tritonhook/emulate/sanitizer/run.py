@@ -9,17 +9,8 @@ from tritonhook.emulate.errors import Fault, Hang
 from tritonhook.emulate.machine import Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Ready, Run, ready_ptx
-from tritonhook.emulate.sanitizer.findings import (
-    BARRIER,
-    MISALIGNED,
-    OUTSIDE,
-    PROXY,
-    RACE,
-    UNWRITTEN,
-    Finding,
-    Place,
-    source_lines,
-)
+from tritonhook.emulate.sanitizer import findings
+from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.order import Access, Conflict, Order
 from tritonhook.ptx.dataflow import flow_of, read_unwritten
 from tritonhook.ptx.module import Ptx
@@ -43,34 +34,33 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     ready = ready_ptx(kernel, run, contents)
     machine = ready.machine
     machine.memory.watch = order = Order(machine, machine.memory, _unit(kernel))
-    told = _Telling(ptx, machine, order.grain)
+    told = _Telling(ptx, machine, order)
     try:
         machine.run(ready.code)
     except Fault as fault:
-        return Sanitized(None, (*told.conflicts(order), *told.fault(fault)), fault)
+        return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
     except Hang as hang:
-        return Sanitized(None, (*told.conflicts(order), *told.divergence()), hang)
+        return Sanitized(None, (*told.conflicts(), *told.divergence()), hang)
     ran = run.result(machine, ready.placed, ready.unknown)
-    unwritten = told.unwritten(kernel, run, contents, ran, order)
-    return Sanitized(ran, (*told.conflicts(order), *unwritten))
+    unread = told.unwritten(kernel, run, contents, ran, order), told.early(kernel, run, contents, ran)
+    return Sanitized(ran, (*told.conflicts(), *unread[0], *unread[1]))
 
 
 def _unit(kernel: Kernel) -> int:
     """Bytes of the smallest access that may be of shared memory."""
     sizes = [4]
-    for function in kernel.functions:
-        for item in function.items:
-            first, *parts = item.opcode.split(".")
-            if first in ("ld", "st", "atom", "red") and not _ELSEWHERE.intersection(parts):
-                sizes.append(SIZES.get(parts[-1], 4))
+    for item in kernel.function.items:
+        first, *parts = item.opcode.split(".")
+        if first in ("ld", "st", "atom", "red") and not _ELSEWHERE.intersection(parts):
+            sizes.append(SIZES.get(parts[-1], 4))
     return min(sizes)
 
 
 class _Telling:
     """Findings of one machine, in words."""
 
-    def __init__(self, ptx: Ptx, machine: Machine, grain: int) -> None:
-        self.machine, self.grain, self.source, self.lines = machine, grain, source_lines(ptx), ptx.text.splitlines()
+    def __init__(self, ptx: Ptx, machine: Machine, order: Order) -> None:
+        self.machine, self.order, self.source, self.lines = machine, order, source_lines(ptx), ptx.text.splitlines()
 
     def place(self, what: str, pc: int) -> Place:
         one = self.machine.code.instructions[pc]
@@ -78,33 +68,33 @@ class _Telling:
         return Place(what, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
 
     def _access(self, one: Access) -> Place:
-        warps, name = self.machine.geometry.padded_threads // self.grain, "lane" if self.grain == 1 else "warp"
+        padded, grain, ctas = self.machine.geometry.padded_threads, self.order.grain, self.machine.geometry.ctas
         if one.actor < 0:
             who = ""
-        elif one.actor < self.machine.threads // self.grain:
-            who = f" by {name} {one.actor % warps} of CTA {self.machine.geometry.ctas[one.actor // warps]}"
+        elif one.actor < self.order.warps:
+            cta, number = divmod(one.actor, padded // grain)
+            who = f" by {'lane' if grain == 1 else 'warp'} {number} of CTA {ctas[cta]}"
         else:
-            ctas = self.machine.geometry.ctas
-            who = f" to CTA {ctas[(one.actor - self.machine.threads // self.grain) % len(ctas)]}"
+            who = f" to CTA {ctas[self.order.owners[one.actor - self.order.warps]]}"
         return self.place(one.what + who, one.pc)
 
-    def conflicts(self, order: Order) -> Iterator[Finding]:
+    def conflicts(self) -> Iterator[Finding]:
         """Races, and fences that are missing."""
-        for one in order.conflicts.values():
+        for one in self.order.conflicts.values():
             yield self._conflict(one)
 
     def _conflict(self, one: Conflict) -> Finding:
         both = self._access(one.first), self._access(one.second)
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
-            return Finding(PROXY, text, both)
+            return Finding(findings.PROXY, text, both)
         if one.kind == "tensor":
-            return Finding(RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
-        return Finding(RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
+            return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
+        return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
-        kind = MISALIGNED if fault.text.startswith("misaligned") else OUTSIDE
-        if fault.pc is not None and (kind == MISALIGNED or "outside" in fault.text):
+        kind = findings.MISALIGNED if fault.text.startswith("misaligned") else findings.OUTSIDE
+        if fault.pc is not None and (kind == findings.MISALIGNED or "outside" in fault.text):
             padded = self.machine.geometry.padded_threads
             who = f"thread {fault.thread % padded} of CTA {self.machine.geometry.ctas[fault.thread // padded]}"
             yield Finding(kind, fault.text, (self.place(who, fault.pc),))
@@ -114,7 +104,19 @@ class _Telling:
         for pc, lanes, others in self.machine.parted():
             if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith(("bar", "barrier")):
                 text = "lanes of one warp wait for others that do not come here"
-                yield Finding(BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others)))
+                yield Finding(
+                    findings.BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others))
+                )
+
+    def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
+        """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
+        code = enumerate(self.machine.code.instructions)
+        loads = [pc for pc, one in code if "tcgen05.ld." in one.text]
+        if loads and _changes(kernel, replace(run, late=True), contents, ran):
+            text = (
+                "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
+            )
+            yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
     def unwritten(
         self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, order: Order
@@ -122,14 +124,16 @@ class _Telling:
         """What nothing has written, and what the kernel stores depends on: other garbage there changes the result."""
         if order.unwritten and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
             places = tuple(self.place("read", pc) for pc in sorted(order.unwritten))
-            yield Finding(UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places)
-        names = {name for name, _ in read_unwritten(kernel.functions[0])}
+            yield Finding(
+                findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
+            )
+        names = {name for name, _ in read_unwritten(kernel.function)}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
-            lines = {kernel.line(item.position) for item in kernel.functions[0].items if flow_of(item).reads & names}
+            lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
             code = self.machine.code.instructions
             places = tuple(self.place("read", pc) for pc, one in enumerate(code) if one.line in lines)[:4]
             text = f"registers that nothing has written ({', '.join(sorted(names)[:4])}) change what the kernel stores"
-            yield Finding(UNWRITTEN, text, places)
+            yield Finding(findings.UNWRITTEN, text, places)
 
 
 def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:

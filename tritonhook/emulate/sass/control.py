@@ -8,31 +8,16 @@ import numpy as np
 
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.lanes import ALL
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
+from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.sass.site import Array, Site, opcode
 
-_ALL = 0xFFFF_FFFF
-
-
-@opcode(
-    *(
-        "NOP",
-        "CCTL",
-        "CCTLL",
-        "CCTLT",
-        "ERRBAR",
-        "CGAERRBAR",
-        "MEMBAR",
-        "FENCE",
-        "YIELD",
-        "ACQBULK",
-        "PREEXIT",
-        "ENDCOLLECTIVE",
-    )
-)
-def nothing(site: Site) -> Step:
-    """What orders accesses or schedules."""
-    return lambda g: None
+# What orders accesses or schedules.
+opcode(
+    *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR"),
+    *("MEMBAR", "FENCE", "YIELD", "ACQBULK", "PREEXIT", "ENDCOLLECTIVE"),
+)(nothing)
 
 
 @opcode("NANOSLEEP")
@@ -43,13 +28,11 @@ def sleep(site: Site) -> Step:
 @opcode("EXIT", moves=True)
 def leave(site: Site) -> Step:
     site.known()
-    if not site.given:
-        return lambda g: g.exit()
-    flag = site.predicate()  # one more condition
+    flag = site.predicate() if site.given else None  # one more condition
     site.done()
 
     def step(g: Group) -> None:
-        if (part := g.part(flag(g))) is not None:
+        if (part := g.part(None if flag is None else flag(g))) is not None:
             part.exit()
 
     return step
@@ -73,7 +56,7 @@ def branch(site: Site) -> Step:
     if "DIV" in how:
         row = site.integer() if len(site.given) > 1 else None
         site.decoder.index(site, site.text())
-        return (lambda g: g.converge(row(g))) if row else lambda g: g.converge(_ALL)
+        return (lambda g: g.converge(row(g))) if row else lambda g: g.converge(ALL)
     flags = [site.predicate() for _ in site.given[:-1]]
     target = site.decoder.index(site, site.text())
     if not flags:
@@ -188,7 +171,7 @@ def warp_barrier(site: Site) -> Step:
     """.COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go on at the address."""
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
     if how & {"ALL", "EXCLUSIVE"}:
-        return lambda g: g.converge(_ALL)
+        return lambda g: g.converge(ALL)
     read = site.integer()
     if "COLLECTIVE" not in how:
         site.done()
@@ -212,37 +195,23 @@ def warp_barrier(site: Site) -> Step:
 
 @opcode("BAR", "UBAR", moves=True)
 def barrier(site: Site) -> Step:
+    """RED: its result is read by B2R.RESULT."""
     how = site.known("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR")
-    barriers = site.machine.barriers
+    barriers, vote, waits = site.machine.barriers, None, "ARV" not in how
     if "RED" in how:
-        return _reduction(site, how)
+        kind = next(one for one in ("POPC", "AND", "OR") if one in how).lower()
+        vote = kind, site.decoder.predicate(site, site.given.pop()), site.decoder.row(False, 255)
     is_packed = len(site.given) == 2 and site.given[0] == site.given[1]  # the number below, the count from bit 16 on
     numbers = site.integer()
     count = site.integer() if site.given else None
     site.done()
-    waits = "ARV" not in how
 
     def step(g: Group) -> None:
         number, counts = numbers(g), None if count is None else count(g)
         if is_packed:
             counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # else all threads
             number = number & np.uint32(15)
-        barriers.arrive(g, number, counts, waits)
-
-    return step
-
-
-def _reduction(site: Site, how: frozenset[str]) -> Step:
-    """BAR.RED: its result is read by B2R.RESULT."""
-    barriers, kind = site.machine.barriers, next(one for one in ("POPC", "AND", "OR") if one in how).lower()
-    numbers = site.integer()
-    count = site.integer() if len(site.given) > 1 else None
-    flag = site.predicate()
-    site.done()
-    result = site.decoder.row(False, 255)
-
-    def step(g: Group) -> None:
-        barriers.reduce(g, numbers(g), None if count is None else count(g), kind, flag(g), result)
+        barriers.arrive(g, number, counts, waits, vote)
 
     return step
 

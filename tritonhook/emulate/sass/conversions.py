@@ -6,11 +6,11 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.opcodes import Array, Reader
-from tritonhook.emulate.sass.floats import MODES, rounding
+from tritonhook.emulate.opcodes import Array, Reader, rounding
+from tritonhook.emulate.sass.floats import MODES
 from tritonhook.emulate.sass.site import Site, opcode
 
-_MODES = {**MODES, "TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
+_WHOLE = {"TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
 _SIZES = {
     "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2",
     "E2M1": "e2m1",
@@ -20,7 +20,7 @@ _LOW, _HALF = np.uint32(0xFFFF), np.uint32(16)
 
 
 def _mode(how: frozenset[str]) -> str:
-    return next((mode for name, mode in _MODES.items() if name in how), "rn")
+    return rounding(_WHOLE.get(one, one) for one in how)
 
 
 def _formats(site: Site) -> list[str]:
@@ -53,7 +53,7 @@ def _source(site: Site, source: str) -> Reader:
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
     """FRND: to whole numbers."""
-    how, rounds = site.known(*_SIZES, *_MODES, "FTZ", "SAT", "RELU"), site.base == "FRND"
+    how, rounds = site.known(*_SIZES, *MODES, *_WHOLE, "FTZ", "SAT", "RELU"), site.base == "FRND"
     formats = _formats(site) or (["f32", "f32"] if rounds else [])
     if len(formats) != 2 or (rounds and (set(formats) != {"f32"} or how & {"SAT", "RELU"})):
         raise site.refuse()
@@ -77,7 +77,7 @@ def _integer(site: Site) -> tuple[int, bool]:
 
 @opcode("F2I", "UF2I")
 def float_to_integer(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *_MODES, "FTZ", "NTZ")
+    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE, "FTZ", "NTZ")
     (bits, signed), (source,) = _integer(site), _formats(site) or ["f32"]
     put, read = site.target_pair() if bits == 64 else site.target(), _source(site, source)
     site.done()
@@ -88,7 +88,7 @@ def float_to_integer(site: Site) -> Step:
 
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *_MODES)
+    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE)
     (bits, signed), (target,) = _integer(site), _formats(site) or ["f32"]
     put = site.target_pair() if target == "f64" else site.target()
     read, mode = site.wide() if bits == 64 else _part(site, bits), _mode(how)

@@ -11,11 +11,12 @@ import numpy as np
 from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.mufu import mufu, mufu64
+from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.sass.integers import comparison, names_of
 from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
 from tritonhook.emulate.words import joined
 
-MODES = {"RN": "rn", "RZ": "rz", "RM": "rm", "RP": "rp"}
+MODES = ("RN", "RZ", "RM", "RP")
 _HALF = np.uint32(16)
 _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "FADD": (numbers.add32, "Rss"),
@@ -25,10 +26,6 @@ _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "DMUL": (numbers64.mul64, "Wdd"),
     "DFMA": (numbers64.fma64, "Wddd"),
 }
-
-
-def rounding(how: frozenset[str]) -> str:
-    return next((mode for name, mode in MODES.items() if name in how), "rn")
 
 
 @opcode(*_ARITHMETIC, *(f"U{name}" for name in _ARITHMETIC if name[0] == "F"))
@@ -52,12 +49,15 @@ def pairs(site: Site) -> Step:
 
 
 def _two_singles(site: Site) -> Reader:
-    """Take a pair of float32, or one (R4.F32, a number) for both."""
+    """Take a pair of float32, or one (R4.F32, a number) for both. LO_HI: they change places."""
     name, dot, width = (text := site.text()).partition(".F32")
     sign, size, name = modified(name if dot else text)
-    if size or (width != "x2.HI_LO" and (width or not (dot or FLOAT.match(text)))):
+    if size or (width not in ("x2.HI_LO", "x2.LO_HI") and (width or not (dot or FLOAT.match(text)))):
         raise site.refuse(f"operand {text}")
-    if width:
+    if width == "x2.LO_HI":
+        low, high = site.source_row(name, 1), site.source_row(name)
+        read: Reader = lambda g: joined(low[g.s], high[g.s])  # noqa: E731
+    elif width:
         read = site.pair(name)
     else:
         row = site.source_row(name)

@@ -377,11 +377,11 @@ def dot_product(site: Site) -> Step:
     return site.compute(partial(words.dot, kinds=(kinds[0], kinds[1]), first=2 if "HI" in how else 0), "Riii")
 
 
-@opcode("P2R", "UP2R", "R2P", "UR2P")
+@opcode("P2R", "UP2UR", "R2P", "UR2UP")
 def flags_and_register(site: Site) -> Step:
     """Predicates as bits of a byte, where the mask has one; the other bits are the second operand's. R2P: back."""
     at = 8 * int(next(iter(site.known("B1", "B2", "B3")), "B0")[1])
-    put = site.target() if site.base.endswith("P2R") else None
+    put = site.target() if "P2" in site.base else None
     if site.next_is("U?PR"):
         site.text()
     read, mask = site.integer(), site.number()

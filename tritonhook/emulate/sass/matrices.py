@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tritonhook.emulate.lanes import ALL
 from tritonhook.emulate.machine import WARP, Group, Step
 from tritonhook.emulate.opcodes import nothing
-from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
+from tritonhook.emulate.sass.site import Array, Reader, Site, Writer, opcode
 from tritonhook.emulate.tensor_core import products
 from tritonhook.emulate.tensor_core.fragments import width
 from tritonhook.emulate.words import WORD, joined
@@ -22,25 +22,18 @@ _SHAPES = {"16816": 16, "1688": 8, "1684": 4, "16832": 32, "16864": 64}
 
 def _stacked(site: Site, count: int) -> Reader:
     """Take registers behind one another: their rows, shape (count, threads)."""
-    text = site.text().removesuffix(".ROW").removesuffix(".COL")
-    rows = [site.register(text, number) for number in range(count)]
+    rows = site.rows(count)
     return lambda g: np.stack([row[g.s] for row in rows])
 
 
-def _writers(site: Site, count: int) -> Callable[[Group, Array], None]:
-    name = site.text()
-    puts = [site.writer(name, number) for number in range(count)]
-
-    def write(g: Group, registers: Array) -> None:
-        for put, row in zip(puts, registers, strict=True):
-            put(g, row)
-
-    return write
+def _put(g: Group, puts: Sequence[Writer], registers: Array) -> None:
+    for put, row in zip(puts, registers, strict=True):
+        put(g, row)
 
 
 def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int, more: int = 0) -> Step:
     """The step that computes D from A, B and C (so many registers), and from further single ones."""
-    put, *stacks = _writers(site, d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
+    puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
     if more and site.text() != "URZ":
         raise site.refuse("a choice of factors")
@@ -48,7 +41,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
 
     def step(g: Group) -> None:
         g.converge(ALL)
-        put(g, product(*(read(g) for read in stacks), *(row[g.s] for row in others)))
+        _put(g, puts, product(*(read(g) for read in stacks), *(row[g.s] for row in others)))
 
     return step
 
@@ -104,7 +97,7 @@ def multiply_warpgroup(site: Site) -> Step:
     site.known(site.modifiers[0], "F32", "F16", *_FORMATS, *_INTEGERS)
     kinds = _kinds(site)
     bits, count = width(kinds[1]), n * width(kinds[0]) // 64
-    put = _writers(site, count)
+    puts = site.targets(count)
     a = _stacked(site, 4) if site.next_is(r"R(\d+|Z)") else None
     match = re.fullmatch(r"gdesc\[UR(\d+)\]((?:\.tnsp[AB])*)", site.text())
     if match is None:
@@ -124,10 +117,9 @@ def multiply_warpgroup(site: Site) -> Step:
     product = products.of_warpgroup(kinds, n, k, *tiles, (False, False))
 
     def step(g: Group) -> None:
-        g.converge(ALL)
         held = c(g)
         if keeps is not None:
             held = np.where(np.repeat(keeps(g)[::WARP], WARP), held, np.uint32(0))
-        put(g, product(g, None if a is None else a(g), held))
+        _put(g, puts, product(g, None if a is None else a(g), held))
 
     return step

@@ -39,8 +39,7 @@ def load(site: Site) -> Step:
     unit, count, signed = _size(site, how)
     if site.next_is(r"U?P(\d|T)"):
         raise site.refuse("a predicate is written")
-    name = site.text()
-    puts = [site.writer(name, number) for number in range(count)]
+    puts = site.targets(count)
     address = site.address(32 if space in (spaces.SHARED, spaces.LOCAL) else 64)
     if site.given and site.next_is("P(\\d|T)") and site.given[0].endswith("T"):
         site.text()
@@ -71,8 +70,7 @@ def store(site: Site) -> Step:
     space = _SPACES[site.base[2:]]
     unit, count, _ = _size(site, how)
     address = site.address(32 if space in (spaces.SHARED, spaces.LOCAL) else 64)
-    name = site.text()
-    rows = [site.register(name, number) for number in range(count)]
+    rows = site.rows(count)
     site.done()
     memory = site.machine.memory
     kind = {1: np.uint8, 2: np.uint16, 4: np.uint32}[unit]
@@ -84,9 +82,8 @@ def load_constant(site: Site) -> Step:
     how = site.known(*_SIZES, "IL")
     size = _SIZES[next(iter(how & set(_SIZES)), "32")]
     signed = bool(how & {"S8", "S16"})
-    name, text = site.text(), site.text()
+    puts, text = site.targets(max(1, size // 4)), site.text()
     site.done()
-    puts = [site.writer(name, number) for number in range(max(1, size // 4))]
     match = _CONSTANT.match(text)
     if match is None:
         raise site.refuse(f"operand {text}")

@@ -100,13 +100,7 @@ class Site:
     def compute(self, function: Callable[..., Array], what: str) -> Step:
         """The step that computes the first operand from the others. what: as for `take`."""
         put, *sources = self.take(what + ".")
-        if len(sources) == 1:
-            (a,) = sources
-            return lambda g: put(g, function(a(g)))
-        if len(sources) == 2:
-            a, b = sources
-            return lambda g: put(g, function(a(g), b(g)))
-        return lambda g: put(g, function(*(read(g) for read in sources)))
+        return lambda g: put(g, function(*[read(g) for read in sources]))
 
     def next_is(self, pattern: str) -> bool:
         return bool(self.given) and re.fullmatch(pattern, self.given[0]) is not None
@@ -266,6 +260,16 @@ class Site:
             return _nowhere
         row = self.decoder.row(bool(match[1]), int(match[2]) + offset)
         return _uniformly(row) if match[1] else lambda g, value: g.put(row, value)
+
+    def targets(self, count: int) -> list[Writer]:
+        """Take registers behind one another that are written."""
+        name = self.text()
+        return [self.writer(name, number) for number in range(count)]
+
+    def rows(self, count: int) -> list[Array]:
+        """Take registers behind one another that are read: their rows."""
+        name = self.text().removesuffix(".ROW").removesuffix(".COL")
+        return [self.register(name, number) for number in range(count)]
 
     def target_pair(self) -> Writer:
         """Take a pair of registers that 64 bits are written to."""

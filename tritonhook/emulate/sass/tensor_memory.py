@@ -1,4 +1,4 @@
-"""Tensor memory of sm_100: LDTM, STTM, UTCHMMA, UTCQMMA, UTCBAR, and UTCATOMSWS, which allocates it.
+"""Tensor memory of sm_100: LDTM, STTM, UTCHMMA, UTCQMMA, UTCOMMA, UTCCP, UTCBAR, and UTCATOMSWS, which allocates it.
 
 What operands mean was read from pairs of PTX and machine code (ptxas 12.8 to 13.5). All but LDTM and STTM are executed
 once for a warp: their registers are uniform.
@@ -11,12 +11,13 @@ import re
 import numpy as np
 
 from tritonhook.emulate.lanes import ALL, first_lanes
-from tritonhook.emulate.machine import WARP, Group, Step
+from tritonhook.emulate.machine import WARP, Group, Machine, Step
 from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
-from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, multiply_in_tensor_memory
+from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, Kind, copy_to_tensor_memory, multiply_in_tensor_memory
 from tritonhook.emulate.tensor_memory import UNIT, Fragment
 
 _LOWER, _UPPER = "16dp32bit_t0_t15", "16dp32bit_t16_t31"  # one half of a 16x32bx2
+_PAIR_BARRIER, _PAIR_PHASE = 0x58, 0x60  # in reserved shared memory
 _COUNTS = {f"x{1 << number}": 1 << number for number in range(8)}
 
 
@@ -38,12 +39,11 @@ def move(site: Site) -> Step:
     half = next((halves[one] for one in how if one in halves), None)
     fragment = Fragment.of_lanes(count) if half is None else Fragment.of_halves(count)
     loads, memory = site.base == "LDTM", site.machine.tensor_memory
-    name = site.text() if loads else ""
+    puts = site.targets(count) if loads else []
     _, address, _ = _bracketed(site, "tmem")
-    name = name or site.text()
+    rows = [] if loads else site.rows(count)
     site.done()
     if loads:
-        puts = [site.writer(name, number) for number in range(count)]
         lanes = site.machine.lane
 
         def load(g: Group) -> None:
@@ -55,7 +55,6 @@ def move(site: Site) -> Step:
                 put(inner, value)
 
         return load
-    rows = [site.register(name, number) for number in range(count)]
 
     def store(g: Group) -> None:
         g.converge(ALL)
@@ -64,51 +63,79 @@ def move(site: Site) -> Step:
     return store
 
 
-@opcode("UTCHMMA", "UTCQMMA")
+_FORMATS = {  # without factors of blocks and with them
+    "UTCHMMA": ({**FORMATS["f16"], **FORMATS["tf32"]}, {}),
+    "UTCQMMA": (FORMATS["f8f6f4"], FORMATS["mxf8f6f4"]),
+    "UTCOMMA": ({}, FORMATS["mxf4"]),
+}
+
+
+@opcode(*_FORMATS)
 def multiply(site: Site) -> Step:
-    """A, B, D, where a sparse A says which numbers it has (0: it is dense), the instruction descriptor, four registers
-    with a bit for each lane of D that is left out (none is), and whether to add to D."""
-    site.known()
-    formats = FORMATS["f8f6f4"] if site.base == "UTCQMMA" else {**FORMATS["f16"], **FORMATS["tf32"]}
-    kind, near, name = _bracketed(site, "gdesc", "tmem")
-    a = near if kind == "tmem" else site.pair(name)
+    """A, B, D, where a sparse A says which numbers it has (0: it is dense), the instruction descriptor; where the
+    factors of A and of B are, or four registers with a bit for each lane of D that is left out (none is); and whether
+    to add to D."""
+    how = site.known("2CTA", *(("4X",) if site.base == "UTCOMMA" else ()))
+    near, a_at, name = _bracketed(site, "gdesc", "tmem")
+    a = a_at if near == "tmem" else site.pair(name)
     b = site.pair(_bracketed(site, "gdesc")[2])
     (_, d, _), (_, sparse, _), (_, bits, _) = (_bracketed(site, one) for one in ("tmem", "tmem", "idesc"))
+    is_scaled = site.next_is(r"tmem\[.*")
+    scales = _bracketed(site, "tmem")[2] if is_scaled else ""
     mask = site.text() if site.next_is(r"UR(\d+|Z)") else "URZ"
     without = [site.register(mask, number) for number in range(4)]
+    factors = [site.register(scales, number) for number in range(2)] if is_scaled else []
     adds, machine = site.predicate(), site.machine
     site.done()
+    number = (4 if "4X" in how else 2 if site.base == "UTCOMMA" else 1) if is_scaled else 0
+    kind = Kind(_FORMATS[site.base][is_scaled], number, 1 + ("2CTA" in how), near == "tmem")
 
     def step(g: Group) -> None:
-        words, lanes = (d(g), a(g), b(g), bits(g)), first_lanes(g)
+        words, lanes = (d(g), a(g), b(g), bits(g), *(row[g.s] for row in factors)), first_lanes(g)
         refused = np.bitwise_or.reduce([sparse(g), *(row[g.s] for row in without)])
         if (refused[lanes] != 0).any():
             raise site.refuse("a sparse A, or lanes that are left out")
-        multiply_in_tensor_memory(machine, g, lanes, words, adds(g), formats, kind == "tmem")
+        multiply_in_tensor_memory(machine, g, lanes, words, adds(g), kind)
 
     return step
 
 
+_COPIES = {"4x32dp128bit": "32x128b", "128dp128bit": "128x128b", "": "128x256b"}
+
+
+@opcode("UTCCP")
+def copy(site: Site) -> Step:
+    """From shared memory to tensor memory."""
+    how = site.known("T", "S", "2CTA", *filter(None, _COPIES))
+    shape = next((_COPIES[one] for one in how if one in _COPIES), _COPIES[""])
+    (_, target, _), (_, _, name) = _bracketed(site, "tmem"), _bracketed(site, "gdesc")
+    source, machine, ctas = site.pair(name), site.machine, 1 + ("2CTA" in how)
+    site.done()
+    return lambda g: copy_to_tensor_memory(machine, g, first_lanes(g), target(g), source(g), shape, ctas)
+
+
 @opcode("UTCBAR")
 def commit(site: Site) -> Step:
-    """Arrive at an mbarrier when the products of the warp are done: they are."""
-    site.known()
+    """Arrive at an mbarrier when the products of the warp are done: they are. MULTICAST: in the CTAs of a mask."""
+    how = site.known("2CTA", "MULTICAST")
     _, address, _ = _bracketed(site, "")
     if site.text() != "URZ":
         raise site.refuse()
+    masks, barriers = site.register(site.text()) if "MULTICAST" in how else None, site.machine.shared_barriers
     site.done()
-    barriers = site.machine.shared_barriers
-
-    return lambda g: barriers.commit(g, address(g), first_lanes(g))
+    return lambda g: barriers.commit(g, address(g), first_lanes(g), None if masks is None else masks[g.s])
 
 
 @opcode("UTCATOMSWS")
 def allocation(site: Site) -> Step:
     """FIND_AND_SET: take so many units of columns that are free, and give the number of the first one. AND: free those
     whose bits are 0; the upper 16 bits say where allocations begin."""
-    how, memory, machine = site.known("FIND_AND_SET", "ALIGN", "AND"), site.machine.tensor_memory, site.machine
+    how, memory, machine = site.known("2CTA", "FIND_AND_SET", "ALIGN", "AND"), site.machine.tensor_memory, site.machine
+    ctas, how = 1 + ("2CTA" in how), how - {"2CTA"}
     if how not in ({"FIND_AND_SET", "ALIGN"}, {"AND"}):
         raise site.refuse()
+    if ctas == 2:
+        _reserve(machine)
     flag = None if how == {"AND"} else site.target_flag()
     put, read = site.take("Ri.")
 
@@ -120,13 +147,22 @@ def allocation(site: Site) -> Step:
             if flag is None:
                 memory.allocated[cta] &= _columns_of(word)
                 continue
-            begin = memory.allocate(cta, word * UNIT)
+            begin = memory.allocate(machine.ctas_together(g.s.start + lane, ctas), word * UNIT)
             found[warp], good[warp] = (begin or 0) // UNIT, begin is not None
         put(g, found)
         if flag is not None:
             flag(g, good)
 
     return step
+
+
+def _reserve(machine: Machine) -> None:
+    """What reserved shared memory holds when a kernel begins, as the code of a pair's allocation needs it: an mbarrier
+    of one arrival, and which phase of it each CTA waits for. The first one goes on at once, the second one waits."""
+    size = machine.memory.shared_bytes
+    for cta in range(len(machine.geometry.ctas)):
+        machine.shared_barriers.make(_PAIR_BARRIER + cta * size, 1)
+        machine.memory.shared.data[_PAIR_PHASE + cta * size] = 1 - cta % 2
 
 
 def _columns_of(bits: int) -> Array:

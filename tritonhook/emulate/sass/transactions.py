@@ -1,4 +1,4 @@
-"""Asynchronous copies and mbarriers: LDGSTS, LDGDEPBAR, SYNCS, UTMALDG, UTMASTG. Bulk copies are done at once."""
+"""Asynchronous copies and mbarriers: LDGSTS, LDGDEPBAR, SYNCS, STAS, UTMALDG, UTMASTG. Bulk copies are done at once."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
-    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand),
-    PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory again."""
-    how = site.known(*("EXCH", "64", "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "PHASECHK", "TRYWAIT", "CCTL", "IV"))
+    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand; ART0: so
+    many times; RED: in another CTA), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory
+    again."""
+    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "RED"
+    how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
         where = site.address(32)
@@ -79,14 +81,16 @@ def phase(site: Site) -> Step:
         return _phase_check(site, "TRYWAIT" in how)
     if "ARRIVE" not in how or site.text() not in ("RZ", "URZ"):
         raise site.refuse()
-    address, bytes_ = site.address(32), site.integer()
+    address, given, space = site.address(32), site.integer(), spaces.CLUSTER if "RED" in how else spaces.SHARED
     site.done()
 
     def step(g: Group) -> None:
         if "A0TR" in how:
-            barriers.expect(g, spaces.SHARED, address(g), bytes_(g))
+            barriers.expect(g, space, address(g), given(g))
+        elif "ART0" in how:
+            barriers.arrive(g, space, address(g), given(g))
         else:
-            barriers.arrive(g, spaces.SHARED, address(g), 1, None if "A1T0" in how else bytes_(g))
+            barriers.arrive(g, space, address(g), 1, None if "A1T0" in how else given(g))
 
     return step
 
@@ -125,6 +129,23 @@ def _phase_check(site: Site, waits: bool) -> Step:
     return step
 
 
+@opcode("STAS")
+def store(site: Site) -> Step:
+    """Store to another CTA, and tell an mbarrier, at once. A pair of registers has both addresses."""
+    count = 2 if "64" in site.known("64") else 1
+    pair, rows, memory, barriers = site.text(), site.rows(count), site.machine.memory, site.machine.shared_barriers
+    if (name := re.fullmatch(r"\[(R\d+)\.64\]", pair)) is None:
+        raise site.refuse(f"operand {pair}")
+    target, barrier = (site.register(name[1], number) for number in range(2))
+    site.done()
+
+    def step(g: Group) -> None:
+        memory.write(g, spaces.CLUSTER, target[g.s], 4, [row[g.s] for row in rows])
+        barriers.completed(g, spaces.CLUSTER, barrier[g.s], np.full(g.size, 4 * count))
+
+    return step
+
+
 # --- copies by descriptor --------------------------------------------------------------------------
 
 
@@ -136,7 +157,7 @@ def copy_tile(site: Site) -> Step:
     how = site.known("1D", "2D", "3D", "4D", "5D")
     (name,) = how
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
-    if loads and site.next_is(r"desc\[(UR\d+|URZ)\]"):
+    if site.next_is(r"desc\[(UR\d+|URZ)\]"):
         site.text()  # how caches are used
     if first is None or second is None:
         raise site.refuse()

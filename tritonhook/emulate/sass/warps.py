@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, elected, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import Group, Step, lanes_of
 from tritonhook.emulate.sass.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
@@ -46,11 +46,13 @@ def vote(site: Site) -> Step:
 
 @opcode("REDUX", "CREDUX")
 def reduction(site: Site) -> Step:
-    how = site.known(*map(str.upper, REDUCTIONS), "SUM", "S32", "U32")
+    how = site.known(*map(str.upper, REDUCTIONS), "SUM", "S32", "U32", "F32", "MINABS", "MAXABS", "NAN")
     kind = np.int32 if "S32" in how else np.uint32
-    (name,) = (how - {"S32", "U32"}) or {"AND"}
-    name = {"SUM": "add"}.get(name, name.lower())
+    (name,) = (how - {"S32", "U32", "F32", "NAN"}) or {"AND"}
     put, read = site.take("Ri.")
+    if "F32" in how:
+        return lambda g: put(g, extreme(read(g), name[:3] == "MIN", "ABS" in name, "NAN" in how, g.active))
+    name = {"SUM": "add"}.get(name, name.lower())
     return lambda g: put(g, reduced(read(g).view(kind), name, g.active).view(np.uint32))
 
 
@@ -101,8 +103,8 @@ def _matrices(site: Site) -> Matrices:
 
 @opcode("LDSM")
 def load_matrices(site: Site) -> Step:
-    matrices, name = _matrices(site), site.text()
-    puts = [site.writer(name, number) for number in range(matrices.count * (1 + matrices.of_bytes))]
+    matrices = _matrices(site)
+    puts = site.targets(matrices.count * (1 + matrices.of_bytes))
     address = site.address(32)
     site.done()
 
@@ -117,8 +119,7 @@ def load_matrices(site: Site) -> Step:
 @opcode("STSM")
 def store_matrices(site: Site) -> Step:
     matrices, address = _matrices(site), site.address(32)
-    name = site.text()
-    rows = [site.register(name, number) for number in range(matrices.count)]
+    rows = site.rows(matrices.count)
     site.done()
 
     def step(g: Group) -> None:

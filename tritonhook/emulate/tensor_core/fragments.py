@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonhook.emulate.numbers import FORMATS, Array
+from tritonhook.emulate.numbers import FORMATS, Array, decode
 
 _WIDTH = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "s32": 32}
 
@@ -82,28 +82,13 @@ def scales_of_rows(registers: Array, byte: int, pair: int) -> Array:
     """The factors 2^n of a block-scaled product's 16 rows, as float64 (warps, 16, 1): threads 2 pair and 2 pair + 1 of
     each four have those of rows g and g + 8."""
     codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., 2 * pair : 2 * pair + 2]
-    return _power(codes.transpose(0, 2, 1).reshape(-1, 16, 1))
+    return decode(codes.transpose(0, 2, 1).reshape(-1, 16, 1), "ue8m0")
 
 
 def scales_of_columns(registers: Array, byte: int, thread: int) -> Array:
     """Those of its 8 columns, (warps, 1, 8): a thread of each four has that of column g."""
     codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., thread]
-    return _power(codes.reshape(-1, 1, 8))
-
-
-def _power(codes: Array) -> Array:
-    """The numbers of ue8m0."""
-    return np.where(codes == 255, np.nan, np.ldexp(1.0, codes.astype(np.int32) - 127))
-
-
-def by_warpgroup(matrix: Array) -> Array:
-    """(warps, 16, n) to (warpgroups, 64, n): the warps of a warpgroup hold rows one below the other."""
-    return matrix.reshape(-1, 64, matrix.shape[-1])
-
-
-def by_warp(matrix: Array) -> Array:
-    """The inverse of `by_warpgroup`."""
-    return matrix.reshape(-1, 16, matrix.shape[-1])
+    return decode(codes.reshape(-1, 1, 8), "ue8m0")
 
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------

@@ -10,17 +10,10 @@ import numpy as np
 from tritonhook.emulate.memory import UNSIGNED
 from tritonhook.emulate.numbers import Array
 from tritonhook.emulate.tensor_core import fragments
+from tritonhook.emulate.tensor_core import sums as adding
 from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, scaled_sums, wgmma_sums
 from tritonhook.emulate.tensor_core.fragments import matrix_a, matrix_b, matrix_c, registers_of_c, width
 from tritonhook.emulate.tensor_core.shared_tiles import Descriptor, addresses
-from tritonhook.emulate.tensor_core.sums import (
-    Scales,
-    hopper_fp8,
-    multiply,
-    multiply_f64,
-    multiply_integers,
-    multiply_scaled,
-)
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
@@ -29,8 +22,7 @@ if TYPE_CHECKING:
 Product = Callable[..., Array]
 _FLOATS = ("f16", "bf16", "tf32", *FP8)
 _WHOLE = ("s8", "u8", "s4", "u4")
-_WARP = 32
-WARPGROUP = 128
+_WARP, _WARPGROUP = 32, 128
 
 
 def _integers(codes: Array, kind: str) -> Array:
@@ -45,15 +37,15 @@ def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fa
     """D of codes of A, B and C. kinds: of D and C, of A, of B. arch: "" for a warpgroup's."""
     d, a, b = kinds
     if a in _WHOLE and b in _WHOLE and d == "s32":
-        return lambda x, y, z: multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
+        return lambda x, y, z: adding.multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
     if saturate or a not in _FLOATS or b not in _FLOATS or d not in ("f32", "f16"):
         raise NotUnderstood(f"a product of {a} and {b} to {d}")
     if arch and a in FP8 and generation(arch) == "sm_90":
         if a != b:
             raise NotUnderstood(f"a product of {a} and {b} on {arch}")
-        return lambda x, y, z: hopper_fp8(x, y, z, a, d)
+        return lambda x, y, z: adding.hopper_fp8(x, y, z, a, d)
     sums = mma_sums(arch, a, k, d) if arch else wgmma_sums(a, k, d)
-    return lambda x, y, z: multiply(x, y, z, (a, b, d), sums)
+    return lambda x, y, z: adding.multiply(x, y, z, (a, b, d), sums)
 
 
 # --- of a warp -----------------------------------------------------------------------------------
@@ -77,8 +69,10 @@ def scaled(
     sums = scaled_sums("mxf8f6f4")
 
     def apply(a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array) -> Array:
-        scales = Scales(fragments.scales_of_rows(scale_a, *of_a), fragments.scales_of_columns(scale_b, *of_b))
-        return registers_of_c(multiply_scaled(matrix_a(a, 8), matrix_b(b, 8), matrix_c(c, 32), kinds, scales, sums), 32)
+        scales = adding.Scales(fragments.scales_of_rows(scale_a, *of_a), fragments.scales_of_columns(scale_b, *of_b))
+        return registers_of_c(
+            adding.multiply_scaled(matrix_a(a, 8), matrix_b(b, 8), matrix_c(c, 32), kinds, scales, sums), 32
+        )
 
     return apply
 
@@ -89,18 +83,11 @@ def of_doubles(a: Array, b: Array, c: Array) -> Array:
     x = a.reshape(-1, rows, warps, 8, 4).transpose(2, 1, 3, 0, 4).reshape(warps, 8 * rows, -1)
     y = b.reshape(-1, warps, 8, 4).transpose(1, 0, 3, 2).reshape(warps, -1, 8)
     z = c.reshape(rows, 2, warps, 8, 4).transpose(2, 0, 3, 4, 1).reshape(warps, 8 * rows, 8)
-    found = multiply_f64(*(np.ascontiguousarray(one) for one in (x, y, z)))
+    found = adding.multiply_f64(*(np.ascontiguousarray(one) for one in (x, y, z)))
     return found.reshape(-1, rows, 8, 4, 2).transpose(1, 4, 0, 2, 3).reshape(2 * rows, -1)
 
 
 # --- of a warpgroup ------------------------------------------------------------------------------
-
-
-def is_whole(g: Group) -> bool:
-    """Whether all threads of each warpgroup are here that has one here."""
-    if g.s.start % WARPGROUP or g.size % WARPGROUP:
-        return False
-    return g.mask is None or bool((g.mask.reshape(-1, WARPGROUP).any(1) == g.mask.reshape(-1, WARPGROUP).all(1)).all())
 
 
 class Tile:
@@ -128,7 +115,7 @@ class Tile:
         index = places + cta * memory.shared_bytes
         if memory.watch is not None:
             for first in threads:
-                warps = range(int(first), int(first) + WARPGROUP, _WARP)
+                warps = range(int(first), int(first) + _WARPGROUP, _WARP)
                 memory.watch.bulk_read("wgmma", warps, np.unique(index // 16) * 16, 16)
         return memory.shared.data.view(UNSIGNED[self.size])[index // self.size]
 
@@ -141,6 +128,7 @@ def of_warpgroup(
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 
     def apply(g: Group, a: Array | None, c: Array) -> Array:
+        g.converge_warpgroups()
         added = matrix_c(c, wide)
         found = np.zeros_like(added)
         rows = None if a is None else matrix_a(a, bits)

@@ -34,11 +34,12 @@ class Sums:
 @dataclass(frozen=True, slots=True)
 class Scales:
     """Factors of blocks along k. a: float64 (..., m, blocks); b: (..., blocks, n). group: products that are added
-    before they are aligned (1: each for itself)."""
+    before they are aligned (1: each for itself). least: exponent of the smallest normal factor."""
 
     a: Array
     b: Array
     group: int = 1
+    least: int = -127
 
 
 def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: Sums) -> Array:
@@ -94,14 +95,9 @@ def _power(exponent: Array) -> Array:
 
 
 def _sum(
-    x: Array,
-    y: Array,
-    added: Array,
-    low: tuple[int, int],
-    sums: Sums,
-    power_a: Array | None = None,
+    x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums, power_a: Array | None = None,
     power_b: Array | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """One sum of each row with each column. power_a, power_b: exponents to add to those of x and y."""
     unusual = _unusual(x, y, added)
     if unusual is not None:
@@ -131,7 +127,7 @@ def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: 
         k, block = slice(begin, begin + scales.group), begin // wide
         factor_a, factor_b = np.abs(scales.a[..., :, block, None]), np.abs(scales.b[..., None, block, :])
         factor_a, factor_b = np.nan_to_num(factor_a), np.nan_to_num(factor_b)
-        exponent = _exponent(factor_a, -127) + _exponent(factor_b, -127)
+        exponent = _exponent(factor_a, scales.least) + _exponent(factor_b, scales.least)
         terms.append((np.matmul(x[..., :, k], y[..., k, :]) * factor_a * factor_b, exponent))
     highest = np.maximum(np.max(np.stack([exponent for _, exponent in terms]), 0), _LEAST_EXPONENT)
     scale = _power(sums.fraction - highest)

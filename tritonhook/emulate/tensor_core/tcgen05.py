@@ -1,8 +1,8 @@
-"""tcgen05.mma, UTCHMMA, UTCQMMA: products that are added to a block of tensor memory.
+"""tcgen05.mma, UTCHMMA, UTCQMMA, UTCOMMA: products that are added to a block of tensor memory, of one CTA or of two.
 
-It stops at one CTA (`.cta_group::1`), dense matrices, sums of float32, M of 64 or 128; A in tensor memory has the lanes
-of D. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout Organization". Sums are
-*published*: MMA-Sim, mmasim/simulator/nv.py, has 25 fraction bits and one sum of all k for these kinds.
+It stops at dense matrices, sums of float32, no numbers of 6 bits; A in tensor memory has the lanes of D. Factors of
+blocks: M of 128 for each CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path
+Layout Organization", "Scale Factor Layouts". Sums are *published*: MMA-Sim, mmasim/simulator/nv_ptx.py.
 """
 
 from __future__ import annotations
@@ -16,106 +16,196 @@ import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import UNSIGNED
-from tritonhook.emulate.numbers import Array
-from tritonhook.emulate.tensor_core.architectures import mma_sums
-from tritonhook.emulate.tensor_core.fragments import width
+from tritonhook.emulate.numbers import Array, decode
+from tritonhook.emulate.tensor_core.architectures import mma_sums, scaled_sums
+from tritonhook.emulate.tensor_core.fragments import unpack, width
 from tritonhook.emulate.tensor_core.shared_tiles import Descriptor, addresses
-from tritonhook.emulate.tensor_core.sums import multiply
+from tritonhook.emulate.tensor_core.sums import Scales, multiply, multiply_scaled
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
 
+_NARROW = {0: "e4m3", 1: "e5m2", 5: "e2m1"}
 FORMATS: Mapping[str, Mapping[int, str]] = {  # by kind: the numbers of A and of B
     "f16": {0: "f16", 1: "bf16"},
     "tf32": {2: "tf32"},
-    "f8f6f4": {0: "e4m3", 1: "e5m2"},
+    "f8f6f4": _NARROW,
+    "mxf8f6f4": _NARROW,
+    "mxf4": {1: "e2m1"},
+    "mxf4nvf4": {1: "e2m1"},
 }
+FACTORS = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}  # by kind: of each row of A
 _K_BYTES = 32
 _SWIZZLES = {0: 16, 2: 128, 4: 64, 6: 32}  # bytes of a row of the pattern
-# Sparse, saturating, negated, shifted: not known. D: its format, 1 is f32.
-_UNKNOWN, _D, _F32 = 0xE080_604F, 4, 1
+# Sparse, saturating, negated, shifted: not known; with factors, bits 4, 5, 23, 29 and 30 say which. D: 1 is f32.
+_UNKNOWN, _UNKNOWN_SCALED, _D, _F32 = 0xE080_604F, 0x8000_604F, 4, 1
+_LANES_OF_FACTORS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an opcode says. formats: by number, of A and of B. factors: of each row of A and column of B, 0 for none.
+    ctas: that work together. near: whether A lies in tensor memory."""
+
+    formats: Mapping[int, str]
+    factors: int = 0
+    ctas: int = 1
+    near: bool = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether numbers of 4 bits lie densely; else 16 of them take 16 bytes, the first 8 of which are theirs."""
+        return self.factors > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an instruction descriptor says. kinds: formats of A, of B. transposed: whether A is M-major, B N-major."""
+    """What an instruction descriptor says. m: of all CTAs. kinds: formats of A, of B. transposed: whether A is M-major,
+    B N-major. firsts: the bytes where factors of A and of B begin. scale: their format."""
 
     m: int
     n: int
     kinds: tuple[str, str]
     transposed: tuple[bool, bool]
+    firsts: tuple[int, int]
+    scale: str
 
     @classmethod
-    def of(cls, bits: int, formats: Mapping[int, str]) -> Shape:
-        kinds = formats.get(bits >> 7 & 7, ""), formats.get(bits >> 10 & 7, "")
-        found = cls((bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, kinds, (bool(bits >> 15 & 1), bool(bits >> 16 & 1)))
-        if bits & _UNKNOWN or bits >> _D & 3 != _F32 or "" in kinds or found.m not in (64, 128) or not found.n:
+    def of(cls, bits: int, kind: Kind) -> Shape:
+        kinds = kind.formats.get(bits >> 7 & 7, ""), kind.formats.get(bits >> 10 & 7, "")
+        m, n, transposed = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, (bool(bits >> 15 & 1), bool(bits >> 16 & 1))
+        firsts, scale = (bits >> 29 & 3, bits >> 4 & 3), "ue8m0" if bits >> 23 & 1 else "e4m3"
+        if kind.factors:
+            bad = bits & _UNKNOWN_SCALED or m != 128 * kind.ctas or any(one % kind.factors for one in firsts)
+            bad = bad or (scale == "e4m3" and kind.factors != 4)
+        else:
+            bad = bits & _UNKNOWN or bits >> _D & 3 != _F32 or m not in (64 * kind.ctas, 128 * kind.ctas)
+        if bad or "" in kinds or not n or n // 8 % kind.ctas:
             raise NotUnderstood(f"instruction descriptor {bits:#x}")
-        return found
-
-    @property
-    def k(self) -> int:
-        return 8 * _K_BYTES // width(self.kinds[0])
-
-    def lanes(self, first: int) -> Array:
-        """Where the rows of D lie, and of A in tensor memory: with M 64 in one half of the lanes of each warp."""
-        if first not in ((0,) if self.m == 128 else (0, 16)):
-            raise NotUnderstood(f"rows of M {self.m} from lane {first} on")
-        rows = np.arange(self.m)
-        return rows if self.m == 128 else first + rows // 16 * 32 + rows % 16
+        return cls(m, n, kinds, transposed, firsts, scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
     """What one product takes. d: an address of tensor memory. a: the same, or a descriptor of shared memory as b is.
-    bits: the instruction descriptor. adds: whether to add to what D holds."""
+    bits: the instruction descriptor. adds: whether to add to what D holds. factors: addresses of those of A and B."""
 
     d: int
     a: int
     b: int
     bits: int
     adds: bool
+    factors: tuple[int, ...] = ()
 
 
 def multiply_in_tensor_memory(
-    machine: Machine, g: Group, lanes: Array, words: Sequence[Array], adds: Array, formats: Mapping[int, str],
-    a_is_near: bool,
-) -> None:  # fmt: skip
-    """Do the products that these lanes begin, each at once. words, adds: the fields of Operands, for all lanes.
-    a_is_near: A lies in tensor memory."""
+    machine: Machine, g: Group, lanes: Array, words: Sequence[Array], adds: Array, kind: Kind
+) -> None:
+    """Do the products that these lanes begin, each at once. words: the other fields of Operands, for all lanes."""
     for lane in np.flatnonzero(lanes):
-        d, a, b, bits = (int(word[lane]) for word in words)
-        _multiply(machine, g.s.start + int(lane), Operands(d, a, b, bits, bool(adds[lane])), formats, a_is_near)
+        d, a, b, bits, *factors = (int(word[lane]) for word in words)
+        one = Operands(d, a, b, bits, bool(adds[lane]), tuple(factors))
+        _Product(machine, g.s.start + int(lane), one, kind).do()
 
 
-def _multiply(machine: Machine, thread: int, one: Operands, formats: Mapping[int, str], a_is_near: bool) -> None:
-    shape, memory = Shape.of(one.bits, formats), machine.tensor_memory
-    lanes = shape.lanes(one.d >> 16)
-    if a_is_near and (one.a >> 16 != one.d >> 16 or shape.transposed[0]):
-        raise NotUnderstood(f"A in tensor memory from lane {one.a >> 16} on, D from {one.d >> 16} on")
-    b = _shared(machine, thread, one.b, shape.n, shape, 1)
-    if a_is_near:
-        a = memory.block(thread, one.a, _K_BYTES // 4)[lanes].view(UNSIGNED[_K_BYTES // shape.k])
-        if machine.memory.watch is not None:
-            machine.memory.watch.tensor_by_core(thread, one.a & 0xFFFF, _K_BYTES // 4, writes=False)
-    else:
-        a = _shared(machine, thread, one.a, shape.m, shape, 0)
-    if machine.memory.watch is not None:
-        machine.memory.watch.tensor_by_core(thread, one.d & 0xFFFF, shape.n, writes=True)
-    d = memory.block(thread, one.d, shape.n)
-    held = d[lanes] if one.adds else np.zeros((shape.m, shape.n), np.uint32)
-    sums = mma_sums("sm_100", shape.kinds[0], shape.k, "f32")
-    d[lanes] = multiply(a, b.T, held, (*shape.kinds, "f32"), sums)
+class _Product:
+    """One product that a thread begins."""
+
+    def __init__(self, machine: Machine, thread: int, one: Operands, kind: Kind) -> None:
+        self.machine, self.thread, self.one, self.kind = machine, thread, one, kind
+        self.ctas, self.memory = machine.ctas_together(thread, kind.ctas), machine.tensor_memory
+        self.shape = Shape.of(one.bits, kind)
+
+    def do(self) -> None:
+        shape, one = self.shape, self.one
+        rows, columns = shape.m // len(self.ctas), shape.n // len(self.ctas)
+        b = np.concatenate([self._shared(cta, one.b, columns, 1) for cta in self.ctas]).T
+        folds = len(self.ctas) == 2 and rows == 64  # the second half of the columns lies in lanes 64 to 127
+        lanes = np.arange(128) if folds else self._lanes(rows)
+        if self.kind.near and (folds or one.a >> 16 != one.d >> 16 or shape.transposed[0] or width(shape.kinds[0]) < 8):
+            raise NotUnderstood(f"A in tensor memory from lane {one.a >> 16} on, D from {one.d >> 16} on")
+        for cta in self.ctas:
+            if self.kind.near:
+                cells = self.memory.by_core(self.thread, cta, one.a, _K_BYTES // 4, False, lanes)
+                a = cells[lanes].view(UNSIGNED[width(shape.kinds[0]) // 8])
+            else:
+                a = self._shared(cta, one.a, rows, 0)
+            d = self.memory.by_core(self.thread, cta, one.d, shape.n >> folds, True, lanes)
+            held = d[lanes] if one.adds else np.zeros((len(lanes), d.shape[1]), np.uint32)
+            found = self._added(cta, a, b, np.hstack(np.split(held, 2)) if folds else held)
+            d[lanes] = np.vstack(np.split(found, 2, 1)) if folds else found
+
+    def _added(self, cta: int, a: Array, b: Array, held: Array) -> Array:
+        kinds = self.shape.kinds
+        if not self.kind.factors:
+            return multiply(a, b, held, (*kinds, "f32"), mma_sums("sm_100", kinds[0], a.shape[1], "f32"))
+        x, y = (self._factors(cta, number, size) for number, size in enumerate((len(a), self.shape.n)))
+        least = -6 if self.shape.scale == "e4m3" else -127
+        sums = scaled_sums("mxf4" if self.kind.packed else "mxf8f6f4")
+        return multiply_scaled(a, b, held, kinds, Scales(x, y.T, 16 if self.kind.packed else 1, least), sums)
+
+    def _lanes(self, rows: int) -> Array:
+        """Where the rows of D lie, and of A in tensor memory: 64 of them in one half of the lanes of each warp."""
+        first = self.one.d >> 16
+        if first not in ((0,) if rows == 128 else (0, 16)):
+            raise NotUnderstood(f"rows of M {rows} from lane {first} on")
+        at = np.arange(rows)
+        return at if rows == 128 else first + at // 16 * 32 + at % 16
+
+    def _shared(self, cta: int, descriptor: int, length: int, number: int) -> Array:
+        """The numbers of A or B in a CTA's shared memory, (length, k). number: 0 for A, 1 for B."""
+        kind, transposed = self.shape.kinds[number], self.shape.transposed[number]
+        found = in_shared(self.machine, self.thread, cta, descriptor, length, max(1, width(kind) // 8), not transposed)
+        if width(kind) >= 8:
+            return found
+        if transposed:
+            raise NotUnderstood(f"a transposed matrix of {kind}")
+        if not self.kind.packed:
+            found = found.reshape(length, -1, 16)[..., :8]
+        return unpack(np.ascontiguousarray(found).view(np.uint32), 4).reshape(length, -1)
+
+    def _factors(self, cta: int, number: int, rows: int) -> Array:
+        """Those of A or B, (rows, factors). Row r has them in lane r % 32 and column r / 32, and all warps the same."""
+        address, first, count = self.one.factors[number], self.shape.firsts[number], -(-rows // _LANES_OF_FACTORS)
+        cells = self.memory.by_core(self.thread, cta, address, count, writes=False)
+        bytes_ = np.ascontiguousarray(cells).view(np.uint8).reshape(4, _LANES_OF_FACTORS, count, 4)
+        codes = bytes_[..., first : first + self.kind.factors].transpose(0, 2, 1, 3).reshape(4, -1, self.kind.factors)
+        if address >> 16 or (codes[:, :rows] != codes[0, :rows]).any():
+            raise NotUnderstood("factors that are not the same in the lanes of all warps")
+        return decode(codes[0, :rows], self.shape.scale)
 
 
-def _shared(machine: Machine, thread: int, descriptor: int, length: int, shape: Shape, number: int) -> Array:
-    """The numbers of A or B in shared memory, (length, k). number: 0 for A, 1 for B."""
-    memory, size = machine.memory, width(shape.kinds[number]) // 8
-    places = _tile(descriptor, length, shape.k, size, not shape.transposed[number])
+COPIES = {  # to tensor memory, by shape: rows, bytes of each, and how often they are copied, one below the other
+    "32x128b": (32, 16, 4), "128x128b": (128, 16, 1), "128x256b": (128, 32, 1),
+}  # fmt: skip
+
+
+def copy_to_tensor_memory(
+    machine: Machine, g: Group, lanes: Array, targets: Array, descriptors: Array, shape: str, ctas: int
+) -> None:
+    """Do the copies that these lanes begin, each at once: from the shared memory of each CTA to its tensor memory."""
+    rows, size, times = COPIES[shape]
+    for lane in np.flatnonzero(lanes):
+        thread, address = g.s.start + int(lane), int(targets[lane])
+        if address >> 16:
+            raise NotUnderstood(f"a copy to lane {address >> 16} of tensor memory")
+        for cta in machine.ctas_together(thread, ctas):
+            words = in_shared(machine, thread, cta, int(descriptors[lane]), rows, 4, row=size)
+            cells = machine.tensor_memory.by_core(thread, cta, address, size // 4, writes=True)
+            cells[:] = np.tile(words, (times, 1))
+
+
+def in_shared(
+    machine: Machine, thread: int, cta: int, descriptor: int, length: int, size: int, is_k_major: bool = True,
+    row: int = _K_BYTES,
+) -> Array:  # fmt: skip
+    """What a descriptor names in a CTA's shared memory: (length, row // size) numbers of so many bytes."""
+    memory = machine.memory
+    places = _tile(descriptor, length, row // size, size, is_k_major)
     if int(places.max()) + size > memory.shared_bytes:
         raise Fault(f"matrix descriptor {descriptor:#x}: outside of shared memory", thread)
-    index = places + int(machine.cta[thread]) * memory.shared_bytes
+    index = places + cta * memory.shared_bytes
     if memory.watch is not None:
         memory.watch.bulk_read("tcgen05", [thread], np.unique(index // 16) * 16, 16)
     return memory.shared.data.view(UNSIGNED[size])[index // size]
