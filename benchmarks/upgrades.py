@@ -17,6 +17,7 @@ its own ptxas assembles it. --verify also emulates each folder (`tritonhook veri
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -56,12 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
     parser.add_argument("--cache", type=Path, help="keep outcomes there (default: the user's cache)")
     parser.add_argument("--verify", action="store_true", help="emulate the kernels too, under the newest ptxas")
+    parser.add_argument(
+        "--verify-onto", type=Path, metavar="FILE", help="only emulate; add the verdicts to this result"
+    )
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     folders = [*arguments.captures, *(made(arguments) if arguments.work else ())]
     if not folders:
         sys.exit("upgrades: give --captures FOLDER, or --work DIR to make some")
+    if arguments.verify_onto:
+        return with_verdicts(
+            json.loads(arguments.verify_onto.read_text()), folders, ptxas_of(arguments.ptxas)[-1].version
+        )
     kernels = [kernel for folder in folders for kernel in read(folder)]
     if arguments.fetch:
         fetch({str(kernel.capture.assembler.version) for kernel in kernels})
@@ -71,16 +79,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         found = assembled(kernels, tools, go, expect)
         rows = rows_of(found, [tool.version for tool in tools], go, expect)
         counts, upgrades = compared(found, go)
-    verified = emulated(folders, tools[-1].version) if arguments.verify else {}
-    return {
+    document = {
         "what": "kernels of libraries under versions of ptxas and Triton",
         "summary": summary(found, rows, upgrades),
         "environment": environment("tritonhook"),
         "ptxas": [tool.version for tool in tools],
         "corpus": corpus(kernels),
         "columns": ["verdict", "code_bytes", "ptxas_cpu_ms", "other figures"],
-        "samples": {"kernels": rows, "triton_counts": counts, "triton": upgrades, "verified": verified},
+        "samples": {"kernels": rows, "triton_counts": counts, "triton": upgrades, "verified": {}},
     }
+    return with_verdicts(document, folders, tools[-1].version) if arguments.verify else document
 
 
 def ptxas_of(text: str | None) -> list[Tool]:
@@ -123,14 +131,17 @@ def made(arguments: argparse.Namespace) -> list[Path]:
     return folders
 
 
-def emulated(folders: Sequence[Path], newest: str) -> dict[str, dict[str, int]]:
-    """Verdicts of `verify --cpu`, counted by folder."""
+def with_verdicts(document: dict[str, Any], folders: Sequence[Path], newest: str) -> dict[str, Any]:
+    """The document with what `verify --cpu` says of each folder, under its own ptxas and the newest."""
     from benchmarks.lock import verb
 
-    return {
-        "/".join(folder.resolve().parts[-3:]): verb("verify", "--cpu", folder, "--against", newest)["counts"]
-        for folder in folders
-    }
+    verified = document["samples"]["verified"]
+    for folder in folders:
+        found = verb("verify", "--cpu", folder, "--against", newest)["counts"]
+        verified["/".join(folder.resolve().parts[-3:])] = {verdict: count for verdict, count in found.items() if count}
+    total = sum((Counter(counts) for counts in verified.values()), Counter())
+    document["summary"]["verified"] = dict(total.most_common())
+    return document
 
 
 def corpus(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
