@@ -164,3 +164,10 @@ def counted() -> str:
     parts = [f"{number:,} for {arch}" for arch, number in by_arch.most_common()]
     libraries = sorted({row["library"] for row in rows})
     return f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
+
+
+def verified() -> str:
+    """What `verify --cpu` says of the kernels, in words."""
+    counts = result("upgrades")["summary"]["verified"]
+    parts = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    return f"{sum(counts.values()):,} kernels: {parts}.\n"
