@@ -103,14 +103,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def opcodes() -> dict[str, list[str]]:
     """What the front ends know, by the beginning of the opcode."""
-    from importlib import import_module
-
-    from tritonhook.emulate.ptx.decode import MODULES
-    from tritonhook.emulate.ptx.site import OPCODES
+    from tritonhook.emulate.ptx.decode import OPCODES
     from tritonhook.emulate.sass.decode import OPCODES as SASS
 
-    for name in MODULES:
-        import_module(f"tritonhook.emulate.ptx.{name}")
     return {"ptx": sorted(OPCODES), "sass": sorted(SASS)}
 
 

@@ -49,7 +49,6 @@ from tritonhook.tuning.candidates import (
     choices,
     entry_of,
     keep_choice,
-    kept_choice,
     kept_choices,
     subject_of,
 )
@@ -349,11 +348,9 @@ def step_policy(options: argparse.Namespace) -> None:
 def _policy_of_wins(options: argparse.Namespace) -> None:
     entries, pins = [], []
     for won in recorded_wins(options):
-        choice = kept_choice(won.folder, won.winner)
-        code = next((one for one in choice.others if one.text == won.lever), None) if choice else None
-        if choice is None or code is None:
-            print(f"{won.winner.name}: {won.lever} was not assembled", flush=True)
+        if (kept := won.kept()) is None:
             continue
+        choice, code = kept
         gain, (low, high) = won.row["gain"], won.row["interval"]
         entries.append(entry_of(choice.subject, code, gain, (low, high), DEVICE, time.strftime("%Y-%m-%d")))
         pins += _pins(won.winner, won.winner.config, won.keys, entries[-1])

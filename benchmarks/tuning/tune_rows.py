@@ -109,11 +109,8 @@ def _judged(rows: Sequence[Row], step: str) -> list[Row]:
 
 
 def _raced(document: Row) -> Row:
-    raced, nulls, simulated = (
-        document["kernels"],
-        document["null"],
-        json.loads((RESULTS / "tune_simulation.json").read_text())["summary"],
-    )
+    raced, nulls = document["kernels"], document["null"]
+    simulated = json.loads((RESULTS / "tune_simulation.json").read_text())["summary"]
     won = [row for row in raced if row["verdict"] == "WIN"]
     gains = [_ratio_of(row) for row in won]
     # A race that goes on where it ended has fewer before it: of each run the first call counts.
@@ -135,7 +132,7 @@ def _raced(document: Row) -> Row:
         "gain_geomean_of_wins": _gain(gains),
         "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
         "gain_most": 100 * (1 - min(gains)) if gains else None,
-        "wins_by_lever": dict(Counter(row["winner"].rpartition(": ")[2] for row in won).most_common()),
+        "wins_by_lever": dict(Counter(lever_of(row["winner"]) for row in won).most_common()),
         "by_unit": _groups(raced, lambda row: row["uses"] or "neither"),
         "by_source": _groups(raced, lambda row: row["source"]),
         "by_registers": _groups(raced, _registers),
@@ -147,19 +144,24 @@ def _truth(document: Row) -> Row:
     winners = {key_of(row): row["winner"] for row in document["kernels"] if row["verdict"] == "WIN"}
     timed_again = {key_of(row): row for row in document["again"]}
     again = [row for key, row in timed_again.items() if winners.get(key) == row["winner"]]
-    levers = {(*key[:2], winner.rpartition(": ")[2]) for key, winner in winners.items()}
-    applied = {(*_lever_of(row), row["ptx"]): row for row in document["applied"] if row["kind"] == "applied"}
+    levers = {(*key[:2], lever_of(winner)) for key, winner in winners.items()}
+    applied = {(*_win_of(row), row["ptx"]): row for row in document["applied"] if row["kind"] == "applied"}
     return {
         "wins_again": len(again),
         "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
         "again_attempts": dict(Counter(row.get("verdict", "error") for row in document["again"])),
         "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
         "slower_when_applied": sum(one.get("verdict") == "slower" for one in again) if again else None,
-        "applied": dict(Counter(row["state"] for row in applied.values() if _lever_of(row) in levers)),
+        "applied": dict(Counter(row["state"] for row in applied.values() if _win_of(row) in levers)),
     }
 
 
-def _lever_of(row: Row) -> tuple[str, str, str]:
+def lever_of(winner: str) -> str:
+    """The lever of a winner, without the configuration that won with it."""
+    return winner.rpartition(": ")[2]
+
+
+def _win_of(row: Row) -> tuple[str, str, str]:
     """What a row of `applied` has with its win in common: its PTX is that of the configuration which won."""
     return row["source"], row["kernel"], row["winner"]
 

@@ -19,7 +19,7 @@ from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
-from tritonhook.tuning.candidates import Candidate, kept_choice, plain_choice
+from tritonhook.tuning.candidates import Candidate, plain_choice
 from tritonhook.tuning.engine import TuneSettings
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
 from tritonhook.tuning.policy_check import State, against_captures
@@ -39,11 +39,10 @@ def step_again(options: argparse.Namespace) -> None:
         if time.monotonic() > options.ends:
             break
         win, kernel = won.row, won.winner
-        choice, base = kept_choice(won.folder, kernel), plain_choice(won.folder, won.base, trust=True)
-        code = next((one for one in choice.others if one.text == won.lever), None) if choice else None
-        if choice is None or code is None or base is None:
-            print(f"again {kernel.name}: {win['winner']} was not assembled", flush=True)
+        kept, base = won.kept(), plain_choice(won.folder, won.base, trust=True)
+        if kept is None or base is None:
             continue
+        choice, code = kept
         out = options.work / f"again-{options.run}-{options.part}-{number}"
         try:
             codes = _written(out, won, base.plain, choice.plain, code)

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.tuning.tune_rows import lever_of
 from tritonhook.capture.selection import Kernel, Launched, Skipped, kernels_in, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import TritonHookError
+from tritonhook.tuning.candidates import Candidate, Choice, kept_choice
 
 
 class Rows:
@@ -69,7 +71,16 @@ class Won(NamedTuple):
 
     @property
     def lever(self) -> str:
-        return str(self.row["winner"]).rpartition(": ")[2]
+        return lever_of(self.row["winner"])
+
+    def kept(self) -> tuple[Choice, Candidate] | None:
+        """The winner's configuration and its code under the lever, as step_assemble kept them; None: it did not."""
+        choice = kept_choice(self.folder, self.winner)
+        code = next((one for one in choice.others if one.text == self.lever), None) if choice else None
+        if choice is None or code is None:
+            print(f"{self.winner.name}: {self.row['winner']} was not assembled", flush=True)
+            return None
+        return choice, code
 
 
 def recorded_wins(options: argparse.Namespace) -> list[Won]:

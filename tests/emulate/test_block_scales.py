@@ -167,6 +167,11 @@ def test_other_copies_are_not_understood():
     for shape in ("4x256b", "64x128b.warpx2::02_13", "32x128b", "128x256b.warpx4"):
         with pytest.raises(NotUnderstood, match=shape.partition(".")[0]):
             copied(shape)
+    text = COPY.replace("cta_group::1.SHAPE", "128x128b")  # not said how many CTAs work together
+    with pytest.raises(NotUnderstood, match="128x128b"):
+        run_ptx(
+            module_of(text, 1, "sm_100a", ROOM), Run(launch_of(np.zeros(1024, "u4"), threads=128), RUN), [bytes(4096)]
+        )
 
 
 def test_a_copy_that_is_not_waited_for_is_a_race():

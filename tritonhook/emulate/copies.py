@@ -27,7 +27,7 @@ class _Copy:
     groups: Array
 
     def only(self, some: Array) -> _Copy:
-        """Of some of its threads."""
+        """Return the part of the copy that some of its threads made."""
         values, groups = self.values[:, some], self.groups[some]
         return _Copy(self.threads[some], self.store, self.index[some], self.unit, values, groups)
 

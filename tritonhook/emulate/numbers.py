@@ -321,7 +321,7 @@ def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callabl
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """An operation on two f16 or bf16 in a word. how: ftz, unit, relu."""
+    """Make an operation take words with two f16 or bf16 each. how: ftz, unit, relu."""
 
     def apply(*words: Array, name: str = "f16", **how: Any) -> Array:
         return by_halves(of_format(operation, name, **how), *words)

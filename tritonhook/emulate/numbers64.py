@@ -146,9 +146,8 @@ def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
     if not is_nan.any():
         return found
     kept = (a >> np.uint64(29) & np.uint64(0x7F_FFFF)).astype(np.uint32) | np.uint32(0x7FC0_0000)
-    return np.where(
-        is_nan, kept | (a >> np.uint64(32)).astype(np.uint32) & numbers.SIGN32, found
-    )  # executed: its upper bits
+    sign = (a >> np.uint64(32)).astype(np.uint32) & numbers.SIGN32
+    return np.where(is_nan, kept | sign, found)  # executed: its upper bits
 
 
 def widen32(a: Array, ftz: bool = False) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 
 import numpy as np
 
@@ -12,14 +11,27 @@ from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.machine import Code, Instruction, Machine
 from tritonhook.emulate.memory import Allocation
 from tritonhook.emulate.opcodes import Array, guarded, refusing
+from tritonhook.emulate.ptx import (
+    asynchronous,
+    atomics,
+    control,
+    conversions,
+    floats,
+    integers,
+    matrices,
+    memory,
+    tensor_memory,
+    warps,
+)
 from tritonhook.emulate.ptx.kernel import Kernel
 from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 
+# They register their opcodes.
 MODULES = (
-    *("control", "integers", "floats", "conversions", "memory", "atomics"),
-    *("warps", "matrices", "asynchronous", "tensor_memory"),
+    *(control, integers, floats, conversions, memory, atomics),
+    *(warps, matrices, asynchronous, tensor_memory),
 )
 _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
@@ -33,8 +45,6 @@ def decode(
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
     garbage: each byte of a register that nothing has written.
     """
-    for name in MODULES:
-        import_module(f"tritonhook.emulate.ptx.{name}")
     decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage)
     return decoder.code(), tuple(decoder.unknown)
 

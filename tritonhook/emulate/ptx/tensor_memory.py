@@ -23,7 +23,10 @@ _GROUPS = {"cta_group::1": 1, "cta_group::2": 2}  # how many CTAs work together
 
 
 def _together(site: Site) -> int:
-    return next((_GROUPS[one] for one in site.modifiers if one in _GROUPS), 0)
+    found = [_GROUPS[one] for one in site.modifiers if one in _GROUPS]
+    if len(found) != 1:
+        raise site.refuse()
+    return found[0]
 
 
 @opcode("tcgen05.alloc")

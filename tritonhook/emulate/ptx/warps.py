@@ -85,7 +85,7 @@ def _asked(g: Group, members: Array) -> Array:
 def reduction(site: Site) -> Step:
     kind, how = site.typed("s32 u32 b32 f32", *REDUCTIONS, "abs", "NaN")
     (name,) = how - {"abs", "NaN"}
-    if (kind == "f32") != (name in ("min", "max")) and (kind == "f32" or how & {"abs", "NaN"}):
+    if name not in ("min", "max") if kind == "f32" else how & {"abs", "NaN"}:
         raise site.refuse()
     target, source = site.target(0, kind), site.row(1, kind)
     members, converge = site.row(2, "u32"), converging(site, 2)

@@ -382,14 +382,10 @@ class Order:
             wrong = (other >= 0) & (other != actor) & (when > self.state[SEEN][knows, other])
             if wrong.any():
                 first = tuple(int(one[0]) for one in np.nonzero(wrong))
-                earlier = (
-                    f"{'write' if kind else 'read'} of tensor memory",
-                    int(last.pc[where][first]),
-                    int(other[first]),
-                )
-                column = int(where[2][0, first[1]])
+                text = f"{'write' if kind else 'read'} of tensor memory"
+                earlier = Access(text, int(last.pc[where][first]), int(other[first]))
                 mine = Access(what, self.machine.pc, actor)
-                self._add(Conflict("tensor", Access(*earlier), mine, column))
+                self._add(Conflict("tensor", earlier, mine, int(where[2][0, first[1]])))
         self.tensor[writes].note(where, actor, time, self.machine.pc)
 
     def tensor_done(self, g: Group, writes: bool) -> None:

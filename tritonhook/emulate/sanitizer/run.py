@@ -42,8 +42,8 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     except Hang as hang:
         return Sanitized(None, (*told.conflicts(), *told.divergence()), hang)
     ran = run.result(machine, ready.placed, ready.unknown)
-    unread = told.unwritten(kernel, run, contents, ran, order), told.early(kernel, run, contents, ran)
-    return Sanitized(ran, (*told.conflicts(), *unread[0], *unread[1]))
+    open_values = (*told.unwritten(kernel, run, contents, ran, order), *told.early(kernel, run, contents, ran))
+    return Sanitized(ran, (*told.conflicts(), *open_values))
 
 
 def _unit(kernel: Kernel) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 
 import numpy as np
 
@@ -11,23 +10,23 @@ from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction
 from tritonhook.emulate.machine import Code, Machine
 from tritonhook.emulate.machine import Instruction as Decoded
 from tritonhook.emulate.opcodes import Array, Reader, guarded, refusing
+from tritonhook.emulate.sass import (
+    control,
+    conversions,
+    floats,
+    integers,
+    matrices,
+    memory,
+    tensor_memory,
+    transactions,
+    warps,
+)
 from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.sass.site import OPCODES, Site, any_of_warp
 from tritonhook.errors import NotUnderstood
 
-MODULES = (
-    "control",
-    "conversions",
-    "floats",
-    "integers",
-    "matrices",
-    "memory",
-    "tensor_memory",
-    "transactions",
-    "warps",
-)
-for _name in MODULES:  # they register their opcodes
-    import_module(f"tritonhook.emulate.sass.{_name}")
+# They register their opcodes.
+MODULES = (control, conversions, floats, integers, matrices, memory, tensor_memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 

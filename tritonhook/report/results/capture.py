@@ -289,7 +289,7 @@ class KernelsRead:
 
 
 def _threads(capture: Capture) -> int | UnsetType:
-    """Of a block of one of Triton's kernels; the launch decides it elsewhere."""
+    """Return the threads of a block, for a Triton kernel; for others only the launch says it."""
     warps = capture.options.get("num_warps")
     return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
 
