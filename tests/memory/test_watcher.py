@@ -23,7 +23,7 @@ from tritonhook.children.environment import watch_environment
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memory.watcher import Watch, _maybe_visible
+from tritonhook.memory.watcher import Watch, WatchedDevice, _maybe_visible
 from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"
@@ -120,6 +120,62 @@ def test_every_byte_has_its_cause_and_the_pool_its_kernel() -> None:
     assert timeline.outside_allocators_bytes == POOL
     assert (timeline.name, timeline.device, timeline.resident_threads) == ("Fake H100", GPU, 132 * 2048)
     assert timeline.notes == ()
+
+
+class FakeTorch:
+    """torch.cuda, for a process that uses device 0."""
+
+    allocated, peak = 3 * MIB, 9 * MIB
+
+    def __init__(self) -> None:
+        self.cuda, self.asked, self.capturing = self, [], False
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def memory_allocated(self, ordinal):
+        self.asked.append(ordinal)
+        return self.allocated
+
+    def memory_reserved(self, ordinal):
+        return 2 * self.allocated
+
+    def max_memory_allocated(self, ordinal):
+        self.asked.append(ordinal)
+        return self.peak
+
+    def max_memory_reserved(self, ordinal):
+        return 2 * self.peak
+
+
+def test_what_torch_counts_is_beside_what_the_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, torch = Program(), FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    program.start()
+    with program.watch() as seen:
+        program.load("k")
+        program.launch("k")
+        wait_for(lambda: any(one.torch_allocated_bytes for device in seen._devices.all for one in device.samples))
+    timeline = seen.timeline
+    sample = next(one for one in timeline.samples if one.torch_allocated_bytes)
+    assert (sample.torch_allocated_bytes, sample.torch_reserved_bytes) == (3 * MIB, 6 * MIB)
+    assert (timeline.torch_peak_allocated_bytes, timeline.torch_peak_reserved_bytes) == (9 * MIB, 18 * MIB)
+    assert timeline.process == os.getpid() and torch.asked[-1] == 0, "of the device that is watched"
+    assert {mark.kernel for mark in timeline.launches} == {"k"}
+
+
+def test_a_sample_is_kept_where_something_changed_or_a_second_went_by() -> None:
+    device = WatchedDevice("GPU-0")
+    given = [(0, 5, (1, 2)), (1, 5, (None, None)), (2, 5, (1, 2)), (3, 5, (2, 2)), (4, 6, (None, None)), (5, 6, (2, 2))]
+    for at, used, torch in given:
+        device.add_sample(at, used, torch)
+    assert [one.t_ns for one in device.samples] == [0, 3, 4]
+    device.add_sample(4 + 999_999_999, 6, (None, None))
+    device.add_sample(4 + 1_000_000_000, 6, (None, None))
+    assert [one.t_ns for one in device.samples][3:] == [1_000_000_004]
 
 
 @pytest.mark.parametrize(("in_used", "in_total"), [(0, 0), (400, 400), (0, 400)])
