@@ -2,16 +2,18 @@
 
     make mutants                          # 4,000 mutants, drawn from all packages alike: some hours
     make mutants SAMPLE=500                              # fewer
-    make mutants MUTANTS='tritonhook.verify.*'           # these
     python -m benchmarks mutants                         # count again what mutants/ holds
-    python -m benchmarks mutants --draw 500 --seed 7     # names of mutants that were not tried, instead
+    python -m benchmarks mutants --sample 500 --seed 7   # first try so many that were not tried
+    python -m benchmarks mutants --again                 # first try those again that survived, or that no test reached
 
-mutmut makes the mutants and runs the tests that reach each one; `[tool.mutmut]` in pyproject.toml names the modules
-and the tests. This script counts what mutmut left in mutants/ and keeps every survivor with its change. Summary:
-`killed_ratio`, of all that were tried; `killed_ratio_min`, of the package with the least. Tests that start programs
-of their own in other folders do not see a mutant and are not among them, so the code that only they reach counts as
-not tested here. Decorated functions (properties) are not mutated. What needs torch or the CuTe DSL is not among the
-modules; sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
+mutmut makes the mutants and says which tests reach each one; `[tool.mutmut]` in pyproject.toml names the modules and
+the tests. Each mutant meets the MOST_TESTS fastest of its tests: with all, a function that most tests reach takes
+minutes. So a survivor may be one that a slower test finds. This script counts what mutmut left in mutants/ and keeps
+every survivor with its change. Summary: `killed_ratio`, of all that were tried; `killed_ratio_min`, of the package with
+the least; `killed_of_reached_ratio`, of those that some test reaches. Tests that start programs of their own in other
+folders do not see a mutant, so what only they reach counts as untested, and what needs a GPU. Decorated functions
+(properties) are not mutated. What needs the CuTe DSL is not among the modules; sm120_attn has mutants of its own
+(tests/sm120_attn/mutants.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import argparse
 import json
 import random
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -29,6 +32,7 @@ from typing import Any
 from benchmarks.common import REPOSITORY, environment
 
 MUTANTS = REPOSITORY / "mutants"
+MOST_TESTS = 40  # of a mutant
 SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say that a test failed, or ran out of time
 
 
@@ -36,15 +40,19 @@ NEEDS = ("mutants/",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--draw", type=int, metavar="N", help="print the names of N mutants that were not tried")
-    parser.add_argument("--seed", default=str(date.today()), help="of --draw (default: the date)")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="try N mutants that were not tried")
+    parser.add_argument("--seed", default=str(date.today()), help="of --sample (default: the date)")
+    parser.add_argument("--again", action="store_true", help="try again what survived, or what no test reached")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    modules = {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
-    if arguments.draw is not None:
-        print(*drawn(modules, arguments.draw, arguments.seed), sep="\n")
-        return None
+    wanted = drawn(found_in_mutants(), arguments.sample, arguments.seed)
+    if arguments.again:
+        every = (found for found in found_in_mutants().values())
+        wanted += [name for found in every for name, code in found.items() if code in (SURVIVED, UNTESTED)]
+    if wanted:
+        subprocess.run([sys.executable, "-m", "benchmarks.mutants", *wanted], check=True, cwd=REPOSITORY)
+    modules = found_in_mutants()
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
@@ -61,6 +69,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
             "tried": tried,
             "killed": killed,
             "killed_ratio": killed / tried,
+            "killed_of_reached_ratio": killed / (tried - sum(row["untested"] for row in rows.values())),
             "killed_ratio_min": min(row["killed"] / row["tried"] for row in by_package(rows).values() if row["tried"]),
         },
         "packages": by_package(rows),
@@ -70,6 +79,31 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
             for name, found in sorted(modules.items())
         },
     }
+
+
+def found_in_mutants() -> dict[str, dict[str, int | None]]:
+    """The mutants of each module."""
+    return {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
+
+
+def try_them(names: Sequence[str]) -> None:
+    """Run mutmut, in a process of its own, for these mutants: without its first run of all tests, as the run that finds
+    which tests reach what was one; and with MOST_TESTS for each."""
+    from mutmut.__main__ import cli
+    from mutmut.state import state
+    from mutmut.workers.isolation import ForkRunner
+
+    submit = ForkRunner.submit
+
+    def fastest(runner: Any, name: str, tests: Sequence[str], *_: float) -> None:
+        seconds = state().duration_by_test
+        chosen = sorted(tests, key=lambda test: seconds[test])[:MOST_TESTS]
+        needed = sum(seconds[test] for test in chosen)
+        submit(runner, name, chosen, int(20 + 6 * needed), needed)
+
+    ForkRunner.submit = fastest
+    ForkRunner.run_clean_tests = lambda runner, tests: 0
+    cli(["run", *names])
 
 
 def package_of(module: str) -> str:
@@ -126,3 +160,7 @@ def change(mutant: str) -> dict[str, str]:
         "code": " ".join(line[1:].strip() for line in lines if line.startswith("-")),
         "mutant": " ".join(line[1:].strip() for line in lines if line.startswith("+")),
     }
+
+
+if __name__ == "__main__":
+    try_them(sys.argv[1:])
