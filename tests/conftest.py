@@ -37,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Undo what the developer's shell decides: the width of output; and the signals that its background and nohup make
     pytest ignore, as the programs that the tests start must not. Tests side by side take one thread of torch each."""
     os.environ.pop("COLUMNS", None)
+    if os.environ.get("MUTANT_UNDER_TEST") == "stats":  # mutmut looks for its settings in each process that has it
+        del os.environ["MUTANT_UNDER_TEST"]
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     elif "TESTS_RAN" in os.environ:
