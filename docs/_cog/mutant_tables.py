@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from results import markdown, result
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def modules() -> str:
-    """How many mutants of each module were tried, and how many the tests noticed."""
+def packages() -> str:
+    """How many mutants of each package were tried, and how many the tests noticed."""
     rows = [
-        (
-            f"`{name}`" if (ROOT / name).exists() else f"{name}, now in another module",
-            f"{row['tried']:,}",
-            f"{row['killed']:,}",
-            f"{row['killed'] / row['tried']:.0%}",
-        )
-        for name, row in result("mutants")["modules"].items()
+        (f"`{name}`", f"{row['tried']:,}", f"{row['killed'] / row['tried']:.0%}", f"{row['untested']:,}")
+        for name, row in result("mutants")["packages"].items()
         if row["tried"]
     ]
-    return markdown(("module", "mutants tried", "killed", "share"), rows)
+    return markdown(("package", "mutants tried", "killed", "not reached"), rows)
 
 
 def total() -> str:
@@ -29,5 +19,5 @@ def total() -> str:
     summary = result("mutants")["summary"]
     return (
         f"\nIn all {summary['killed']:,} of {summary['tried']:,} were killed, {summary['killed_ratio']:.1%}; "
-        f"{summary['mutants'] - summary['tried']:,} more were not tried.\n\n"
+        f"{summary['killed_of_reached_ratio']:.1%} of those that a test reaches.\n\n"
     )
