@@ -8,12 +8,12 @@
 
 mutmut makes the mutants and says which tests reach each one; `[tool.mutmut]` in pyproject.toml names the modules and
 the tests. Each mutant meets the fastest of its tests, MOST_TESTS and MOST_SECONDS at most: with all, a function that
-most tests reach takes minutes. So a survivor may be one that a slower test finds. This script counts what mutmut left in mutants/ and keeps
-every survivor with its change. Summary: `killed_ratio`, of all that were tried; `killed_ratio_min`, of the package with
-the least; `killed_of_reached_ratio`, of those that some test reaches. Tests that start programs of their own in other
-folders do not see a mutant, so what only they reach counts as untested, and what needs a GPU. Decorated functions
-(properties) are not mutated. What needs the CuTe DSL is not among the modules; sm120_attn has mutants of its own
-(tests/sm120_attn/mutants.py).
+most tests reach takes minutes. So a survivor may be one that a slower test finds. This script counts what mutmut left
+in mutants/ and keeps every survivor with its change. Summary: `killed_ratio`, of all that were tried;
+`killed_ratio_min`, of the package with the least; `killed_of_reached_ratio`, of those that some test reaches. Tests
+that start programs of their own in other folders do not see a mutant, so what only they reach counts as untested, and
+what needs a GPU. Decorated functions (properties) are not mutated. What needs the CuTe DSL is not among the modules;
+sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
 """
 
 from __future__ import annotations
