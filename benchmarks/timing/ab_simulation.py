@@ -27,7 +27,7 @@ from benchmarks.common import environment
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
-from tritonhook.timing.places import balanced_order
+from tritonhook.timing.places import CodePlaces, balanced_order
 from tritonhook.timing.plan import Compiled, KernelCode, Plan, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 
@@ -44,8 +44,8 @@ class Scenario:
     as long. ramp, walk: a drift over 1,000 samples; the step of a random walk. processes: how much one process's
     ratio differs from another's. blocks: likewise of blocks. carry_over: how much longer the sample after the
     candidate takes. clock: how much slower the SM clock is while the candidate runs. follows: the share of the clock's
-    way to its new value that it makes in one sample. place: how much slower code is at one of the places where code
-    lies, in every process. fixed: every process loads the codes in one order, which puts the candidate there.
+    way to its new value that it makes in one sample. place: how much slower the code is that a process loads first.
+    fixed: every process loads the candidate first.
     """
 
     effect: float = 0.0
@@ -105,12 +105,11 @@ class SimulatedProcess:
         self.scenario, self.draw = scenario, draw
         offset = draw.gauss(0, scenario.processes)
         self.shift = {REFERENCE: 0.0, CANDIDATE: offset, CONTROL: draw.gauss(0, scenario.processes)}
-        slow = CANDIDATE if scenario.fixed else draw.choice(SIDES)
-        self.shift[slow] += scenario.place
         self.level, self.clock = 1.0, 1.0
 
     def begin(self, plan: Plan) -> None:
-        pass
+        first = CANDIDATE if self.scenario.fixed else CodePlaces(plan.seed).order(SIDES)[0]
+        self.shift[first] += self.scenario.place
 
     def prepared(self) -> Prepared:
         codes = {REFERENCE: "a", CANDIDATE: "b", CONTROL: "a"}
@@ -154,7 +153,7 @@ class SimulatedProcess:
 def one(scenario: Scenario, seed: int) -> dict[str, Any]:
     """One comparison: what it found, and whether that is so."""
     draw = random.Random(f"{scenario} {seed}")
-    plan = Plan("simulated:kernel", Path("/nowhere"), rename=Rename(prefix="simulated_"))
+    plan = Plan("simulated:kernel", Path("/nowhere"), rename=Rename(prefix="simulated_"), seed=draw.randrange(10**6))
     comparison = coordinator.run(plan, seconds=3600, start=lambda: SimulatedProcess(scenario, draw)).comparison
     found = comparison.effect()
     assert found is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
+from tritonhook.cubin.sass import Instruction, Sass, instructions_of, parse_nvdisasm
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptxas.tool import find_nvdisasm
 from tritonhook.ptxas.toolchain import run_nvdisasm
@@ -472,6 +472,12 @@ def test_kernel_that_was_not_printed_is_an_error() -> None:
     kept = [f for f in functions if f["function-name"] != "foo_bar"]
     with pytest.raises(CubinError, match="no instructions for 'foo_bar'; it has: .*foo"):
         parse("sm_90a.module", json.dumps([head, kept]))
+
+
+@pytest.mark.parametrize("operands", ["R0,desc[UR4][R4.64]", "R0desc[UR4][R4.64]", "R0desc,[UR4][R4.64]"])
+def test_a_comma_that_nvdisasm_leaves_out(operands: str) -> None:
+    (read,) = instructions_of([{"opcode": "LDG.E.EL", "operands": operands}], [bytes(16)])
+    assert read.operands == "R0,desc[UR4][R4.64]"
 
 
 @pytest.mark.parametrize("item", [{}, "NOP", None, {"operands": "R1"}])

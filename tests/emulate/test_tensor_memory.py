@@ -106,6 +106,23 @@ def test_a_product_with_a_sum_in_tensor_memory(tools):
         assert run_cubin(code_of(one.ptx, tools, level), "k", one.run, one.contents).contents == stored.contents
 
 
+def test_a_sum_of_f16_lies_in_the_lower_halves_of_columns(tools):
+    """Two of them are in a register that is stored or loaded."""
+    body = PRODUCT.replace("0x3f800000", "0x3c003c00").replace("0x04020010", "0x04020000")
+    for old, new in (("st.sync", "unpack"), ("ld.sync", "pack")):
+        body = re.sub(
+            rf"({old}.aligned.16x32bx2).x4.b32(.*)%r., %r., (%r., %r.)}}", rf"\1.x2.{new}::16b.b32\2\3}}", body
+        )
+    one = Product(body)
+    stored = run_ptx(one.ptx, one.run, one.contents)
+    codes = np.frombuffer(stored.contents[0], np.uint16).reshape(*one.wanted.shape[:3], 8)[..., 4:]
+    assert np.abs(decode(codes, "f16") - one.wanted).max() < 2**-8, "half a unit in the last place of 8"
+    assert (
+        stored.unknown == ()
+        and run_cubin(code_of(one.ptx, tools), "k", one.run, one.contents).contents == stored.contents
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -124,7 +141,7 @@ def test_each_part_of_the_descriptors_counts(old, new):
     ("old", "new", "why"),
     [
         ("0x04020010", "0x04020014", "instruction descriptor 0x4020014"),  # sparse
-        ("0x04020010", "0x04020000", "instruction descriptor"),  # a sum of f16
+        ("0x04020010", "0x04020480", "instruction descriptor"),  # a sum of f16 of bf16
         ("0x04020010", "0x04022010", "instruction descriptor"),  # a negated A
         ("0x0000401000080000", "0x8002401000080000", "matrix descriptor"),  # a base offset
         ("0x0000401000080000", "0x2000401000080000", "matrix descriptor"),  # pieces of 32 bytes change places
@@ -132,7 +149,7 @@ def test_each_part_of_the_descriptors_counts(old, new):
         ("cta_group::1.kind", "cta_group::1.ws.kind", "ws"),
         ("kind::f16 [", "kind::i8 [", "kind::i8"),
         ("16x32bx2.x4.b32 {", "16x64b.x4.b32 {", ".16x64b.x4 of 4 registers"),
-        ("x4.b32 {", "x4.pack::16b.b32 {", "pack::16b"),
+        ("x4.b32 [%r11]", "x4.pack::16b.b32 [%r11]", "pack::16b"),  # of a store
     ],
 )
 def test_what_is_not_known_is_not_guessed(old, new, why):

@@ -53,6 +53,18 @@ def test_each_code_is_at_several_places_in_an_order_of_the_process() -> None:
     assert placed(3)[0].loaded == placed(3)[0].loaded, "a seed gives the same places"
 
 
+def test_processes_that_follow_each_other_have_each_code_at_each_place_once() -> None:
+    """Five processes with an order drawn for each had the candidate first in all five: equal code was called slower."""
+    orders = [CodePlaces(seed).order("abc") for seed in range(3 * 20)]
+    for first in range(0, len(orders), 3):
+        assert all(
+            sorted(at_one_place) == ["a", "b", "c"] for at_one_place in zip(*orders[first : first + 3], strict=True)
+        )
+    assert len({tuple(order) for order in orders}) == 6, "all orders are drawn"
+    places = CodePlaces(0)
+    assert len({tuple(places.order("abcdef")) for _ in range(9)}) > 1, "a second order of one process is another"
+
+
 def test_paddings_of_drawn_sizes_lie_in_front_of_the_codes() -> None:
     driver, _ = placed(0)
     paddings = [one for one in driver.loaded if one.startswith("padding")]

@@ -296,7 +296,7 @@ def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[
         for record, text in texts.items():
             sibling = _sibling(captures, record, problems)
             if sibling is not None and sibling.ptx != kernel.ptx:
-                siblings.setdefault(sibling.ptx, replace(sibling, config=text))
+                siblings.setdefault(sibling.ptx, replace(sibling, function=rounds[0].function, config=text))
         yield replace(
             kernel,
             launches=own,

@@ -28,6 +28,7 @@ _TARGET = re.compile(r"(-?0x[0-9a-f]+)\)?\s*$")
 _RELATIVE = ("BRA", "BSSY", "CALL.REL", "RET.REL", "LEPC", "WARPSYNC.COLLECTIVE")  # target counts from the instruction
 _REGISTER = re.compile(r"\b(U?R|U?P|B|UB|SB)(?:\d+|Z|T)\b")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_COMMA_LOST = re.compile(r"(?<=[\dZ])desc,?(?=\[)")  # `R0desc[UR4][R4.64]`, of LDG with .EL: nvdisasm 12.8 to 13.5
 
 
 class Instruction(NamedTuple):
@@ -208,7 +209,7 @@ def instructions_of(listed: Sequence[Mapping[str, Any]], words: Sequence[bytes])
             index * INSTRUCTION_BYTES,
             item.get("predicate", ""),
             item["opcode"],
-            item.get("operands", ""),
+            _COMMA_LOST.sub(",desc", item.get("operands", "")),
             int.from_bytes(word, "little") >> _CONTROL_SHIFT & _CONTROL_MASK,
         )
 

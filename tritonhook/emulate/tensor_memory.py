@@ -1,7 +1,7 @@
 """The tensor memory of sm_100: 128 lanes of 512 columns of 32 bits for each CTA, and how warps read and write it.
 
-It stops at the shapes 32x32b and 16x32bx2, and whole columns (no `.pack::16b`). What nothing
-has written is NaN. Source: PTX ISA 9, "Tensor Memory" and "Tensorcore 5th Generation Instructions".
+It stops at the shapes 32x32b and 16x32bx2. What nothing has written is NaN. Source: PTX ISA 9, "Tensor
+Memory" and "Tensorcore 5th Generation Instructions".
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _EVERY = np.arange(LANES)
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What each thread of a warp reads or writes: so many columns. lanes, columns: where, beside the address."""
+    """What each thread of a warp reads or writes: so many registers, each a column or, packed, the lower halves of two.
+    lanes, columns: where, beside the address."""
 
     count: int
     lanes: Array
     columns: Array
+    packed: bool = False
 
     @classmethod
     def of_lanes(cls, count: int) -> Fragment:
@@ -106,14 +108,17 @@ class TensorMemory:
     def load(self, g: Group, addresses: Array, one: Fragment) -> Array:
         """Registers (count, threads) of whole warps."""
         warps, place = self._places(g, addresses, one, False)
+        cells = self.cells[place].transpose(2, 0, 1)
         found = np.zeros((one.count, g.size // WARP, WARP), np.uint32)
-        found[:, warps] = self.cells[place].transpose(2, 0, 1)
+        found[:, warps] = cells[0::2] & 0xFFFF | cells[1::2] << 16 if one.packed else cells
         return found.reshape(one.count, -1)
 
     def store(self, g: Group, addresses: Array, one: Fragment, registers: Array, lanes: slice = slice(None)) -> None:
         """lanes: of a warp, those that write."""
         warps, (ctas, rows, columns) = self._places(g, addresses, one, True)
         values = registers.reshape(one.count, -1, WARP)[:, warps].transpose(1, 2, 0)
+        if one.packed:
+            values = np.stack([values & 0xFFFF, values >> 16], -1).reshape(*values.shape[:2], -1)
         self.cells[ctas, rows[:, lanes], columns[:, lanes]] = values[:, lanes]
 
     def _places(self, g: Group, addresses: Array, one: Fragment, writes: bool) -> tuple[Array, tuple[Array, ...]]:
@@ -126,7 +131,7 @@ class TensorMemory:
         if wrong.any():
             lane, thread = (int(found[wrong][0]) for found in (first >> 16, threads))
             raise Fault(f"lane {lane} of tensor memory, outside of the {UNIT} lanes of this warp", thread)
-        columns = (first & 0xFFFF)[:, None, None] + one.columns[:, None] + np.arange(one.count)
+        columns = (first & 0xFFFF)[:, None, None] + one.columns[:, None] + np.arange(one.count << one.packed)
         ctas = self.machine.cta[threads]
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)
         if (watch := self.machine.memory.watch) is not None:

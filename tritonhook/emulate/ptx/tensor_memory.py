@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tritonhook.emulate.lanes import ALL, first_lanes
@@ -65,20 +67,22 @@ def free(site: Site) -> Step:
     return step
 
 
-def _fragment(site: Site, registers: int, apart: int) -> Fragment:
-    """What each thread has. registers, apart: the operands that say how many, and how far apart halves lie."""
+def _fragment(site: Site, registers: int, apart: int, packing: str) -> Fragment:
+    """What each thread has. registers, apart: the operands that say how many, and how far apart halves lie. packing:
+    the modifier for two columns in a register."""
     shape, count, *_ = site.modifiers[2:]
-    site.known("sync", "aligned", "b32", shape, count)
+    packed = packing in site.known("sync", "aligned", "b32", shape, count, packing)
     number = len(list_of(site.operands[registers]))
     if shape not in ("32x32b", "16x32bx2") or count != f"x{number}":
         raise site.refuse(f".{shape}.{count} of {number} registers")
     site.count(2 if shape == "32x32b" else 3)
-    return Fragment.of_lanes(number) if shape == "32x32b" else Fragment.of_halves(number, site.integer(apart))
+    found = Fragment.of_lanes(number) if shape == "32x32b" else Fragment.of_halves(number, site.integer(apart))
+    return replace(found, packed=packed)
 
 
 @opcode("tcgen05.ld")
 def load(site: Site) -> Step:
-    fragment, memory = _fragment(site, 0, 2), site.machine.tensor_memory
+    fragment, memory = _fragment(site, 0, 2, "pack::16b"), site.machine.tensor_memory
     targets, address = site.targets(0, "b32"), site.address(1)
 
     def step(g: Group) -> None:
@@ -90,7 +94,7 @@ def load(site: Site) -> Step:
 
 @opcode("tcgen05.st")
 def store(site: Site) -> Step:
-    fragment, memory = _fragment(site, -1, 1), site.machine.tensor_memory
+    fragment, memory = _fragment(site, -1, 1, "unpack::16b"), site.machine.tensor_memory
     address, sources = site.address(0), site.rows(-1, "b32")
 
     def step(g: Group) -> None:

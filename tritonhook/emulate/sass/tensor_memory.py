@@ -7,6 +7,7 @@ once for a warp: their registers are uniform.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tritonhook.emulate.tensor_memory import UNIT, Fragment
 
 _LOWER, _UPPER = "16dp32bit_t0_t15", "16dp32bit_t16_t31"  # one half of a 16x32bx2
 _PAIR_BARRIER, _PAIR_PHASE = 0x58, 0x60  # in reserved shared memory
+_PACKING = {"LDTM": "PACK16BIT", "STTM": "EXPAND16BIT"}
 _COUNTS = {f"x{1 << number}": 1 << number for number in range(8)}
 
 
@@ -33,11 +35,12 @@ def _bracketed(site: Site, *kinds: str) -> tuple[str, Reader, str]:
 @opcode("LDTM", "STTM")
 def move(site: Site) -> Step:
     """Between registers and the lanes of a warp; of 16 lanes, one half of the warp does it."""
-    how = site.known(*_COUNTS, _LOWER, _UPPER)
+    how = site.known(*_COUNTS, _LOWER, _UPPER, packing := _PACKING[site.base])
     count = next((_COUNTS[one] for one in how if one in _COUNTS), 1)
     halves = {_LOWER: slice(0, 16), _UPPER: slice(16, WARP)}
     half = next((halves[one] for one in how if one in halves), None)
     fragment = Fragment.of_lanes(count) if half is None else Fragment.of_halves(count)
+    fragment = replace(fragment, packed=packing in how)
     loads, memory = site.base == "LDTM", site.machine.tensor_memory
     puts = site.targets(count) if loads else []
     _, address, _ = _bracketed(site, "tmem")

@@ -1,6 +1,6 @@
 """tcgen05.mma, UTCHMMA, UTCQMMA, UTCOMMA: products that are added to a block of tensor memory, of one CTA or of two.
 
-It stops at dense matrices, sums of float32, no numbers of 6 bits; A in tensor memory has the lanes of D. Factors of
+It stops at dense matrices and has no numbers of 6 bits; A in tensor memory has the lanes of D. Factors of
 blocks: M of 128 for each CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path
 Layout Organization", "Scale Factor Layouts". Sums are *published*: MMA-Sim, mmasim/simulator/nv_ptx.py.
 """
@@ -38,8 +38,9 @@ FORMATS: Mapping[str, Mapping[int, str]] = {  # by kind: the numbers of A and of
 FACTORS = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}  # by kind: of each row of A
 _K_BYTES = 32
 _SWIZZLES = {0: 16, 2: 128, 4: 64, 6: 32}  # bytes of a row of the pattern
-# Sparse, saturating, negated, shifted: not known; with factors, bits 4, 5, 23, 29 and 30 say which. D: 1 is f32.
-_UNKNOWN, _UNKNOWN_SCALED, _D, _F32 = 0xE080_604F, 0x8000_604F, 4, 1
+# Sparse, saturating, negated, shifted: not known; with factors, bits 4, 5, 23, 29 and 30 say which.
+_UNKNOWN, _UNKNOWN_SCALED = 0xE080_604F, 0x8000_604F
+_SUMS = {0: "f16", 1: "f32"}  # by bits 4 and 5, without factors
 _LANES_OF_FACTORS = 32
 
 
@@ -62,7 +63,8 @@ class Kind:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What an instruction descriptor says. m: of all CTAs. kinds: formats of A, of B. transposed: whether A is M-major,
-    B N-major. firsts: the bytes where factors of A and of B begin. scale: their format."""
+    B N-major. firsts: the bytes where factors of A and of B begin. scale: their format. sums: the format of D; f16 lies
+    in the lower half of a column."""
 
     m: int
     n: int
@@ -70,20 +72,23 @@ class Shape:
     transposed: tuple[bool, bool]
     firsts: tuple[int, int]
     scale: str
+    sums: str
 
     @classmethod
     def of(cls, bits: int, kind: Kind) -> Shape:
         kinds = kind.formats.get(bits >> 7 & 7, ""), kind.formats.get(bits >> 10 & 7, "")
         m, n, transposed = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, (bool(bits >> 15 & 1), bool(bits >> 16 & 1))
         firsts, scale = (bits >> 29 & 3, bits >> 4 & 3), "ue8m0" if bits >> 23 & 1 else "e4m3"
+        sums = "f32" if kind.factors else _SUMS.get(bits >> 4 & 3, "")
         if kind.factors:
             bad = bits & _UNKNOWN_SCALED or m != 128 * kind.ctas or any(one % kind.factors for one in firsts)
             bad = bad or (scale == "e4m3" and kind.factors != 4)
         else:
-            bad = bits & _UNKNOWN or bits >> _D & 3 != _F32 or m not in (64 * kind.ctas, 128 * kind.ctas)
+            bad = bits & _UNKNOWN or not sums or m not in (64 * kind.ctas, 128 * kind.ctas)
+            bad = bad or (sums == "f16" and kinds[0] in ("bf16", "tf32"))
         if bad or "" in kinds or not n or n // 8 % kind.ctas:
             raise NotUnderstood(f"instruction descriptor {bits:#x}")
-        return cls(m, n, kinds, transposed, firsts, scale)
+        return cls(m, n, kinds, transposed, firsts, scale, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +142,10 @@ class _Product:
             d[lanes] = np.vstack(np.split(found, 2, 1)) if folds else found
 
     def _added(self, cta: int, a: Array, b: Array, held: Array) -> Array:
-        kinds = self.shape.kinds
+        kinds, to = self.shape.kinds, self.shape.sums
         if not self.kind.factors:
-            return multiply(a, b, held, (*kinds, "f32"), mma_sums("sm_100", kinds[0], a.shape[1], "f32"))
+            held = held & 0xFFFF if to == "f16" else held
+            return multiply(a, b, held, (*kinds, to), mma_sums("sm_100", kinds[0], a.shape[1], to))
         x, y = (self._factors(cta, number, size) for number, size in enumerate((len(a), self.shape.n)))
         least = -6 if self.shape.scale == "e4m3" else -127
         sums = scaled_sums("mxf4" if self.kind.packed else "mxf8f6f4")
