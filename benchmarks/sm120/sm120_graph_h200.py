@@ -1,13 +1,13 @@
-"""sm120_attn in BF16 on an H200, compiled for sm_90a, in CUDA graphs and called from Python, beside two peers.
+"""sm120_attn in BF16 on an H200, compiled for sm_90a, in CUDA graphs and called from Python, beside its peers.
 
-    FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a \
+    FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a SM120_PEER_FROST=... \
         python -m benchmarks sm120_graph_h200 [--rounds 9] [--out FILE]
     python -m benchmarks sm120_graph_h200 --again     # without a GPU: the summary anew, from the samples
 
 `sm120_h100.py` times calls from Python, so its rows of short kernels are about launches. Here each kernel is also timed
-in a graph of CALLS launches, in the same rounds. Peers: torch's flash backend and FlashAttention 4's SM120 path, see
-sm120_peers.py. Summary: ratios above 1 mean that ours is faster; the means say of how many rows they are. `long` rows
-are those where ours takes LONG_MS or more in a graph.
+in a graph of CALLS launches, in the same rounds. Peers: see sm120_peers.py; one that is missing is left out. Summary:
+ratios above 1 mean that ours is faster; the means say of how many rows they are. `long` rows are those where ours takes
+LONG_MS or more in a graph. `best peer`: the fastest one of each row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.common import environment, write_json
 from benchmarks.sm120.sm120_peers import PEERS
 from sm120_attn.verify import bench
 
-NAMES = ("torch", "fa4")
+NAMES = ("torch", "fa4", "frost")
 CALLS, LONG_MS = 8, 0.1
 
 
@@ -103,4 +103,9 @@ def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 ratios = [ms[peer + suffix] / ms["ours" + suffix] for ms in chosen if peer + suffix in ms]
                 if ratios:
                     found[f"vs_{peer}_{kind}{which}_geomean"] = statistics.geometric_mean(ratios)
+    for kind, suffix in (("graph", ", graph"), ("eager", "")):
+        best = [min(ms[p + suffix] for p in NAMES if p + suffix in ms) / ms["ours" + suffix] for ms in times]
+        at = rows[best.index(min(best))]
+        problem = bench.BenchProblem(**{n: at[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
+        found |= {f"vs_best_peer_{kind}_min": min(best), f"vs_best_peer_{kind}_min_at": problem.name}
     return found

@@ -54,6 +54,8 @@ class Options:
     most_lane_sum: float
     registers: int
     half_sums: bool
+    own_sums: int
+    own_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class HopperConfig(KernelConfig):
     block_n      keys of a block
     turns        consumers issue their MMAs in turn, so that one computes its softmax while another has the tensor cores
     keep_q       Q stays in registers; else each MMA reads it from shared memory
+    own_sums     fp8: of how many sums, added in fp32, the scores of queries with their own keys are made; 1: as all
+                 others. Query i's own key is key i + seqlen_k - seqlen_q, or i with causal "top-left". For a difference
+                 of lengths that is a multiple of 128
     """
 
     KERNEL: ClassVar[str] = "hopper"
@@ -81,6 +86,7 @@ class HopperConfig(KernelConfig):
     block_n: int = 128
     turns: bool = False
     keep_q: bool = False
+    own_sums: int = 1
 
     @property
     def block_m(self) -> int:
@@ -131,6 +137,11 @@ class HopperConfig(KernelConfig):
         had an error of 1.3 times the measure with that (fp8_accuracy.py), and it is no faster there.
         """
         return self.fp8 and self.head_dim < 256
+
+    @property
+    def own_first(self) -> bool:
+        """Whether key blocks are visited from the one with the tile's own keys on. With a mask that is the last one."""
+        return self.own_sums > 1 and self.causal is None
 
     @property
     def stages(self) -> int:
@@ -209,6 +220,8 @@ class HopperConfig(KernelConfig):
             shared_out=self.shared_out,
             most_lane_sum=self.most_lane_sum,
             registers=self.consumer_registers,
+            own_sums=self.own_sums,
+            own_first=self.own_first,
         )
 
     def why_not(self, arch: int) -> str | None:
@@ -225,12 +238,23 @@ class HopperConfig(KernelConfig):
             return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the load partition"
         if self.block_n not in (64, 128):
             return f"block_n {self.block_n}: 64 or 128 keys"
+        if self.own_sums > 1 and (reason := self._why_not_own_sums()) is not None:
+            return f"own_sums {self.own_sums}: {reason}"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
         return why_not_name(self.name)
+
+    def _why_not_own_sums(self) -> str | None:
+        if not self.fp8:
+            return f"the sums of {self.dtype} have 24 bits"
+        if self.block_m != self.block_n:
+            return f"a tile has {self.block_m} rows and {self.block_n} keys; they must be equal"
+        if self.head_dim // self.own_sums not in (32, 64):
+            return f"of {self.head_dim} columns; a sum has 32 or 64"
+        return None
 
 
 class Form(NamedTuple):

@@ -4,10 +4,11 @@ O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T)))
 
 A CTA is persistent. A tile has 64 query rows for each consumer, which is one warpgroup. Scores, probabilities and O
 stay in its registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
-Key blocks are visited from the last to the first, so the masked ones come first. A consumer issues Q K(j) and
-P(j - 1) V(j - 1), waits for the scores and for O, and computes P(j), while the tensor cores work for the other
-consumers. With config.turns the consumers issue their MMAs in turn. Computing the scores one block ahead, so that no
-softmax waits for them, was slower on an H100.
+Key blocks are visited from the last to the first, so the masked ones come first; with config.own_first from the block
+with the tile's own keys on, round to the one above it. A consumer issues Q K(j) and P(j - 1) V(j - 1), waits for the
+scores and for O, and computes P(j), while the tensor cores work for the other consumers. With config.turns the
+consumers issue their MMAs in turn. Computing the scores one block ahead, so that no softmax waits for them, was slower
+on an H100.
 
 softmax.py says how maxima, exponentials and sums are computed. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
 by the load partition and multiplied in fp16: operands.py says why.
@@ -23,8 +24,9 @@ warpgroup. c: consumer; S: config.stages; n: key blocks of the tile.
     barrier          who arrives, when                            who waits, before                  per tile
     q.ready[c]       load: TMA bytes of Q(c) have landed          consumer c: its first scores       1
     q.empty[c]       consumer c: its last scores are done; with   load: Q(c) of the next tile        1
-                     keep_q: Q is in registers; where O is
-                     staged in Q: O has been stored
+                     keep_q: Q is in registers, or own sums
+                     are done; where O is staged in Q: O has
+                     been stored
     k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
     v_ready[slot]    load: TMA bytes of V(j) have landed, or      each consumer: its P(j) V(j)       n
                      it has widened V(j)
@@ -61,6 +63,7 @@ from .barriers import (
 from .config import NARROW_SLOTS as _NARROW_SLOTS
 from .layouts import ROWS, left_layout, mma_layout
 from .operands import widen
+from .own_sums import with_own_sums
 from .softmax import View, finite, first_softmax, next_softmax, scale_rows, visible, whole_blocks
 
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -134,7 +137,18 @@ class PartitionArgs:
         first_row = m * (self.options.consumers * ROWS)
         blocks = self.blocks_before(first_row + self.options.consumers * ROWS)
         kv_head = head % self.num_heads // self.qheads_per_kvhead
-        return Tile(head // self.num_heads, head % self.num_heads, kv_head, first_row, blocks)
+        own_block = gl.maximum(first_row + self.seqlen_k - self.seqlen_q, 0) // self.options.block_n
+        own_block = gl.minimum(own_block, blocks - 1)
+        return Tile(head // self.num_heads, head % self.num_heads, kv_head, first_row, blocks, own_block)
+
+    @gluon.jit
+    def block(self, tile, left):
+        """The number of the key block after which `left` blocks of a tile are left."""
+        if self.options.own_first:
+            block = tile.own_block + 1 - tile.blocks + left
+            return gl.where(block < 0, block + tile.blocks, block)
+        else:
+            return left
 
     @gluon.jit
     def blocks_before(self, end_row):
@@ -166,6 +180,7 @@ class Tile:
     kv_head: gl.tensor
     first_row: gl.tensor
     blocks: gl.tensor  # key blocks to visit, from the last to the first
+    own_block: gl.tensor  # with own_first: the block to begin with; block 0 is followed by the last one
 
 
 @gluon.jit
@@ -182,18 +197,18 @@ def load_partition(p):
             row = tile.first_row + i * ROWS
             load_block(p.q_desc, tile.batch, tile.head, row, 0, p.q.ready.index(i), p.q_smem.index(i))
             if i == 0:
-                load_k(p, tile, tile.blocks - 1, k_at, filled)
+                load_k(p, tile, p.block(tile, tile.blocks - 1), k_at, filled)
                 k_at = k_at.next()
-        load_narrow(p, tile, tile.blocks - 1, narrow_at)
+        load_narrow(p, tile, p.block(tile, tile.blocks - 1), narrow_at)
         for i in range(1, tile.blocks):
-            load_k(p, tile, tile.blocks - 1 - i, k_at, filled + 1)
+            load_k(p, tile, p.block(tile, tile.blocks - 1 - i), k_at, filled + 1)
             k_at = k_at.next()
-            load_narrow(p, tile, tile.blocks - 1 - i, narrow_at.next())
-            load_v(p, tile, tile.blocks - i, v_at, filled, narrow_at)
+            load_narrow(p, tile, p.block(tile, tile.blocks - 1 - i), narrow_at.next())
+            load_v(p, tile, p.block(tile, tile.blocks - i), v_at, filled, narrow_at)
             v_at = v_at.next()
             narrow_at = narrow_at.next()
             filled += 1
-        load_v(p, tile, 0, v_at, filled, narrow_at)
+        load_v(p, tile, p.block(tile, 0), v_at, filled, narrow_at)
         v_at = v_at.next()
         narrow_at = narrow_at.next()
         filled += 1
@@ -279,21 +294,22 @@ def consume(p, me: gl.constexpr):
         view = View(first_row + gl.arange(0, ROWS, row_layout), whole_blocks(p, first_row))
         acc_o = gl.zeros([ROWS, p.options.head_dim], gl.float32, mma_layout(p.options.head_dim, p.v_smem.dtype))
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
+        scores = with_own_sums(p, me, scores, k_at.slot)
         hand_back(p, 0, k_at)
         k_at = k_at.next()
         blocks = tile.blocks - left_out
         hand_back_q(p, me, blocks == 1)
-        probs, row_max, row_sum = first_softmax(p, scores, view, blocks - 1)
+        probs, row_max, row_sum = first_softmax(p, scores, view, p.block(tile, blocks - 1))
         await_k(p, k_at, blocks > 1)
         for i in range(1, blocks):
             scores_token, o_token = issue_mmas(p, me, q, probs, acc_o, k_at, v_at)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
             hand_back(p, 0, k_at)
             k_at = k_at.next()
-            block = blocks - 1 - i
-            hand_back_q(p, me, block == 0)
+            left = blocks - 1 - i
+            hand_back_q(p, me, left == 0)
             acc_o, probs, row_max, row_sum = softmax_step(
-                p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at
+                p, me, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at
             )
             v_at = v_at.next()
 
@@ -315,7 +331,8 @@ def take_q(p, me: gl.constexpr):
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim])
     if p.options.keep_q:
         q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))
-        p.q.mark_empty(me)
+        if p.options.own_sums == 1:
+            p.q.mark_empty(me)
     return q
 
 
@@ -348,14 +365,14 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 
 @gluon.jit
-def softmax_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
-    """The softmax of a block, after the wait for P V of the block before.
+def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at):
+    """The softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """
-    await_k(p, k_at, block > 0)
+    await_k(p, k_at, left > 0)
     acc_o, scores = await_values(p, o_token, scores, v_at)
-    return next_softmax(p, me, visible(p, scores, view, block), acc_o, row_max, row_sum)
+    return next_softmax(p, me, visible(p, scores, view, p.block(tile, left)), acc_o, row_max, row_sum)
 
 
 @gluon.jit

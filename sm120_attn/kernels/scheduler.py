@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cutlass
+import cutlass.cute as cute
 from cutlass import Int32, Int64
 
+from . import inline_ptx as ptx
 from .given import Given
 
 # K and V of a group of heads: a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB) and a GB202 (96 to
@@ -45,6 +47,28 @@ class Problem(NamedTuple):
     total: Any  # tiles_m * num_heads * batch
     seqlen_q: Any
     seqlen_k: Any
+    divisors: Any = None  # Divisors, with config.fast_start
+
+
+class Divisors(NamedTuple):
+    """What `work_of` divides by, prepared by the host: a division is then a multiplication."""
+
+    group_tiles: Any
+    group: Any
+    last_group: Any  # heads of the last group
+    heads: Any
+    qheads_per_kvhead: Any
+
+    @classmethod
+    def of(cls, num_heads, num_heads_kv, tiles_m, group, total):
+        heads = total // tiles_m
+        last = heads - (heads - 1) // group * group
+        return cls(*map(divisor, (group * tiles_m, group, last, num_heads, num_heads // num_heads_kv)))
+
+
+def divisor(number):
+    made = getattr(cute, "FastDivmodDivisorV2", None) or cute.FastDivmodDivisor
+    return made(number)
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
@@ -57,13 +81,21 @@ def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
 def work_of(config, problem: Problem, given: Given, index) -> Work:
     """The tile of the CTA with this index."""
     tiles_m, group = problem.tiles_m, problem.group
-    first_head = index // (group * tiles_m) * group
-    within = index - first_head * tiles_m
-    here = cutlass.min(group, problem.total // tiles_m - first_head)
-    tile = within // here
-    head_and_batch = first_head + within % here
-    head = head_and_batch % problem.num_heads
-    batch = head_and_batch // problem.num_heads
+    by = problem.divisors
+    if by is None:
+        first_head = index // (group * tiles_m) * group
+        within = index - first_head * tiles_m
+        here = cutlass.min(group, problem.total // tiles_m - first_head)
+        tile = within // here
+        head_and_batch = first_head + within % here
+        head = head_and_batch % problem.num_heads
+        batch = head_and_batch // problem.num_heads
+    else:
+        number, within = divmod(index, by.group_tiles)
+        is_last = (number + 1) * group * tiles_m >= problem.total
+        (tile, at), (last_tile, last_at) = divmod(within, by.group), divmod(within, by.last_group)
+        tile, at = ptx.select(is_last, last_tile, tile), ptx.select(is_last, last_at, at)
+        batch, head = divmod(number * group + at, by.heads)
     if config.causal:
         tile = tiles_m - 1 - tile
     start_q, start_k = Int32(0), Int32(0)
@@ -76,5 +108,5 @@ def work_of(config, problem: Problem, given: Given, index) -> Work:
     elif config.varlen:
         start_k = given.cu_seqlens_k[batch]
         seqlen_k = given.cu_seqlens_k[batch + 1] - start_k
-    head_kv = head // (problem.num_heads // problem.num_heads_kv)
+    head_kv = head // (problem.num_heads // problem.num_heads_kv if by is None else by.qheads_per_kvhead)
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

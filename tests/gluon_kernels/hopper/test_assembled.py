@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,8 @@ ASSEMBLED = {
     "fp8-64-long": default_config(90, "fp8e4nv", 64, None, 16384),
     "fp8-256": default_config(90, "fp8e4nv", 256, None),
     "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
+    "fp8-128-own": replace(default_config(90, "fp8e4nv", 128, None), own_sums=4),
+    "fp8-128-causal-own": replace(default_config(90, "fp8e5", 128, "top-left"), own_sums=4),
 }
 
 
@@ -31,7 +34,7 @@ MOST_SPILLED = {"bf16-128": 24, "bf16-256": 32, "fp8-256": 16, "fp8-256-causal":
 MOST_SPILLED |= {"bf16-64": 216, "bf16-64-causal": 264, "fp8-64": 72, "fp8-64-long": 72, "fp8-64-causal": 204}
 
 
-DAILY = ("bf16-128", "bf16-64-causal-short", "fp8-128", "fp8-256-causal")
+DAILY = ("bf16-128", "bf16-64-causal-short", "fp8-128-own", "fp8-256-causal")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_assembles_as_designed(triton_cache, tmp_path, monkeypatch, capfd, which
     opcodes = sass(cubin)
     mmas = [op.split(".")[0] for op in opcodes if op.startswith(("QGMMA", "HGMMA"))]
     wanted = {"QGMMA": 0, "HGMMA": 2 * values * config.consumers}
-    wanted["QGMMA" if config.fp8 else "HGMMA"] += 2 * scores * config.consumers
+    wanted["QGMMA" if config.fp8 else "HGMMA"] += (2 + (config.own_sums > 1)) * scores * config.consumers
     assert {mma: mmas.count(mma) for mma in wanted} == wanted
     # setmaxnreg: down for the load partition, up for each consumer, and Triton's own around them.
     registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}

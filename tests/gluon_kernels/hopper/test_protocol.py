@@ -47,6 +47,18 @@ def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, s
         check_protocol(size, seed, programs=1 + seed % 3)
 
 
+@pytest.mark.parametrize("lengths", [(300, 500), (500, 300), (300, 300)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keep_q", [False, True])
+def test_own_keys_come_first_and_no_key_is_left_out(keep_q, causal, lengths):
+    for seed in range(4):
+        size = Problem(
+            turns=bool(seed & 1), causal=causal, keep_q=keep_q, widen_v=True, q_early=causal and not keep_q,
+            own_sums=2 + seed % 2 * 2, seqlen_q=lengths[0], seqlen_k=lengths[1],
+        )  # fmt: skip
+        check_protocol(size, seed, programs=1 + seed % 3)
+
+
 SCORES_WAIT = "scores = warpgroup_mma_wait(1, deps=(scores_token,))"
 
 
@@ -82,7 +94,7 @@ MUTANTS = {
     ),
     "widened V is not fenced": ("        fence_async_shared()\n        mbarrier", "        mbarrier"),
     "O is not fenced": ("    fence_async_shared()\n    tma_store", "    tma_store"),
-    "the next Q is asked for too early": ("hand_back_q(p, me, block == 0)", "hand_back_q(p, me, block == 1)"),
+    "the next Q is asked for too early": ("hand_back_q(p, me, left == 0)", "hand_back_q(p, me, left == 1)"),
     "a phase never flips": ("        phase ^= 1\n", ""),
     "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
     "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
@@ -103,8 +115,16 @@ MUTANTS = {
     "a consumer without rows computes all blocks": ("ROWS < self.seqlen_q, own, 1)", "ROWS < self.seqlen_q, own, own)"),
     "the first tile leaves nothing out": ("left_out = p.left_out(number, me)\n    for", "left_out = 0\n    for"),
     "Q is replaced before it is loaded": (
-        "        q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))\n        p.q.mark_empty(me)\n",
+        "        q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))\n"
+        "        if p.options.own_sums == 1:\n            p.q.mark_empty(me)\n",
         "        p.q.mark_empty(me)\n        tma.store_wait(0)\n        q = q.load(None)\n",
+    ),
+    "Q is replaced before its own sums": ("if p.options.own_sums == 1:\n            p", "if True:\n            p"),
+    "own sums are used before they are there": ("more = warpgroup_mma_wait(0,", "more = warpgroup_mma_wait(1,"),
+    "the block after an own one is not the one below": ("tile.own_block + 1 -", "tile.own_block -"),
+    "V of another block is loaded": (
+        "load_narrow(p, tile, p.block(tile, tile.blocks - 1 - i)",
+        "load_narrow(p, tile, tile.blocks - 1 - i",
     ),
     "Q is handed back twice": ("p.options.q_early or p.options.keep_q", "p.options.q_early"),
     "K and V share named barriers": ("await_empty(p, p.options.stages, at, filled)", "await_empty(p, 0, at, filled)"),
@@ -124,10 +144,11 @@ def test_the_host_model_finds_a_broken_protocol(name):
     assert sum(old in (SOURCE / file).read_text() for file in FILES) == 1
 
     def fails(seed):
-        causal, shared_out, keep_q = bool(seed & 4), bool(seed & 2), not seed & 2 and bool(seed & 16)
+        causal, shared_out, keep_q = bool(seed & 4), bool(seed & 2), not seed & 2 and bool(seed & 24)
+        own_sums = 2 if 8 <= seed < 16 else 1
         size = Problem(
-            3 if seed & 16 else 2, 2, bool(seed & 1), shared_out, causal, uneven=bool(seed & 16),
-            keep_q=keep_q, widen_v=bool(seed & 8), q_early=causal and not shared_out and not keep_q,
+            3 if seed & 16 else 2, 2, bool(seed & 1), shared_out, causal, uneven=bool(seed & 16), keep_q=keep_q,
+            widen_v=bool(seed & 8), q_early=causal and not shared_out and not keep_q, own_sums=own_sums,
         )  # fmt: skip
         try:
             check_protocol(size, seed, 2, edited(old, new))

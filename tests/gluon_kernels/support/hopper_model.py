@@ -21,6 +21,7 @@ FILES = (
     "hopper/barriers.py",
     "hopper/operands.py",
     "hopper/softmax.py",
+    "hopper/own_sums.py",
     "hopper/kernel.py",
 )
 
@@ -97,6 +98,15 @@ class Slots(list):
         return self[slot]
 
 
+class Sum(tuple):
+    """Scores of some columns."""
+
+    def __add__(self, more):
+        if more != self:
+            raise ProtocolError(f"{self} and {more} are added up")
+        return self
+
+
 @dataclass
 class Token:
     """An asynchronous MMA. `result` may be used once it is done."""
@@ -129,6 +139,7 @@ class Problem:
     keep_q: bool = False
     widen_v: bool = False
     q_early: bool = False
+    own_sums: int = 1
     batch: int = 1
     num_heads: int = 4
     qheads_per_kvhead: int = 2
@@ -315,6 +326,15 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
             raise ProtocolError(f"scores of {name} and {k.holds}: not there yet")
         return model.issue(read, ("scores", name, k.holds))
 
+    def own_scores_mma(p, me, slot, part):
+        q, k = p.q_smem.index(me), p.k_smem.index(slot)
+        return model.issue([q, k], Sum(("scores", q.holds, k.holds)))
+
+    def with_half(scores, half, own):
+        if own != scores:
+            raise ProtocolError(f"{scores} get a half of {own}")
+        return scores
+
     def probs_of(p, scores, block):
         _, (_, batch, head, _, _), (_, kv_batch, kv_head, key, _) = scores
         if (kv_batch, kv_head, key) != (batch, head // p.qheads_per_kvhead, block * p.options.block_n):
@@ -352,12 +372,16 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
     def finish(p, me, tile, row, row_max, row_sum, o):
         first_row = tile.first_row + me * 64
         count = blocks_of(first_row) if p.options.uneven else tile.blocks
-        if o != Blocks((tile.batch, tile.head, first_row), tuple(reversed(range(count)))):
+        order = [*reversed(range(count))]
+        if p.options.own_first:
+            own = min(max(tile.first_row + size.seqlen_k - size.seqlen_q, 0) // 128, count - 1)
+            order = [block % count for block in range(own, own - count, -1)]
+        if o != Blocks((tile.batch, tile.head, first_row), tuple(order)):
             raise ProtocolError(f"{o} instead of {count} blocks of {tile}")
         module.write_output(p, me, tile, o)
 
     replaced = {
-        "scores_mma": scores_mma, "values_mma": values_mma,
+        "scores_mma": scores_mma, "values_mma": values_mma, "own_scores_mma": own_scores_mma, "with_half": with_half,
         "first_softmax": first_softmax, "next_softmax": next_softmax,
         "visible": visible, "whole_blocks": lambda p, row: 0, "widen": widen,
         "named_barrier": model.named_barrier, "declare_flag": lambda me: None, "finish": finish,
@@ -365,7 +389,7 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
     }  # fmt: skip
     for name, function in replaced.items():
         users = [one for one in modules.values() if name in one.__dict__]
-        assert module in users, name
+        assert users, name
         for one in users:
             one.__dict__[name] = function
     return module
@@ -373,8 +397,19 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
 
 def options_of(size: Problem) -> SimpleNamespace:
     """The kernel's Options."""
-    chosen = ("consumers", "stages", "turns", "shared_out", "causal", "uneven", "keep_q", "widen_v", "q_early")
-    fields = {name: getattr(size, name) for name in chosen}
+    chosen = (
+        "consumers",
+        "stages",
+        "turns",
+        "shared_out",
+        "causal",
+        "uneven",
+        "keep_q",
+        "widen_v",
+        "q_early",
+        "own_sums",
+    )
+    fields = {name: getattr(size, name) for name in chosen} | {"own_first": size.own_sums > 1 and not size.causal}
     return SimpleNamespace(block_n=128, head_dim=64, ordered=size.causal or size.uneven, registers=240, **fields)
 
 
