@@ -11,7 +11,8 @@ Each PTX is assembled by each ptxas from 12.4 on that is at hand, and by the one
 reference. Outcomes are cached by PTX, ptxas and options: a run that was stopped goes on, and a new ptxas costs one run
 for each kernel. *Worse*: more spills, stack or shared memory, or more registers where fewer blocks fit on an SM.
 *Better*: the contrary, and nothing worse. Captures of one library from several versions of Triton are compared, each as
-its own ptxas assembles it. --verify also emulates each folder (`tritonhook verify --cpu`), which takes hours.
+its own ptxas assembles it. --verify also emulates each folder (`tritonhook verify --cpu`), which takes hours. --onto
+keeps what a result has of other libraries, targets and versions of Triton.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 from benchmarks.common import environment
 from benchmarks.dry_run import LIBRARIES, REPORTED, folder_of, library
-from benchmarks.upgrading.audit import BETTER, WORSE, Assembled, Kernel, assembled, compared, read, rows_of
+from benchmarks.upgrading.audit import BETTER, WORSE, assembled, compared, read, rows_of
 from tritonhook._util.versions import version_key
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.lab.sweep import Limits, ResultCache
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, help="keep outcomes there (default: the user's cache)")
     parser.add_argument("--verify", action="store_true", help="emulate the kernels too, under the newest ptxas")
     parser.add_argument(
-        "--verify-onto", type=Path, metavar="FILE", help="only emulate; add the verdicts to this result"
+        "--onto", type=Path, metavar="FILE", help="a result, whose other libraries and targets are kept"
     )
 
 
@@ -66,10 +67,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     folders = [*arguments.captures, *(made(arguments) if arguments.work else ())]
     if not folders:
         sys.exit("upgrades: give --captures FOLDER, or --work DIR to make some")
-    if arguments.verify_onto:
-        return with_verdicts(
-            json.loads(arguments.verify_onto.read_text()), folders, ptxas_of(arguments.ptxas)[-1].version
-        )
     kernels = [kernel for folder in folders for kernel in read(folder)]
     if arguments.fetch:
         fetch({str(kernel.capture.assembler.version) for kernel in kernels})
@@ -79,16 +76,31 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         found = assembled(kernels, tools, go, expect)
         rows = rows_of(found, [tool.version for tool in tools], go, expect)
         counts, upgrades = compared(found, go)
-    document = {
+    verified = verdicts(folders, tools[-1].version) if arguments.verify else {}
+    samples = {"kernels": rows, "triton_counts": counts, "triton": upgrades, "verified": verified}
+    if arguments.onto:
+        samples = onto(json.loads(arguments.onto.read_text())["samples"], samples)
+    return {
         "what": "kernels of libraries under versions of ptxas and Triton",
-        "summary": summary(found, rows, upgrades),
+        "summary": summary(samples),
         "environment": environment("tritonhook"),
         "ptxas": [tool.version for tool in tools],
-        "corpus": corpus(kernels),
+        "corpus": corpus(samples["kernels"]),
         "columns": ["verdict", "code_bytes", "ptxas_cpu_ms", "other figures"],
-        "samples": {"kernels": rows, "triton_counts": counts, "triton": upgrades, "verified": {}},
+        "samples": samples,
     }
-    return with_verdicts(document, folders, tools[-1].version) if arguments.verify else document
+
+
+def onto(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """New samples, and those old ones that are of other libraries, targets or versions of Triton."""
+
+    def group(row: dict[str, str]) -> tuple[str | None, ...]:
+        return tuple(row.get(name) for name in ("library", "arch", "triton", "from", "to"))
+
+    made = {group(row) for name in ("kernels", "triton_counts") for row in new[name]}
+    tables = ("kernels", "triton_counts", "triton")
+    kept = {name: [row for row in old[name] if group(row) not in made] for name in tables}
+    return {name: kept[name] + new[name] for name in tables} | {"verified": old["verified"] | new["verified"]}
 
 
 def ptxas_of(text: str | None) -> list[Tool]:
@@ -131,40 +143,39 @@ def made(arguments: argparse.Namespace) -> list[Path]:
     return folders
 
 
-def with_verdicts(document: dict[str, Any], folders: Sequence[Path], newest: str) -> dict[str, Any]:
-    """The document with what `verify --cpu` says of each folder, under its own ptxas and the newest."""
+def verdicts(folders: Sequence[Path], newest: str) -> dict[str, dict[str, int]]:
+    """What `verify --cpu` says of the kernels of each folder, under their own ptxas and the newest."""
     from benchmarks.lock import verb
 
-    verified = document["samples"]["verified"]
+    found = {}
     for folder in folders:
-        found = verb("verify", "--cpu", folder, "--against", newest)["counts"]
-        verified["/".join(folder.resolve().parts[-3:])] = {verdict: count for verdict, count in found.items() if count}
-    total = sum((Counter(counts) for counts in verified.values()), Counter())
-    document["summary"]["verified"] = dict(total.most_common())
-    return document
+        counts = verb("verify", "--cpu", folder, "--against", newest)["counts"]
+        found["/".join(folder.resolve().parts[-3:])] = {verdict: count for verdict, count in counts.items() if count}
+    return found
 
 
-def corpus(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
+def corpus(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """How many kernels of each library, target and Triton."""
-    counts = Counter((kernel.library, kernel.arch, kernel.triton) for kernel in kernels)
+    counts = Counter((row["library"], row["arch"], row["triton"]) for row in rows)
     return [
         {"library": name, "arch": arch, "triton": triton, "kernels": number}
         for (name, arch, triton), number in sorted(counts.items())
     ]
 
 
-def summary(
-    found: Sequence[Assembled], rows: Sequence[dict[str, Any]], upgrades: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    verdicts = Counter(cell[0] for row in rows for cell in row["by"].values())
+def summary(samples: dict[str, Any]) -> dict[str, Any]:
+    rows = samples["kernels"]
+    cells = Counter(cell[0] for row in rows for cell in row["by"].values())
+    verified = sum((Counter(counts) for counts in samples["verified"].values()), Counter[str]())
     return {
-        "kernels": len(found),
-        "distinct_kernels": len({(one.kernel.library, one.kernel.facts.identity.kernel) for one in found}),
-        "libraries": len({one.kernel.library for one in found}),
-        "archs": len({one.kernel.arch for one in found}),
-        "tritons": len({one.kernel.triton for one in found}),
-        "assembled": sum(verdicts.values()),
-        "worse": verdicts[WORSE],
-        "better": verdicts[BETTER],
-        "worse_by_triton": sum(row["verdict"] == WORSE for row in upgrades),
+        "kernels": len(rows),
+        "distinct_kernels": len({(row["library"], row["kernel"]) for row in rows}),
+        "libraries": len({row["library"] for row in rows}),
+        "archs": len({row["arch"] for row in rows}),
+        "tritons": len({row["triton"] for row in rows}),
+        "assembled": sum(cells.values()),
+        "worse": cells[WORSE],
+        "better": cells[BETTER],
+        "worse_by_triton": sum(row["verdict"] == WORSE for row in samples["triton"]),
+        "verified": dict(verified.most_common()),
     }

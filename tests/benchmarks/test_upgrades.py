@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,8 @@ def folder(triton_cache: Path, tmp_path: Path) -> Path:
     return tmp_path / "library"
 
 
-def audited(folder: Path, cache: Path) -> Any:
-    words = ["--captures", str(folder), "--ptxas", ",".join(TRITONS), "--cache", str(cache), "--jobs", "1"]
+def audited(folder: Path, cache: Path, *more: str) -> Any:
+    words = ["--captures", str(folder), "--ptxas", ",".join(TRITONS), "--cache", str(cache), "--jobs", "1", *more]
     return upgrades.run(parsed("upgrades", words, cache))
 
 
@@ -71,6 +72,20 @@ def test_a_run_that_was_stopped_goes_on(folder: Path, tmp_path: Path, monkeypatc
     again = audited(folder, tmp_path / "other")["samples"]["kernels"]
     verdicts = [[cell[:2] for cell in row["by"].values()] for row in again]
     assert verdicts == [[cell[:2] for cell in row["by"].values()] for row in whole]
+
+
+def test_onto_a_result_of_other_libraries(folder: Path, tmp_path: Path) -> None:
+    new = audited(folder, tmp_path / "cache")
+    other = {row: new["samples"]["kernels"][0] | {"library": row, "by": {}} for row in ("library", "another")}
+    samples = {"kernels": list(other.values()), "triton_counts": [], "triton": [], "verified": {"a": {"SAME": 3}}}
+    (tmp_path / "old.json").write_text(json.dumps({"samples": samples}))
+    both = audited(folder, tmp_path / "cache", "--onto", str(tmp_path / "old.json"))
+    assert both["samples"]["kernels"] == [other["another"], *new["samples"]["kernels"]], (
+        "this library's old row is gone"
+    )
+    assert {row["library"]: row["kernels"] for row in both["corpus"]} == {"another": 1, "library": 2}
+    assert both["summary"]["libraries"] == 2 and both["summary"]["verified"] == {"SAME": 3}
+    assert both["summary"]["assembled"] == new["summary"]["assembled"]
 
 
 def kernel_of(folder: Path) -> audit.Kernel:
