@@ -100,10 +100,6 @@ class Config:
                    The tensor cores may keep fewer bits of a sum than fp32 has (see planner.LONG_SUM_KEYS)
     mma_throughput ptxas takes its other scheduler: by the pragma of this name, or by "cutlass" in the entry's name
                    where the DSL has a ptxas older than 13.3. Both give the same machine code
-    fast_start     a CTA finds its tile by multiplications with what the host prepared and not by divisions; tma: its
-                   warps ask for Q before they have their registers. Emulated, not timed yet
-    dependent_launch   CTAs may start while the kernel before them on the stream ends, and wait for its end before they
-                   read memory (tma only). Emulated alone, not timed yet
     """
 
     arch: str = "sm_120a"
@@ -132,8 +128,6 @@ class Config:
     ctas_per_sm: int = 1
     two_level: bool = False
     mma_throughput: bool = False
-    fast_start: bool = False
-    dependent_launch: bool = False
 
     @property
     def tile_m(self) -> int:
@@ -298,8 +292,6 @@ def why_not(config: Config) -> str | None:
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
     if (c.ctas_per_sm, c.warps) not in ((1, 4), (1, 8), (2, 4)) or (c.ctas_per_sm == 2 and c.kernel != "tma"):
         return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 with the tma kernel and 4 warps"
-    if c.dependent_launch and c.kernel != "tma":
-        return f"dependent_launch with kernel {c.kernel!r}: only the tma kernel waits for the kernel before"
     wrong = _why_not_cache(c)
     if wrong:
         return wrong

@@ -206,9 +206,7 @@ class Attention:
         group = scheduler.heads_per_group(self.config, num_heads, num_heads_kv, max_seqlen_q if unknown else seqlen_k)
         group = cutlass.min(group, num_heads * batch)
         total = tiles_m * num_heads * batch
-        divisors = None
-        if getattr(self.config, "fast_start", False):
-            divisors = scheduler.Divisors.of(num_heads, num_heads_kv, tiles_m, group, total)
+        divisors = scheduler.Divisors.of(num_heads, num_heads_kv, tiles_m, group, total)
         return scheduler.Problem(num_heads, num_heads_kv, tiles_m, group, total, max_seqlen_q, seqlen_k, divisors)
 
     def scores_of(self, scale_log2, softcap, window_left, window_right):

@@ -75,7 +75,6 @@ class AttentionTma(Attention):
         self.kernel(given, problem, scores).launch(
             grid=(problem.total, 1, 1), block=(c.threads, 1, 1), stream=stream,
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
-            use_pdl=c.dependent_launch,
         )  # fmt: skip
 
     @property
@@ -131,14 +130,12 @@ class AttentionTma(Attention):
         if warp == c.warps:
             for atom, _ in given[:3]:
                 cpasync.prefetch_descriptor(atom)
-        if cutlass.const_expr(c.dependent_launch):
-            cute.arch.griddepcontrol_wait()
         cute.arch.sync_threads()
 
         cta = Cta(problem, given, scores, index, q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane)
         if warp < c.warps:
-            if cutlass.const_expr(c.fast_start):
-                self.ask_q(cta)
+            if warp < c.row_warps:
+                self.ask_q(cta)  # before the warp has its registers: the sooner Q comes, the sooner it begins
             cute.arch.setmaxregister_increase(c.compute_registers)
             self.compute(cta)
         else:
@@ -234,8 +231,6 @@ class AttentionTma(Attention):
     def compute(self, cta: cutlass.Constexpr):
         c = self.config
         work, band, tiles = self.work_of(cta)
-        if cutlass.const_expr(not c.fast_start):
-            self.ask_q(cta)
         scale, tanh_scale, factor = self.descaled(work, cta.given, cta.scores.scale, cta.scores.tanh_scale)
         cute.arch.mbarrier_wait(cta.q_full + cta.warp % c.row_warps, 0)
         softmax, acc_o = self.walk(
@@ -249,12 +244,7 @@ class AttentionTma(Attention):
 
     @cute.jit
     def ask_q(self, cta: cutlass.Constexpr):
-        """Start the load of the warp's own query rows, if it has some."""
-        if cta.warp < self.config.row_warps:
-            self.load_q(cta)
-
-    @cute.jit
-    def load_q(self, cta: cutlass.Constexpr):
+        """Start the load of the warp's own query rows."""
         c, barrier = self.config, cta.q_full + cta.warp
         atom, rows = cta.given.q
         work, _, _ = self.work_of(cta)

@@ -37,19 +37,6 @@ class Work:
     seqlen_k: Any
 
 
-class Problem(NamedTuple):
-    """Sizes that all tiles share, Int32."""
-
-    num_heads: Any
-    num_heads_kv: Any
-    tiles_m: Any
-    group: Any  # query heads of a group
-    total: Any  # tiles_m * num_heads * batch
-    seqlen_q: Any
-    seqlen_k: Any
-    divisors: Any = None  # Divisors, with config.fast_start
-
-
 class Divisors(NamedTuple):
     """What `work_of` divides by, prepared by the host: a division is then a multiplication."""
 
@@ -66,9 +53,22 @@ class Divisors(NamedTuple):
         return cls(*map(divisor, (group * tiles_m, group, last, num_heads, num_heads // num_heads_kv)))
 
 
+class Problem(NamedTuple):
+    """Sizes that all tiles share, Int32."""
+
+    num_heads: Any
+    num_heads_kv: Any
+    tiles_m: Any
+    group: Any  # query heads of a group
+    total: Any  # tiles_m * num_heads * batch
+    seqlen_q: Any
+    seqlen_k: Any
+    divisors: Divisors
+
+
 def divisor(number):
-    made = getattr(cute, "FastDivmodDivisorV2", None) or cute.FastDivmodDivisor
-    return made(number)
+    v2 = getattr(cute, "FastDivmodDivisorV2", None)  # since 4.6.3, which deprecates the other one
+    return (v2 or cute.FastDivmodDivisor)(number)
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
@@ -82,20 +82,11 @@ def work_of(config, problem: Problem, given: Given, index) -> Work:
     """The tile of the CTA with this index."""
     tiles_m, group = problem.tiles_m, problem.group
     by = problem.divisors
-    if by is None:
-        first_head = index // (group * tiles_m) * group
-        within = index - first_head * tiles_m
-        here = cutlass.min(group, problem.total // tiles_m - first_head)
-        tile = within // here
-        head_and_batch = first_head + within % here
-        head = head_and_batch % problem.num_heads
-        batch = head_and_batch // problem.num_heads
-    else:
-        number, within = divmod(index, by.group_tiles)
-        is_last = (number + 1) * group * tiles_m >= problem.total
-        (tile, at), (last_tile, last_at) = divmod(within, by.group), divmod(within, by.last_group)
-        tile, at = ptx.select(is_last, last_tile, tile), ptx.select(is_last, last_at, at)
-        batch, head = divmod(number * group + at, by.heads)
+    number, within = divmod(index, by.group_tiles)
+    is_last = (number + 1) * group * tiles_m >= problem.total
+    (tile, at), (last_tile, last_at) = divmod(within, by.group), divmod(within, by.last_group)
+    tile, at = ptx.select(is_last, last_tile, tile), ptx.select(is_last, last_at, at)
+    batch, head = divmod(number * group + at, by.heads)
     if config.causal:
         tile = tiles_m - 1 - tile
     start_q, start_k = Int32(0), Int32(0)
@@ -108,5 +99,5 @@ def work_of(config, problem: Problem, given: Given, index) -> Work:
     elif config.varlen:
         start_k = given.cu_seqlens_k[batch]
         seqlen_k = given.cu_seqlens_k[batch + 1] - start_k
-    head_kv = head // (problem.num_heads // problem.num_heads_kv if by is None else by.qheads_per_kvhead)
+    head_kv = head // by.qheads_per_kvhead
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

@@ -34,7 +34,6 @@ def test_the_reference_config_is_possible():
         ({"tile_n": 128}, "registers"),
         ({"stages_k": 2}, "shared memory"),
         ({"kernel": "cp_async", "stages_k": 2}, "cp_async"),
-        ({"kernel": "cp_async", "stages_k": 1, "stages_v": 1, "dependent_launch": True}, "cp_async"),
     ],
 )
 def test_each_limit_is_named_with_its_value(change, word):

@@ -17,8 +17,9 @@ def on_integers(monkeypatch):
     for module in (mask, scheduler):
         monkeypatch.setattr(module, "cutlass", plain)
         monkeypatch.setattr(module, "Int32", int)
+        monkeypatch.setattr(module, "ptx", SimpleNamespace(select=lambda c, a, b: a if c else b))
     monkeypatch.setattr(scheduler, "Int64", int)
-    monkeypatch.setattr(mask, "ptx", SimpleNamespace(select=lambda c, a, b: a if c else b))
+    monkeypatch.setattr(scheduler, "divisor", int)
 
 
 def visible(config, seqlen_q, seqlen_k, left, right, query, key):
@@ -118,16 +119,19 @@ def test_a_mask_hides_what_the_definition_hides():
             assert got == [visible(config, seqlen_q, seqlen_k, left, right, query, key) for key in range(seqlen_k)]
 
 
-@pytest.mark.parametrize("group", [1, 2, 3, 6, 100])
+@pytest.mark.parametrize("group", [1, 2, 3, 5, 6, 7, 100])  # with 5 and 7 the last group is shorter
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_tile_is_worked_on_once(group, causal):
     config = Config(causal=causal)
     tiles_m, heads, batch = 5, 6, 2
-    problem = scheduler.Problem(heads, 2, tiles_m, group, tiles_m * heads * batch, 600, 600)
+    total = tiles_m * heads * batch
+    group = min(group, heads * batch)  # as Attention.problem does
+    divisors = scheduler.Divisors.of(heads, 2, tiles_m, group, total)
+    problem = scheduler.Problem(heads, 2, tiles_m, group, total, 600, 600, divisors)
 
-    works = [scheduler.work_of(config, problem, None, i) for i in range(problem.total)]
+    works = [scheduler.work_of(config, problem, None, i) for i in range(total)]
 
-    assert len({(w.first_row, w.head, w.batch) for w in works}) == tiles_m * heads * batch
+    assert len({(w.first_row, w.head, w.batch) for w in works}) == total
     assert {w.first_row for w in works} == {config.tile_m * i for i in range(tiles_m)}
     assert all(w.head_kv == w.head // 3 for w in works)
     if causal:
