@@ -102,6 +102,29 @@ def gluon_fp8_peers(*kinds: str) -> str:
     return markdown(("kind of data", *header), rows)
 
 
+def gluon_own_sums() -> str:
+    """With four own sums, head_dim 128: the worst row's error with q = k, and the speed by length."""
+    document = result("own_sums_h100")
+    judged = [s for s in document["errors"] if (s["what"], s["kind"], s["head_dim"]) == ("judge", "q = k", 128)]
+    timed = [s for s in document["times"] if s["head_dim"] == 128]
+    lengths = sorted({sample["seqlen"] for sample in timed})
+    rows = []
+    for dtype, causal in dict.fromkeys((sample["dtype"], sample["causal"]) for sample in judged):
+        errors = {s["form"]: s for s in judged if (s["dtype"], s["causal"]) == (dtype, causal)}
+        worst = (errors["default"]["worst"], errors["own4"]["worst"], errors["default"]["measure_worst"])
+        speeds = {s["seqlen"]: _own_speeds(s) for s in timed if (s["dtype"], s["causal"]) == (dtype, causal)}
+        title = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}[dtype] + ("" if causal is None else ", causal")
+        rows.append((title, *(f"{100 * error:.2f}%" for error in worst), *(speeds[length] for length in lengths)))
+    header = ("inputs", "default", "`own_sums=4`", "measure", *(f"speed, {length:,} keys" for length in lengths))
+    return markdown(header, rows)
+
+
+def _own_speeds(sample: Document) -> str:
+    """How often as fast as the default, in graphs / eager."""
+    times = [[statistics.median(sample[how][form]["ms"]) for form in ("default", "own4")] for how in ("graph", "eager")]
+    return " / ".join(f"{default / own:.3f}" for default, own in times)
+
+
 def gluon_names() -> str:
     """For each problem the fastest tile and scheduler of the mma.sync kernel, and what the other scheduler costs."""
     rows = []
@@ -153,13 +176,11 @@ def gluon_ab() -> str:
     return markdown(header, rows)
 
 
-def gluon_blackwell(*kernels: str, arch: str = "sm_100a") -> str:
-    """What every ptxas makes of the Blackwell attention, as ranges over the versions. kernels: else all."""
+def gluon_blackwell(arch: str = "sm_100a") -> str:
+    """What every ptxas makes of the Blackwell attention, as ranges over the versions."""
     document = result("gluon_blackwell")
     rows = []
     for title, versions in document["samples"][arch].items():
-        if kernels and title not in kernels:
-            continue
         plain = [dict(zip(document["columns"], cell[0], strict=True)) for cell in versions.values()]
         ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
         verdicts = dict.fromkeys(cell[-1] for cell in versions.values())

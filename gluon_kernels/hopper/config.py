@@ -72,7 +72,8 @@ class HopperConfig(KernelConfig):
     keep_q       Q stays in registers; else each MMA reads it from shared memory
     own_sums     fp8: of how many sums, added in fp32, the scores of queries with their own keys are made; 1: as all
                  others. Query i's own key is key i + seqlen_k - seqlen_q, or i with causal "top-left". For a difference
-                 of lengths that is a multiple of 128
+                 of lengths that is a multiple of 128. 4 at D128 take up to 3% more time (H100), 2 at D64 up to 11%
+                 more than three consumers
     """
 
     KERNEL: ClassVar[str] = "hopper"

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gluon import gluon_assembled, gluon_speed
+from benchmarks.gluon import gluon_assembled, gluon_speed, own_sums
 from gluon_kernels.mma.config import MmaConfig, default_config
 from gluon_kernels.verify.bench import geomean
+from gluon_kernels.verify.fp8_accuracy import MOST_RMS_RATIO, MOST_ROW_RATIO, ROUNDING
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -68,6 +69,21 @@ def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge():
         assert timed and all(peer in sample["tflops_eager"] for sample in timed)
         found = {(s["kind"], s["seqlen_k"], s["causal"]) for s in document["fp8_peers"] if s["kernel"] == peer}
         assert found == kinds, "no speed without its error"
+
+
+def test_the_summary_of_own_sums_follows_from_its_samples_and_their_verdicts_from_their_errors():
+    document = results("own_sums_h100")
+    found = own_sums.summary(document["errors"], document["times"])
+    assert document["summary"] == pytest.approx(found, rel=1e-3)
+    for sample in document["times"]:
+        forms = own_sums.forms(*(sample[name] for name in ("dtype", "head_dim", "causal", "seqlen")))
+        for how in ("graph", "eager"):
+            assert set(sample[how]) == set(forms)
+            assert all(one["captured"] == (how == "graph") and len(one["ms"]) >= 15 for one in sample[how].values())
+    for sample in (sample for sample in document["errors"] if sample["what"] == "judge"):
+        rms, worst = (max(sample[name], ROUNDING) for name in ("measure_rms", "measure_worst"))
+        passes = sample["rms"] <= MOST_RMS_RATIO * rms and sample["worst"] <= MOST_ROW_RATIO * worst
+        assert (sample["reason"] is None) == passes, sample
 
 
 def test_the_shapes_of_the_benchmark_are_many_and_distinct():
