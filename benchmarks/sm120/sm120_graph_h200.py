@@ -49,7 +49,7 @@ def measured(rounds: int, out: Path) -> dict[str, Any]:
 
     started = time.perf_counter()
     document: dict[str, Any] = {
-        "what": "sm120_attn, BF16, compiled for sm_90a and timed on an H200: CUDA graphs and eager calls in turns",
+        "what": "sm120_attn, BF16, compiled for sm_90a: CUDA graphs and eager calls in turns",
         "summary": {},
         "sources": source_hash(Config),
         "device": bench.device(),

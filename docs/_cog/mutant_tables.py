@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from results import markdown, result
 
+
 def packages() -> str:
     """How many mutants of each package were tried, and how many the tests noticed."""
     rows = [
