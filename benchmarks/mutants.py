@@ -24,6 +24,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -74,10 +75,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         },
         "packages": by_package(rows),
         "modules": rows,
-        "survivors": {
-            name: [change(mutant) for mutant, code in found.items() if code in (SURVIVED, UNTESTED)]
-            for name, found in sorted(modules.items())
-        },
+        "survivors": survivors(modules),
     }
 
 
@@ -151,6 +149,13 @@ def counted(found: dict[str, int | None]) -> dict[str, Any]:
         "survived": tried.count(SURVIVED),
         "untested": tried.count(UNTESTED),
     }
+
+
+def survivors(modules: Mapping[str, Mapping[str, int | None]]) -> dict[str, list[dict[str, str]]]:
+    """Each survivor with its change, by module."""
+    names = {module: [name for name, code in found.items() if code == SURVIVED] for module, found in modules.items()}
+    with ThreadPoolExecutor() as pool:
+        return {module: list(pool.map(change, found)) for module, found in sorted(names.items()) if found}
 
 
 def change(mutant: str) -> dict[str, str]:
