@@ -47,14 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    wanted = drawn(found_in_mutants(), arguments.sample, arguments.seed)
+    modules = found_in_mutants()
+    wanted = drawn(modules, arguments.sample, arguments.seed)
     if arguments.again:
-        every = (found for found in found_in_mutants().values())
+        every = modules.values()
         wanted += [name for found in every for name, code in found.items() if code in (SURVIVED, UNTESTED)]
     if wanted:
         subprocess.run([sys.executable, "-m", "benchmarks.mutants", *wanted], check=True, cwd=REPOSITORY)
-    modules = found_in_mutants()
+        modules = found_in_mutants()
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
+    packages = by_package(rows)
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
     if not tried:
@@ -71,9 +73,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
             "killed": killed,
             "killed_ratio": killed / tried,
             "killed_of_reached_ratio": killed / (tried - sum(row["untested"] for row in rows.values())),
-            "killed_ratio_min": min(row["killed"] / row["tried"] for row in by_package(rows).values() if row["tried"]),
+            "killed_ratio_min": min(row["killed"] / row["tried"] for row in packages.values() if row["tried"]),
         },
-        "packages": by_package(rows),
+        "packages": packages,
         "modules": rows,
         "survivors": survivors(modules),
     }

@@ -130,10 +130,11 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def warm_up(problem: bench.BenchProblem, peers: dict[str, bench.Maker]) -> None:
     """The first calls of a process take longer, of some sides more than of others: a second of them is not timed."""
-    until = 0.0
-    while not until or time.perf_counter() < until:
-        bench.time_problem(problem, {"ours": bench.ours} | peers, 3)
-        until = until or time.perf_counter() + 1  # the first round compiles
+    sides = {"ours": bench.ours} | peers
+    bench.time_problem(problem, sides, 3)  # compiles
+    until = time.perf_counter() + 1
+    while time.perf_counter() < until:
+        bench.time_problem(problem, sides, 3)
 
 
 def record(problem: bench.BenchProblem, peers: dict[str, bench.Maker], rounds: int) -> dict[str, Any]:

@@ -128,13 +128,13 @@ class FakeTorch:
     allocated, peak = 3 * MIB, 9 * MIB
 
     def __init__(self) -> None:
-        self.cuda, self.asked, self.capturing = self, [], False
+        self.cuda, self.asked = self, []
 
     def is_initialized(self) -> bool:
         return True
 
     def is_current_stream_capturing(self) -> bool:
-        return self.capturing
+        return False
 
     def memory_allocated(self, ordinal):
         self.asked.append(ordinal)
