@@ -165,7 +165,7 @@ mutants:
 	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1 && \
 	  $(VENV)-mutants/bin/python tests/support/install_cpu_torch.py; }
 	mkdir -p mutants  # Python never looks again at a folder of PYTHONPATH that was not there when it started
-	-$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/mutmut run no-mutant-has-this-name
+	-$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/python -m benchmarks.mutants no-mutant-has-this-name
 	$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH \
 		$(VENV)-mutants/bin/python -m benchmarks mutants --sample $(SAMPLE)
 

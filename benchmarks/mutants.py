@@ -86,14 +86,38 @@ def found_in_mutants() -> dict[str, dict[str, int | None]]:
     return {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
 
 
+class Failures:
+    """A plugin of pytest: the tests that fail."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.found.add(report.nodeid)
+
+
 def try_them(names: Sequence[str]) -> None:
     """Run mutmut, in a process of its own, for these mutants: without its first run of all tests, as the run that finds
-    which tests reach what was one; and with a few tests for each."""
+    which tests reach what was one; and with a few tests for each. A test that fails in that run meets no mutant."""
     from mutmut.__main__ import cli
+    from mutmut.runners.harness import PytestRunner
     from mutmut.state import state
     from mutmut.workers.isolation import ForkRunner
 
-    submit = ForkRunner.submit
+    execute, submit = PytestRunner.execute_pytest, ForkRunner.submit
+
+    def to_the_end(runner: Any, params: list[str], plugins: Sequence[Any] = (), **given: Any) -> int:
+        if "-x" not in params or not plugins:
+            return int(execute(runner, params, plugins=plugins, **given))
+        failures = Failures()
+        execute(runner, [one for one in params if one != "-x"], plugins=[*plugins, failures], **given)
+        for tests in state().tests_by_mangled_function_name.values():
+            tests -= failures.found
+        for name in failures.found:
+            state().duration_by_test.pop(name, None)
+        print(f"tests that fail without a mutant: {sorted(failures.found)}", file=sys.stderr)
+        return 0
 
     def fastest(runner: Any, name: str, tests: Sequence[str], *_: float) -> None:
         seconds = state().duration_by_test
@@ -103,7 +127,7 @@ def try_them(names: Sequence[str]) -> None:
         needed = sum(seconds[test] for test in chosen)
         submit(runner, name, chosen, int(20 + 6 * needed), needed)
 
-    ForkRunner.submit = fastest
+    PytestRunner.execute_pytest, ForkRunner.submit = to_the_end, fastest
     ForkRunner.run_clean_tests = lambda runner, tests: 0
     cli(["run", *names])
 

@@ -78,17 +78,31 @@ def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
 
 
-def work_of(config, problem: Problem, given: Given, index) -> Work:
-    """The tile of the CTA with this index."""
-    tiles_m, group = problem.tiles_m, problem.group
-    by = problem.divisors
+def place_of(problem: Problem, index):
+    """The tile, the sequence and the query head of the CTA with this index."""
+    group, by = problem.group, problem.divisors
     number, within = divmod(index, by.group_tiles)
-    is_last = (number + 1) * group * tiles_m >= problem.total
+    is_last = (number + 1) * group * problem.tiles_m >= problem.total
     (tile, at), (last_tile, last_at) = divmod(within, by.group), divmod(within, by.last_group)
     tile, at = ptx.select(is_last, last_tile, tile), ptx.select(is_last, last_at, at)
-    batch, head = divmod(number * group + at, by.heads)
+    return tile, *divmod(number * group + at, by.heads)
+
+
+def place_by_division(problem: Problem, index):
+    """The same without divisors. FP8 at D256 has no registers left for these: three values would go to local memory."""
+    heads = problem.total // problem.tiles_m
+    first_head = index // (problem.group * problem.tiles_m) * problem.group
+    within = index - first_head * problem.tiles_m
+    here = cutlass.min(problem.group, heads - first_head)
+    at = first_head + within % here
+    return within // here, at // problem.num_heads, at % problem.num_heads
+
+
+def work_of(config, problem: Problem, given: Given, index) -> Work:
+    """The tile of the CTA with this index."""
+    tile, batch, head = (place_by_division if config.fp8 and config.head_dim == 256 else place_of)(problem, index)
     if config.causal:
-        tile = tiles_m - 1 - tile
+        tile = problem.tiles_m - 1 - tile
     start_q, start_k = Int32(0), Int32(0)
     seqlen_q, seqlen_k = problem.seqlen_q, problem.seqlen_k
     if config.varlen:
@@ -99,5 +113,5 @@ def work_of(config, problem: Problem, given: Given, index) -> Work:
     elif config.varlen:
         start_k = given.cu_seqlens_k[batch]
         seqlen_k = given.cu_seqlens_k[batch + 1] - start_k
-    head_kv = head // by.qheads_per_kvhead
+    head_kv = head // problem.divisors.qheads_per_kvhead
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)
