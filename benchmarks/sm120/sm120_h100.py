@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import environment, write_json
 from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Shape, plan
 from sm120_attn.verify import bench, cases
@@ -102,7 +102,7 @@ def configs_of(problem: bench.BenchProblem) -> dict[str, Config]:
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything but the summary."""
+    """Everything but the summary. The result is written after each row: a run that is stopped leaves its rows."""
     from benchmarks.sm120.sm120_peers import PEERS
     from sm120_attn.compile.build import source_hash
 
@@ -113,8 +113,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     print(bench.header(["ours", *peers]), flush=True)
     problems = problems_of(arguments.only)
     warm_up(problems[0], peers)
-    records = [record(problem, peers, arguments.rounds) for problem in problems]
-    return {
+    document: dict[str, Any] = {
         "what": "sm120_attn, BF16, compiled for sm_90a and timed on an H100 in turns with the peers",
         "summary": {},
         "peers": list(peers),
@@ -123,9 +122,13 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "sources": source_hash(Config),
         "device": bench.device(),
         "environment": environment("torch", "nvidia-cutlass-dsl", "flash-attn-4", "apache-tvm-ffi"),
-        "seconds": time.perf_counter() - started,
-        "problems": records,
+        "problems": [],
     }
+    for problem in problems:
+        document["problems"].append(record(problem, peers, arguments.rounds))
+        document["seconds"] = time.perf_counter() - started
+        write_json(arguments.out, document)
+    return document
 
 
 def warm_up(problem: bench.BenchProblem, peers: dict[str, bench.Maker]) -> None:
