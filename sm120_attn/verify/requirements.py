@@ -24,17 +24,6 @@ def require_gpu() -> None:
     import_dsl()
 
 
-def require_hypothesis() -> None:
-    """Raise ImportError without hypothesis: random cases come last, and the verdicts before them would be lost."""
-    try:
-        import hypothesis  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"random cases are drawn by hypothesis, which cannot be imported ({error}); install it with: "
-            "pip install hypothesis"
-        ) from error
-
-
 def require_folder(path: Path | None) -> None:
     """Raise ValueError where a file that is written at the end could not be written."""
     if path is None:

@@ -27,7 +27,7 @@ from ..compile.build import FAMILIES, source_hash
 from . import bench, cache_cases, cases, check, check_cache, inspect
 from .cases import Case
 from .compile_ahead import JOBS
-from .requirements import require_folder, require_gpu, require_hypothesis
+from .requirements import require_folder, require_gpu
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
 LIMIT_S = {"full": 2400, "quick": 300}  # of a part
@@ -56,7 +56,6 @@ def main(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--jobs {arguments.jobs}: at least 1")
     require_folder(arguments.out)
     require_gpu()
-    require_hypothesis()
     result = run(arguments.quick, arguments.jobs, arguments.out)
     said = ", ".join(f"{name} {verdict(result[name])}" for name in CHECKS)
     print(f"wrote {arguments.out}: {said}. Please send it back.")

@@ -18,7 +18,7 @@ PACKAGE = Path(sm120_attn.__file__).parent
 def test_import_loads_nothing_heavy() -> None:
     code = (
         "import sys, sm120_attn, sm120_attn.config, sm120_attn.verify.cases; "
-        "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'cutlass', 'cuda', 'tvm_ffi', 'hypothesis'}))"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'cutlass', 'cuda', 'tvm_ffi'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     assert done.stdout.strip() == "[]"
@@ -114,30 +114,3 @@ def test_a_file_is_not_promised_where_none_can_be(tmp_path: Path) -> None:
         requirements.require_folder(tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
         requirements.require_folder(tmp_path / "a" / "new.json")
-
-
-def test_random_cases_without_hypothesis_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    requirements.require_hypothesis()
-    monkeypatch.setitem(sys.modules, "hypothesis", None)
-    with pytest.raises(ImportError, match="install it with: pip install hypothesis"):
-        requirements.require_hypothesis()
-
-
-@pytest.mark.parametrize("arguments", [["check"], ["selftest"]])
-def test_the_verbs_with_random_cases_ask_for_hypothesis_first(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sm120_attn.__main__ import main
-    from sm120_attn.verify import check, selftest
-
-    def began(*arguments: object) -> None:
-        raise AssertionError("it began")
-
-    for module in (check, selftest):
-        monkeypatch.setattr(module, "require_gpu", lambda: None)
-    monkeypatch.setattr(check, "check_all", began)
-    monkeypatch.setattr(selftest, "run", began)
-    monkeypatch.setitem(sys.modules, "hypothesis", None)
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    assert "pip install hypothesis" in capsys.readouterr().err

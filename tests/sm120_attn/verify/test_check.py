@@ -179,9 +179,18 @@ def test_values_are_what_their_name_says() -> None:
     assert scores.abs().max() > 1e3
 
 
+@pytest.mark.parametrize(("left", "passes"), [(1e-36, True), (1e-28, False)])
+def test_what_a_sink_leaves_of_a_row_may_be_below_float32(left: float, passes: bool) -> None:
+    zeros, wanted = torch.zeros(1, 4, 1, 8), torch.full((1, 4, 1, 8), left, dtype=torch.float64)
+    smallest = judging.SMALLEST_BESIDE_A_SINK
+    verdict = judging.compare("sink", "tma", (zeros, None), (wanted, wanted[..., 0]), wanted, 1e-3, (), smallest)
+    replay = judging._judge_replay(zeros.double(), wanted, wanted, 1e-3, smallest)
+    assert (verdict.passed, not replay) == (passes, passes)
+
+
 def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
-    pytest.importorskip("hypothesis")
     verdicts = check.check_random(25)
+    assert verdicts == check.check_random(25) != check.check_random(25, 9)
     assert len(verdicts) == 25
     assert all(verdict.passed for verdict in verdicts)
     assert len({verdict.name for verdict in verdicts}) > 20
