@@ -183,7 +183,7 @@ def test_values_are_what_their_name_says() -> None:
 def test_what_a_sink_leaves_of_a_row_may_be_below_float32(left: float, passes: bool) -> None:
     zeros, wanted = torch.zeros(1, 4, 1, 8), torch.full((1, 4, 1, 8), left, dtype=torch.float64)
     smallest = judging.SMALLEST_BESIDE_A_SINK
-    verdict = judging.compare("sink", "tma", (zeros, None), (wanted, wanted[..., 0]), wanted, 1e-3, (), smallest)
+    verdict = judging.compare("sink", "tma", (zeros, None), (wanted, wanted[..., 0].mT), wanted, 1e-3, (), smallest)
     replay = judging._judge_replay(zeros.double(), wanted, wanted, 1e-3, smallest)
     assert (verdict.passed, not replay) == (passes, passes)
 
