@@ -93,8 +93,8 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ("Attention for RTX 50", "../explanation/sm120-attention.md"): (
         ("TFLOPS on an H100", "*Measured* (`sm120_bf16_h100.json`).", sm120_tables.sm120),
         (
-            "Graphs and calls on an H200",
-            "*Measured*: milliseconds in CUDA graphs and of calls from Python (`sm120_graph_h200.json`).",
+            "Graphs and calls on an H100",
+            "*Measured*: milliseconds in CUDA graphs and of calls from Python (`sm120_graph_h100.json`).",
             sm120_tables.sm120_graph,
         ),
         (

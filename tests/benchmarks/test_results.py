@@ -61,7 +61,6 @@ def test_the_readme_names_every_script_and_every_result() -> None:
     # Another GPU's, another layout's, and one that was made by hand.
     for result in set(RESULTS) - {
         "gluon_h100",
-        "sm120_graph_h100",
         "sm120_kv_formats_hnd_h200",
         "sm120_nvfp4_causes_h200",
     }:

@@ -1,8 +1,8 @@
-"""sm120_attn in BF16 on an H200, compiled for sm_90a, in CUDA graphs and called from Python, beside its peers.
+"""sm120_attn in BF16 on an H100, compiled for sm_90a, in CUDA graphs and called from Python, beside its peers.
 
     FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a SM120_PEER_FROST=... \
-        python -m benchmarks sm120_graph_h200 [--rounds 9] [--out FILE]
-    python -m benchmarks sm120_graph_h200 --again     # without a GPU: the summary anew, from the samples
+        python -m benchmarks sm120_graph [--rounds 9] [--out FILE]
+    python -m benchmarks sm120_graph --again     # without a GPU: the summary anew, from the samples
 
 `sm120_h100.py` times calls from Python, so its rows of short kernels are about launches. Here each kernel is also timed
 in a graph of CALLS launches, in the same rounds. Peers: see sm120_peers.py; one that is missing is left out. Summary:
@@ -24,6 +24,7 @@ from benchmarks.common import environment, write_json
 from benchmarks.sm120.sm120_peers import PEERS
 from sm120_attn.verify import bench
 
+RESULT = "sm120_graph_h100"
 NAMES = ("torch", "fa4", "frost")
 CALLS, LONG_MS = 8, 0.1
 
@@ -107,5 +108,6 @@ def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
         best = [min(ms[p + suffix] for p in NAMES if p + suffix in ms) / ms["ours" + suffix] for ms in times]
         at = rows[best.index(min(best))]
         problem = bench.BenchProblem(**{n: at[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
+        found[f"vs_best_peer_{kind}_geomean"] = statistics.geometric_mean(best)
         found |= {f"vs_best_peer_{kind}_min": min(best), f"vs_best_peer_{kind}_min_at": problem.name}
     return found
