@@ -304,8 +304,8 @@ def sm120_graph_means() -> str:
     return (
         f"\n*Measured* on an H100, the same shapes in CUDA graphs and called from Python: {torch} times as fast as "
         f"torch flash,\n{fa4} times as FA4's SM120 path, {frost} times as cudnn-frontend's kernel, {best} times as the "
-        f"best peer of each row\n(geometric means of {summary['rows']} rows). The least of a row is {least} in graphs and {least_eager} in "
-        "calls.\n\n"
+        f"best peer of each row\n(geometric means of {summary['rows']} rows). The least of a row is {least} in graphs "
+        f"and {least_eager} in calls.\n\n"
     )
 
 
