@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
@@ -32,10 +33,10 @@ class Clocks(FakeNvml):
         return 412_500
 
     def nvmlDeviceGetClockInfo(self, handle, which):
-        return 1755
+        return {self.NVML_CLOCK_SM: 1755}[which]
 
     def nvmlDeviceGetMaxClockInfo(self, handle, which):
-        return 1980
+        return {self.NVML_CLOCK_SM: 1980}[which]
 
     def nvmlDeviceGetTemperature(self, handle, which):
         return 61
@@ -110,3 +111,14 @@ def test_a_mig_device_is_found_under_its_own_uuid() -> None:
 def test_other_processes_are_known_or_not(listed, has_context, expected) -> None:
     own = {os.getpid() if pid == "own" else pid: used for pid, used in listed.items()}
     assert others_bytes(own, has_context) == expected
+
+
+def test_memory_is_asked_for_with_what_is_reserved_and_says_where_there_is_none(monkeypatch) -> None:
+    nvml = FakeNvml(FakeGpu())
+    nvml.reserved_in_used = 1 << 20  # which only version 2 of the call counts
+    found = Nvml(nvml).memory(f"GPU-{UUID}")
+    assert (found.used, found.total) == (nvml.gpu.used + (1 << 20), nvml.gpu.total)
+    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMemoryInfo", lambda *_, **__: SimpleNamespace(used=None, total=1))
+    with pytest.raises(DeviceError, match="NVML has no figure for this GPU") as said:
+        Nvml(nvml).memory(f"GPU-{UUID}")
+    assert said.value.code == "NOT_AVAILABLE"

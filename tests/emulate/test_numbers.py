@@ -162,6 +162,7 @@ def test_integers_are_clamped_and_rounded():
     assert numbers.to_integer(x, 32, True, "rn").tolist() == [2, -2, 2**31 - 1, -(2**31), 0, 1]
     assert numbers.to_integer(x, 32, False, "rz").tolist() == [2, 0, 3 * 10**9, 0, 0, 0]
     assert numbers.to_integer(x, 64, True, "rz", True).tolist()[4] == -(2**63)
+    assert numbers.to_integer(x, 64, False, "rz").tolist()[4] == 2**63
     values = np.array([2**63 - 1, 2**62 + 1, (1 << 25) + 1, -(1 << 25) - 1], np.int64)
     assert numbers.encode(numbers.from_integer(values), "f32", "rz").view(np.float32).tolist() == [
         np.nextafter(np.float32(2**63), np.float32(0)),

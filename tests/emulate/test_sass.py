@@ -385,3 +385,12 @@ def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
         wanted = "right" if lines == example.near else bug.verdict(tools.ptxas.version, "sm_90a").value
         stored = run_cubin(made.cubin, "k", again, contents).contents[0]
         assert ("right" if stored == expected else "wrong") == wanted
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wanted"),
+    [((), b"abcd" + bytes(4) + b"12345678" + b"x"), ((0, 12, 20), b"abcd" + bytes(8) + b"12345678" + b"x")],
+)
+def test_parameters_lie_where_the_image_says_or_aligned_to_their_sizes(offsets, wanted):
+    kernel = SassKernel(None, 90, (), 0, 0, {}, offsets=offsets)
+    assert kernel.pack([b"abcd", b"12345678", b"x"]) == wanted

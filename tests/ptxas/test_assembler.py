@@ -15,7 +15,7 @@ import pytest
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import Finished, Tool, run_tool
 from tritonhook.ptxas.toolchain import (
     Assembled,
     AssembleError,
@@ -38,6 +38,11 @@ def crash_of(tool: Tool, ptx: Ptx = KERNEL, timeout_s: float = 30.0, fixed_layou
     result = assemble(tool, ptx, (), timeout_s, fixed_layout)
     assert isinstance(result, Crash)
     return result
+
+
+def test_a_tool_that_is_too_late_is_killed_and_what_it_said_is_kept() -> None:
+    done = run_tool(("sh", "-c", "echo said; echo wrong >&2; exec sleep 9"), 0.5)
+    assert done == Finished(-signal.SIGKILL, b"said\n", b"wrong\n", timed_out=True)
 
 
 def test_kernel_is_assembled(tools: Toolchain, scratch: Path) -> None:

@@ -247,7 +247,7 @@ class FakeNvml:
         if not self.gpu.supported:
             raise NVMLError_NotSupported("Not Supported")
         other = 0 if handle == self.uuids[0] else self.gpu.own
-        used = self.gpu.used - other + self.reserved_in_used
+        used = self.gpu.used - other + (self.reserved_in_used if version == self.nvmlMemory_v2 else 0)
         return SimpleNamespace(used=used, total=self.gpu.total + self.reserved_in_total)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):

@@ -10,8 +10,10 @@ import pytest
 
 from tests.capture.policy.test_file import ENTRY
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import read_entries, write_policy
-from tritonhook.tuning.policy_check import Checked, State, against_captures, entries_here
+from tritonhook.capture.policy.model import Pin, read_entries, write_policy
+from tritonhook.report.result import Tone
+from tritonhook.report.results.policy import PolicyResult
+from tritonhook.tuning.policy_check import Checked, CheckedPin, State, against_captures, entries_here
 
 CHECKED = [
     Checked(replace(ENTRY, kernel="attention_fwd"), State.APPLIES),
@@ -111,7 +113,6 @@ def test_an_entry_is_called_as_its_kernel_among_the_others(captured, tmp_path: P
 
     import tritonhook
     from tritonhook.lab.sweep import sweep
-    from tritonhook.report.results.policy import PolicyResult
 
     captures, path = captured
     with tritonhook.session(tmp_path / "other") as session:
@@ -134,3 +135,15 @@ def test_a_kernel_that_got_its_lever(captured, tmp_path: Path) -> None:
         compile_gemm()
     assert state(session.captures, path) == (State.APPLIED, "")
     assert state(session.captures, path, code="0" * 16)[0] is State.STALE
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "tone"),
+    [(State.APPLIES, "2 configurations pinned", Tone.NEUTRAL), (State.STALE, ", 1 changed", Tone.BAD)],
+)
+def test_a_pin_that_has_changed_is_bad_news(state: State, said: str, tone: Tone) -> None:
+    pins = [
+        CheckedPin(Pin("f", "sm_90a", (key,), "BLOCK: 64"), one) for key, one in (("1", State.APPLIES), ("2", state))
+    ]
+    summary = PolicyResult.of("p.toml", None, [], pins=pins).summary()
+    assert summary.verdict.endswith(said) and summary.tone is tone

@@ -10,6 +10,7 @@ import pytest
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import (
     Entry,
+    Pin,
     Policy,
     from_json,
     policy_text,
@@ -19,6 +20,7 @@ from tritonhook.capture.policy.model import (
     stem,
     to_json,
     updated,
+    updated_pins,
     write_policy,
 )
 from tritonhook.errors import PolicyError
@@ -184,3 +186,14 @@ def test_a_judged_kernel_loses_its_entry_whatever_its_number() -> None:
     won, other = (replace(ENTRY, kernel=name) for name in ("triton_red_2", "triton_red_x_2"))
     (kept,) = updated([won, other], [], {("triton_red_7", *won.identity[1:]): {ENTRY.lever.text}})
     assert kept is other
+
+
+def test_a_pin_goes_with_its_entry_and_gives_way_to_a_winner() -> None:
+    gone, kept = replace(ENTRY, ptx="a"), replace(ENTRY, ptx="b")
+    by_itself, of_gone, of_kept = (
+        Pin(name, "sm_90a", ("n=1",), "BLOCK: 64", ptx) for name, ptx in (("f", None), ("g", "a"), ("h", "b"))
+    )
+    won = replace(by_itself, config="BLOCK: 128")
+    pins = (of_kept, of_gone, by_itself)
+    assert updated_pins(pins, (), (gone, kept), (kept,)) == [by_itself, of_kept]
+    assert updated_pins(pins, (won,), (gone, kept), (gone, kept)) == [won, of_gone, of_kept]

@@ -150,3 +150,10 @@ def test_approximations_are_near(lines, function, error):
     found = compute(lines, 4, **names).view(np.float32)[usual]
     wanted = function(*(one.astype(np.float64) for one in (a, b)[: len(names)]))[usual]
     assert (np.abs(found - wanted) <= error * np.maximum(np.abs(wanted), 1e-3)).all()
+
+
+@pytest.mark.parametrize(("relu", "wanted"), [("", 0x3C00_B800), (".relu", 0x3C00_0000)])
+def test_two_fp8_in_a_register_become_two_halves(relu, wanted):
+    codes = np.full(32, 0x38B0, np.uint32)  # 1 and -0.5 in e4m3
+    found = compute(f".reg .b16 %h; cvt.u16.u32 %h, a; cvt.rn{relu}.f16x2.e4m3x2 d, %h;", 4, a=codes)
+    assert (found == wanted).all()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.snapshot.test_changes import facts
-from tritonhook.report.result import read_result
+from tritonhook.report.result import Tone, read_result
 from tritonhook.report.results.snapshot import KernelChanges
 from tritonhook.snapshot.changes import compare
 
@@ -52,3 +54,9 @@ def test_other_parameters_of_the_same_code_have_a_column() -> None:
     (same,) = KernelChanges.of("a", "b", compare([old], [replace(new, codes=("2",))]), {}).summary().tables
     assert "parameters" in same.rows[0]
     assert "loaded_changed" not in KernelChanges.of("a", "b", compare([old], [old]), {}).document()["kernels"][0]
+
+
+@pytest.mark.parametrize(("registers", "tone"), [(64, Tone.CHANGED), (60, Tone.CHANGED), (80, Tone.BAD)])
+def test_more_registers_are_bad_news_and_other_code_is_news(registers: int, tone: Tone) -> None:
+    changes = compare([facts()], [facts(code="2", registers=registers)])
+    assert KernelChanges.of("a", "b", changes, {}).summary().tone is tone
