@@ -214,6 +214,10 @@ REFUSED = {
         {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 8; add.u32 %r5, %r5, 4; shl.b32 %r6, %r5, 8;"
          " add.u32 %r2, %r1, %r6;"}, "rank"
     ),
+    "a rank by a value that was shifted right": (
+        {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 13; shr.u32 %r6, %r5, 2; shl.b32 %r7, %r6, 4;"
+         " add.u32 %r2, %r1, %r7;"}, "CTA's rank"
+    ),
     "a rank by a bit field": (
         {"body": "mov.u32 %r4, %laneid; bfi.b32 %r5, %r4, 0, 24, 3; add.u32 %r2, %r1, %r5;"}, "CTA's rank"
     ),
