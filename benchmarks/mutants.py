@@ -12,8 +12,8 @@ most: with all, a function that most tests reach takes minutes. So a survivor ma
 script counts what mutmut left in mutants/ and keeps every survivor with its change. Summary: `killed_ratio`, of all
 that were tried; `killed_ratio_min`, of the package with the least; `killed_of_reached_ratio`, of those that some test
 reaches. Tests that start programs of their own in other folders do not see a mutant, so what only they reach counts as
-untested, and what needs a GPU. Decorated functions (properties) are not mutated. What needs the CuTe DSL is not among the modules;
-sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
+untested, and what needs a GPU. Decorated functions (properties) are not mutated. What needs the CuTe DSL is not among
+the modules; sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
 """
 
 from __future__ import annotations
