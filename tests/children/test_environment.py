@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from ended import python_ended
 from repository import ROOT, SUPPORT
 
 from tritonhook._util.variables import RUN, RUN_ID
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.children import SITE, bootstrap
-from tritonhook.children.environment import capture_environment
-from tritonhook.errors import UsageError
+from tritonhook.children.environment import capture_environment, site_folder
+from tritonhook.errors import StartupError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
 
@@ -79,6 +81,34 @@ class Other:
 
     def apply(self, ptx: Ptx) -> Ptx:
         return ptx
+
+
+def test_a_run_is_known_by_its_command_folder_and_architecture(tmp_path, monkeypatch):
+    def program(command, dry_run=None):
+        settings = make_settings(tmp_path, dry_run=dry_run)
+        name, began = capture_environment(settings, {}, command)[RUN_ID].split("-")
+        assert len(name) == 16 and int(began) > 0
+        return name
+
+    first = program(["python", "a.py"])
+    assert first == program(["python", "a.py"]) != program(["python", "b.py"])
+    dry = program(["python", "a.py"], DryRun(90))
+    assert first != dry != program(["python", "a.py"], DryRun(100))
+    monkeypatch.chdir(tmp_path)
+    assert first != program(["python", "a.py"])
+
+
+def test_a_python_is_asked_outside_the_run_and_must_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv(RUN, "{")
+    assert site_folder() == Path(sysconfig.get_path("purelib"))
+    asked = tmp_path / "python"
+    for answer in ("exit 0", "echo /some/where; exit 3"):
+        asked.write_text(f"#!/bin/sh\n{answer}\n")
+        asked.chmod(0o755)
+        with pytest.raises(StartupError, match="did not print its site-packages folder"):
+            site_folder(str(asked))
+    asked.write_text(f'#!/bin/sh\ntest -z "${RUN}" && echo "first line" && echo /some/where\n')
+    assert site_folder(str(asked)) == Path("/some/where")
 
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
