@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gluon_kernels import cli
+from gluon_kernels import api, cli
 from gluon_kernels.api import attention, kernels_for
 from gluon_kernels.cli import main
 
@@ -27,6 +27,49 @@ def test_a_tensor_that_is_not_on_a_gpu_is_named():
     q = SimpleNamespace(device=SimpleNamespace(type="cpu", __str__=lambda self: "cpu"))
     with pytest.raises(ValueError, match="the kernels run on CUDA devices"):
         attention(q, q, q)
+
+
+OPTIONS = {"causal": "top-left", "scale": 0.5, "return_lse": True, "name": "mine"}
+
+
+def on_gpu(monkeypatch, *operators, compiling=False):
+    """q of a GPU whose kernels are `operators`, with torch compiling or not."""
+    compiler = SimpleNamespace(is_compiling=lambda: compiling)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(compiler=compiler))
+    monkeypatch.setattr(api, "_operators", lambda device: operators if device == 3 else None)
+    return SimpleNamespace(device=SimpleNamespace(type="cuda"), get_device=lambda: 3)
+
+
+def test_the_fastest_kernel_that_takes_a_call_gets_all_of_it(monkeypatch):
+    def picky(*tensors, **options):
+        raise TypeError("q is too long")
+
+    q = on_gpu(monkeypatch, picky, lambda *tensors, **options: (tensors, options), None)
+    assert attention(q, "k", "v", **OPTIONS) == ((q, "k", "v"), OPTIONS)
+
+
+def test_a_call_that_no_kernel_takes_raises_all_reasons_as_the_first(monkeypatch):
+    def refuse(error):
+        raise error
+
+    errors = [TypeError("q is too long"), ValueError("k is too short")]
+    q = on_gpu(monkeypatch, *(lambda *tensors, error=e, **options: refuse(error) for e in errors))
+    with pytest.raises(TypeError, match="^q is too long; k is too short$"):
+        attention(q, "k", "v")
+
+
+def test_under_torch_compile_a_call_goes_through_the_operator_with_all_of_it(monkeypatch):
+    operator = SimpleNamespace(traced=lambda *tensors, **options: (tensors, options))
+    monkeypatch.setitem(sys.modules, "gluon_kernels.torch_op", operator)
+    q = on_gpu(monkeypatch, compiling=True)
+    assert attention(q, "k", "v", **OPTIONS) == (("", q, "k", "v"), OPTIONS)
+
+
+def test_the_kernels_are_those_of_the_gpu_that_holds_the_tensors(monkeypatch):
+    cuda = SimpleNamespace(get_device_capability=lambda device: {3: (9, 0)}[device])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(api, "launcher", lambda kernel: SimpleNamespace(attention=f"attention of {kernel}"))
+    assert api._operators.__wrapped__(3) == ("attention of hopper", "attention of mma")
 
 
 @pytest.mark.parametrize("verb", ["check", "bench", "tune"])
