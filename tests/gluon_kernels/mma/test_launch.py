@@ -105,7 +105,7 @@ def test_every_argument_of_a_launch_arrives_and_the_launch_is_kept(launch, monke
     [("float16", 20_000, 8), ("float16", 2**20, 4), ("float8_e4m3fn", 20_000, 16), ("float16", 100, 32)],
 )
 def test_heads_run_together_whose_k_and_v_fit_the_cache(launch, dtype, keys, section):
-    """K and V of one head have 4 or 2 bytes * 128 * keys; 24 MiB hold those of 2, none, 4 or all; 4 heads of Q share."""
+    """24 MiB hold K and V of 2, less than one, 4 or all heads; 4 heads of Q share each."""
     q, k = (FakeTensor((2, heads, length, 128), f"torch.{dtype}") for heads, length in ((16, 64), (4, keys)))
     arguments = launch(q, k, k)[2]
     assert (arguments["section"], type(arguments["section"])) == (section, int)
