@@ -31,7 +31,7 @@ def launch(monkeypatch):
 
     monkeypatch.setattr(launcher, "attention_kernel", Kernel())
     monkeypatch.setattr(launcher, "descriptor", lambda x, dtype, box: (x, dtype, box))
-    monkeypatch.setattr(launcher, "sm_count", lambda device: 100)
+    monkeypatch.setattr(launcher, "sm_count", lambda device: {"cuda:0": 100}[device])
     monkeypatch.setitem(sys.modules, "torch", FakeTorch())
 
     def run(q, k, v, **options):

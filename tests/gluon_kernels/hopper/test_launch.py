@@ -27,13 +27,13 @@ def launch(launcher, monkeypatch):
 
     class Kernel:
         def __getitem__(self, grid):
-            return lambda **arguments: launches.append({"grid": grid} | arguments)
+            return lambda **arguments: launches.append({"grid": grid} | arguments) or "compiled"
 
     monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
     monkeypatch.setattr(launcher, "attention_kernel", Kernel())
     monkeypatch.setattr(launcher, "descriptor", lambda x, dtype, box: (x, dtype, box))
     monkeypatch.setattr(launcher, "unread", lambda device: f"nothing on {device}")
-    monkeypatch.setattr(launcher, "sm_count", lambda device: 132)
+    monkeypatch.setattr(launcher, "sm_count", lambda device: {"cuda:0": 132}[device])
     monkeypatch.setattr(launcher, "order_on_gpu", lambda *facts: facts)
 
     def run(*tensors, **options):
@@ -83,8 +83,8 @@ def test_every_argument_of_a_launch_arrives_and_the_launch_is_kept(launch, launc
     arguments = launch(q, k, v, **given, name="mine", facts="these facts")
 
     fitted = HopperConfig("fp8e4nv", 64, "top-left", "mine", consumers=3, block_n=64)
-    ((facts, (_, grid, passed, tensors), kept_q, o, lse),) = kept
-    assert (facts, kept_q, grid, o.dtype) == ("these facts", q, (32,), "torch.bfloat16")
+    ((facts, (compiled, grid, passed, tensors), kept_q, o, lse),) = kept
+    assert (facts, kept_q, compiled, grid, o.dtype) == ("these facts", q, "compiled", (32,), "torch.bfloat16")
     assert (lse is not None) == with_lse
     launched = {"grid": (32,), **launcher.constexprs(fitted), "num_warps": 4, "maxnreg": 128, "enable_fp_fusion": True}
     assert arguments == launched | passed
