@@ -111,7 +111,7 @@ def launch(
     v: Tensor,
     o: Tensor,
     lse: Tensor | None,
-    out_scale: float = 1.0,
+    out_scale: float,
 ) -> Launched:
     """Start the kernel on checked tensors, with at most one CTA per SM. O is multiplied by `out_scale`.
 

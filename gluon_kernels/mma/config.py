@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import product
 from typing import ClassVar, NamedTuple
 
 from ..config import BITS, KernelConfig, why_not_causal, why_not_name
@@ -164,19 +164,22 @@ TUNED: dict[tuple[int, int, bool, bool], tuple[bool, Tile, bool]] = {
     **{(8, 128, causal, short): (False, Tile(128, 32, 4, 1, 1, False), False) for causal, short in BOTH},
     **{(8, 256, causal, short): (True, Tile(64, 32, 4, 1, 1, False), False) for causal, short in BOTH},
 }
-# For GPUs with less shared memory than an H100: the first that fits.
-SMALL_TILES = (Tile(64, 64, 4, 1, 4, True), Tile(64, 32, 4, 1, 1, False))
+# For GPUs with less shared memory than an H100.
+SMALL_TILE = Tile(64, 64, 4, 1, 4, True)
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> MmaConfig:
     """The fastest tile and scheduler for this kind of problem on sm_90. fp16 was not tuned: it takes those of bf16.
 
-    On other GPUs nothing was measured: they take the same tile, or the first small one that fits, and the usual
-    scheduler. The trigger is the name, which works with every ptxas.
+    On other GPUs nothing was measured: they take the same tile, or the small one if it does not fit, and the usual
+    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: a
+    configuration whose why_not says so.
     """
-    problem = (BITS.get(dtype, 16), head_dim, causal is not None, seqlen_q <= SHORT)
-    other, tile, by_mma = TUNED.get(problem, (False, Tile(128, 64, 4, 1, 2, False), False))
+    tuned = TUNED.get((BITS.get(dtype, 0), head_dim, causal is not None, seqlen_q <= SHORT))
+    if tuned is None:
+        return MmaConfig(dtype, head_dim, causal)
+    other, tile, by_mma = tuned
     trigger = "name" if other and arch == 90 else None
     config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile, sum_by_mma=by_mma, trigger=trigger)
-    small = (replace(config, **other._asdict()) for other in SMALL_TILES)
-    return next((fits for fits in chain((config,), small) if fits.why_not(arch) is None), config)
+    small = replace(config, **SMALL_TILE._asdict())
+    return next((fits for fits in (config, small) if fits.why_not(arch) is None), config)

@@ -1,17 +1,12 @@
-"""Which kernel computes an operator on which GPU, and the command line without a GPU."""
+"""Which kernel computes an operator on which GPU, and what it gets."""
 
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gluon_kernels import cli
+from gluon_kernels import api
 from gluon_kernels.api import attention, kernels_for
-from gluon_kernels.cli import main
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_every_architecture_has_its_kernels_fastest_first():
@@ -29,38 +24,44 @@ def test_a_tensor_that_is_not_on_a_gpu_is_named():
         attention(q, q, q)
 
 
-@pytest.mark.parametrize("verb", ["check", "bench", "tune"])
-def test_without_a_gpu_the_command_says_so_in_one_line(verb):
-    environment = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-m", "gluon_kernels", verb], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and f"python -m gluon_kernels {verb}: needs" in done.stderr
+OPTIONS = {"causal": "top-left", "scale": 0.5, "return_lse": True, "name": "mine"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["check", "--dtypes", "fp7"], "invalid choice: 'fp7'"),
-        (["check", "--head-dims", "0"], "'0' is not a number of at least 1"),
-        (["bench", "--rounds", "0"], "'0' is not a number of at least 1"),
-        (["tune", "--dtype", "fp8e5"], "invalid choice: 'fp8e5'"),
-        (["tune", "--head-dim", "17"], "invalid choice: 17"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, message, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
+def on_gpu(monkeypatch, *operators, compiling=False):
+    """q of a GPU whose kernels are `operators`, with torch compiling or not."""
+    compiler = SimpleNamespace(is_compiling=lambda: compiling)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(compiler=compiler))
+    monkeypatch.setattr(api, "_operators", lambda device: operators if device == 3 else None)
+    return SimpleNamespace(device=SimpleNamespace(type="cuda"), get_device=lambda: 3)
 
 
-def test_a_verb_that_cannot_go_on_says_why(monkeypatch, capsys):
-    def stopped(options):
-        raise ValueError("no candidate could be timed")
+def test_the_fastest_kernel_that_takes_a_call_gets_all_of_it(monkeypatch):
+    def picky(*tensors, **options):
+        raise TypeError("q is too long")
 
-    monkeypatch.setattr(cli, "_why_not", lambda: None)
-    monkeypatch.setattr(cli, "_tune", stopped)
-    assert main(["tune"]) == 2
-    assert capsys.readouterr().err == "python -m gluon_kernels tune: no candidate could be timed\n"
+    q = on_gpu(monkeypatch, picky, lambda *tensors, **options: (tensors, options), None)
+    assert attention(q, "k", "v", **OPTIONS) == ((q, "k", "v"), OPTIONS)
+
+
+def test_a_call_that_no_kernel_takes_raises_all_reasons_as_the_first(monkeypatch):
+    def refuse(error):
+        raise error
+
+    errors = [TypeError("q is too long"), ValueError("k is too short")]
+    q = on_gpu(monkeypatch, *(lambda *tensors, error=e, **options: refuse(error) for e in errors))
+    with pytest.raises(TypeError, match="^q is too long; k is too short$"):
+        attention(q, "k", "v")
+
+
+def test_under_torch_compile_a_call_goes_through_the_operator_with_all_of_it(monkeypatch):
+    operator = SimpleNamespace(traced=lambda *tensors, **options: (tensors, options))
+    monkeypatch.setitem(sys.modules, "gluon_kernels.torch_op", operator)
+    q = on_gpu(monkeypatch, compiling=True)
+    assert attention(q, "k", "v", **OPTIONS) == (("", q, "k", "v"), OPTIONS)
+
+
+def test_the_kernels_are_those_of_the_gpu_that_holds_the_tensors(monkeypatch):
+    cuda = SimpleNamespace(get_device_capability=lambda device: {3: (9, 0)}[device])
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(api, "launcher", lambda kernel: SimpleNamespace(attention=f"attention of {kernel}"))
+    assert api._operators.__wrapped__(3) == ("attention of hopper", "attention of mma")

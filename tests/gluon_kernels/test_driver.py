@@ -24,25 +24,33 @@ class Tensor:
 
 
 class FakeDriver:
-    """libcuda that keeps what was launched. `sizes`: of the kernel's parameters."""
+    """libcuda that keeps what was launched and encoded. `sizes`: of the kernel's parameters; `result`: of calls."""
 
-    def __init__(self, sizes=()):
-        self.sizes, self.launched = list(sizes), []
+    def __init__(self, sizes=(), result=0):
+        self.sizes, self.result, self.launched, self.encoded, self.functions = list(sizes), result, [], [], set()
 
     def cuFuncGetParamInfo(self, function, index, offset, size):
+        self.functions.add(function)
         size._obj.value = self.sizes[index]
-        return 0
+        return self.result
+
+    def cuTensorMapEncodeTiled(self, place, *arguments):
+        ctypes.memmove(place, bytes(range(128)), 128)
+        self.encoded.append([place % 64, *(x if isinstance(x, int) else list(x) for x in arguments)])
+        return self.result
 
     def cuTensorMapReplaceAddress(self, place, address):
         ctypes.memmove(place.value, struct.pack("Q", address), 8)
         return 0
 
     def cuLaunchKernel(self, function, *arguments):
-        *numbers, stream, parameters, _ = arguments
+        self.functions.add(function.value)
+        *numbers, stream, parameters, extra = arguments
+        assert extra is None
         data = [ctypes.string_at(place, size) for place, size in zip(parameters, self.sizes, strict=True)]
         alignments = [place % 64 for place in parameters]
         self.launched.append(([n.value for n in numbers], stream, data, alignments))
-        return 0
+        return self.result
 
 
 def ptx_sizes(ptx):
@@ -131,6 +139,56 @@ def expected_words(signature, arguments, addresses):
     return words
 
 
+DESCRIPTOR = SimpleNamespace(base=Tensor(0x5000), shape=[2, 3, 5, 64], strides=[960, 320, 64, 1])
+METADATA = {"elem_size": 2, "elem_type": 8, "block_size": [1, 1, 16, 32], "swizzle": 3}
+
+
+def test_a_tensor_map_is_encoded_as_triton_does_it(monkeypatch):
+    """The driver counts dimensions from the innermost, strides in bytes, and takes no stride of the innermost."""
+    pytest.importorskip("triton", reason="needs triton")
+    monkeypatch.setattr(driver, "driver", lambda: cuda)
+    cuda = FakeDriver()
+    assert driver.tensor_map(DESCRIPTOR, METADATA) == bytes(range(128))
+    (place, kind, rank, address, sizes, strides, box, steps, *rest), *others = cuda.encoded
+    assert (place, kind, rank, address, sizes, strides[:3]) == (0, 10, 4, 0x5000, [64, 5, 3, 2], [128, 640, 1920])
+    assert (box, steps, rest, others) == ([32, 16, 1, 1], [1] * 4, [0, 3, 2, 0], [])
+    cuda = FakeDriver(result=1)
+    with pytest.raises(RuntimeError, match="cuTensorMapEncodeTiled failed: CUDA error 1"):
+        driver.tensor_map(DESCRIPTOR, METADATA)
+
+
+def test_a_launch_has_its_grid_function_parameters_and_what_must_stay(monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    signature = {"x_desc": "tensordesc<bf16>", "N": "constexpr", "o": "*bf16", "scale": "fp32", "length": "i64"}
+    signature |= {"order": "*i32", "unread": "*fp32"}
+    sizes = [128, *[4] * 4, *[8] * 4, 8, 4, 8, 8, 8, 8, 8]
+    cuda = FakeDriver(sizes)
+    monkeypatch.setattr(driver, "driver", lambda: cuda)
+    metadata = SimpleNamespace(num_ctas=1, num_warps=4, shared=1000, tensordesc_meta=[METADATA])
+    ptx = f".entry one({', '.join('.param .u64 x' for _ in sizes)})"
+    compiled = SimpleNamespace(
+        metadata=metadata, src=SimpleNamespace(signature=signature), asm={"ptx": ptx}, function=77
+    )
+    order, unread = Tensor(0x7000), Tensor(0x8000)
+    arguments = {"x_desc": DESCRIPTOR, "o": Tensor(1), "scale": 0.5, "length": 2**40, "order": order, "unread": unread}
+    launch = Launch(compiled, (5, 6), arguments, {"o": "o", "x_desc": "v"}, TENSORS)
+    assert launch.kept == (compiled, order, unread)
+    launch((11, 12, 13, 14, 15), 99)
+
+    (numbers, stream, data, alignments), *others = cuda.launched
+    assert (numbers, stream, cuda.functions, others) == ([5, 6, 1, 128, 1, 1, 1000], 99, {77}, [])
+    assert data == [
+        *(struct.pack("Q", 13) + bytes(range(8, 128)), *(struct.pack("i", n) for n in DESCRIPTOR.shape)),
+        *(struct.pack("q", n) for n in DESCRIPTOR.strides),
+        *(struct.pack("Q", 14), struct.pack("f", 0.5), struct.pack("q", 2**40)),
+        *(struct.pack("Q", n) for n in (0x7000, 0x8000, 0, 0)),
+    ]
+    assert all(at % min(size, 64) == 0 for at, size in zip(alignments, sizes, strict=True))
+    cuda.result = 700
+    with pytest.raises(RuntimeError, match="cuLaunchKernel failed: CUDA error 700"):
+        launch((11, 12, 13, 14, 15), 99)
+
+
 def test_equal_tensors_of_the_first_call_may_differ_later():
     """q, k and v were one tensor: their places go by argument, not by tensor."""
     x = Tensor(3)
@@ -151,12 +209,18 @@ def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("num_ctas", 2), ("launch_pdl", True), ("global_scratch_size", 128), ("profile_scratch_size", 1)],
+    [
+        ("num_ctas", 2),
+        ("launch_cooperative_grid", True),
+        ("launch_pdl", True),
+        ("global_scratch_size", 128),
+        ("profile_scratch_size", 1),
+    ],
 )
 def test_an_unusual_launch_is_left_to_triton(field, value):
     metadata = SimpleNamespace(num_ctas=1, **({field: value} if field != "num_ctas" else {}))
     metadata.num_ctas = value if field == "num_ctas" else 1
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match=f"{field} is {value}|clusters of 2 CTAs"):
         Launch(SimpleNamespace(metadata=metadata), (1,), {}, {}, TENSORS)
 
 
@@ -165,6 +229,26 @@ def test_the_parameters_of_an_entry_are_counted():
     assert parameter_count(ptx) == 2
 
 
-def test_a_failed_launch_is_an_error(monkeypatch):
-    with pytest.raises(RuntimeError, match="cuLaunchKernel failed: CUDA error 700"):
-        driver.succeed("cuLaunchKernel", 700)
+def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypatch):
+    """The driver exchanges the mode, so the second call gives back what the first found, also after an error."""
+    now = [0]
+
+    def exchange(mode):
+        mode._obj.value, now[0] = now[0], mode._obj.value
+        return 0
+
+    monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
+    with pytest.raises(ZeroDivisionError), driver.uncaptured():
+        assert now == [2]
+        raise ZeroDivisionError
+    assert now == [0]
+
+
+def test_without_a_driver_a_copy_is_made_as_always(monkeypatch):
+    def none():
+        raise Unsupported("no driver")
+
+    monkeypatch.setattr(driver, "driver", none)
+    with driver.uncaptured():
+        copied = True
+    assert copied

@@ -109,6 +109,16 @@ def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries
     assert first_call_of(module)(q, k, k, causal=causal).value == 0.0
 
 
+@pytest.mark.parametrize("kernel", ["mma", "hopper"])
+def test_each_argument_of_a_call_reaches_the_hot_path(kernel, monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
+    monkeypatch.setattr(module, "call", lambda *args, **options: (args, options))
+    options = {"causal": "top-left", "scale": 0.5, "return_lse": True, "config": object(), "name": "mine"}
+    options |= {"descale": (2.0, 3.0, 4.0)} if kernel == "hopper" else {}
+    assert module.attention("q", "k", "v", **options) == ((kernel, module.first_call, "q", "k", "v"), options)
+
+
 @pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
 def test_rows_without_columns_are_refused(kernel, monkeypatch):
     pytest.importorskip("triton", reason="needs triton")

@@ -1,5 +1,6 @@
 """Which calls are launched at once, and which are checked and go through Triton. On the CPU."""
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +26,7 @@ def world(monkeypatch):
     def first(q, k, v, *, facts=None, return_lse=False, **options):
         o = torch.empty_like(q, dtype=torch.bfloat16)
         lse = torch.empty(q.shape[:3]) if return_lse else None
-        log.append(("first", options))
+        log.append(("first", [q, k, v], options))
         hot_path.keep(facts, hot_path.Launched(object(), (1,), {}, {}), q, o, lse)
         return (o, lse) if return_lse else o
 
@@ -35,6 +36,53 @@ def world(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
     call = lambda *tensors, **options: hot_path.call("hopper", first, *tensors, **options)  # noqa: E731
     return SimpleNamespace(call=call, log=log)
+
+
+def test_the_first_call_gets_its_tensors_in_order_and_fp8_gives_what_the_first_gave(world):
+    tensors = [tensor(dtype=torch.float8_e4m3fn) for _ in range(3)]
+    first = world.call(*tensors, causal="top-left")
+    assert world.log == [("first", tensors, {"causal": "top-left"})]
+    assert world.call(*tensors, causal="top-left").dtype == first.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("return_lse", [False, True])
+def test_a_call_for_another_gpu_is_made_there(world, monkeypatch, return_lse):
+    current = [7]
+
+    @contextmanager
+    def device(number):
+        current.append(number)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[-1], raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: ("stream of", device), raising=False)
+    one, other = [tensor() for _ in range(3)], [tensor() for _ in range(3)]
+    world.call(*one, return_lse=return_lse)
+    made = world.call(*other, return_lse=return_lse)
+    outputs = made if return_lse else (made,)
+    kind, addresses, stream = world.log[-1]
+    assert (kind, stream, current) == ("launch", ("stream of", -1), [7])
+    assert addresses == tuple(x.data_ptr() for x in (*other, *outputs))
+
+
+@pytest.mark.parametrize("facts", [None, "these"])
+@pytest.mark.parametrize("launched", [None, hot_path.Launched(None, (1,), {}, {}), hot_path.Launched(1, (1,), {}, {})])
+def test_only_a_launch_that_was_made_is_kept(world, facts, launched):
+    x = tensor()
+    hot_path.keep(facts, launched, x, x, None)
+    assert list(hot_path._prepared) == ([facts] if facts and launched and launched.compiled else [])
+
+
+def test_no_more_calls_are_kept_than_there_is_room_for(world, monkeypatch):
+    monkeypatch.setattr(hot_path, "KEPT_CALLS", 2)
+    x = tensor()
+    kept = []
+    for facts in "abc":
+        hot_path.keep(facts, hot_path.Launched(1, (1,), {}, {}), x, x, None)
+        kept.append(list(hot_path._prepared))
+    assert kept == [["a"], ["a", "b"], ["c"]]
 
 
 def tensor(*shape, dtype=torch.bfloat16):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gluon_kernels.blackwell import config as blackwell
 from gluon_kernels.blackwell.config import ROLE_REGS, AttentionConfig, candidates, default_config
 from gluon_kernels.config import SHARED_BYTES
 from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe
@@ -18,11 +19,33 @@ def test_default_configs_fit_blackwell(config):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        *({"fma_parts": n, "exp_parts": n} for n in (1, 2, 4)),
+        *({"out_parts": n} for n in (1, 2, 4)),
+        *({"softmax_regs": n, "block_n": n} for n in (64, 128)),
+        {"softmax_regs": 232},  # leaves the correction what the single warps have
+        {"kv_stages": 2},
+    ],
+    ids=str,
+)
+def test_what_the_kernel_can_do_is_not_refused(change):
+    assert replace(AttentionConfig(), **change).why_not(100) is None
+
+
+def test_shared_memory_is_taken_to_the_last_byte(monkeypatch):
+    config = AttentionConfig(kv_stages=3)
+    for spare in (0, 1):
+        monkeypatch.setattr(blackwell, "SHARED_BYTES", config.shared_bytes - spare)
+        assert (config.why_not(100) is None) == (spare == 0)
+
+
+@pytest.mark.parametrize(
     ("change", "arch", "reason"),
     [
         ({}, 90, "arch 90: tcgen05"),
         ({}, 120, "arch 120: tcgen05"),
-        ({"dtype": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
+        ({"dtype": "fp32"}, 100, "dtype 'fp32': not one of fp8e5, fp8e4nv, fp16, bf16"),
         ({"head_dim": 96}, 100, "head_dim 96"),
         ({"head_dim": 256}, 100, "head_dim 256"),
         ({"block_m": 128}, 100, "block_m 128: a tile is two halves"),
@@ -32,6 +55,7 @@ def test_default_configs_fit_blackwell(config):
         ({"exp_parts": 3}, 100, "exp_parts 3"),
         ({"fma_parts": 5}, 100, "fma_parts 5: must be 0 to 4, the number of exp_parts"),
         ({"out": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
+        ({"fma_parts": -1}, 100, "fma_parts -1: must be 0 to 4"),
         ({"out_parts": 8}, 100, "out_parts 8"),
         ({"softmax_regs": 190}, 100, "softmax_regs 190: must be a multiple of 8"),
         ({"softmax_regs": 120}, 100, "softmax_regs 120: must be a multiple of 8, enough for 128 scores"),
@@ -66,10 +90,18 @@ def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
         assert config.why_not(100, seqlen_q, seqlen_k) is None
         assert config.ragged == (seqlen_k % 128 != 0 or seqlen_q == 1)
     others = list(candidates(config))
-    assert others[0] == config and len(set(others)) == len(others) > 8
+    assert others[0] == config and len(set(others)) == len(others) == 1 + 2 * 2 * 3 * 2 * 3
     for other in others:
         assert other.why_not(103, 4096, 4096) is None
         assert (other.dtype, other.head_dim, other.causal, other.out) == (dtype, head_dim, causal, config.out)
+
+
+@pytest.mark.parametrize(("arch", "fma_parts"), [(100, 1), (103, 0)])
+def test_the_default_spills_nothing_and_spares_the_exp2_unit_of_sm_100(arch, fma_parts):
+    for dtype, out in (("bf16", None), ("fp8e4nv", "bf16")):
+        fields = {"packed_row_sum": True, "out": out, "out_parts": 4, "softmax_regs": 216, "fma_parts": fma_parts}
+        found = default_config(arch, dtype, 64, causal=True, seqlen_q=256, seqlen_k=128)
+        assert found == AttentionConfig(dtype, 64, True, **fields)
 
 
 def test_registers_of_all_partitions_fit_an_sm():

@@ -87,3 +87,5 @@ def test_blocks_of_a_consumer_cover_what_its_rows_see_and_few_more(consumers):
     causal = HopperConfig(head_dim=64, causal="top-left")
     assert tile_work(replace(causal, consumers=3), 0, 1024, 1024) == (1 + 1 + 2) / 3
     assert tile_work(causal, 1, 1024, 1024) == 2
+    shifted = HopperConfig(head_dim=64, causal="bottom-right")
+    assert tile_work(shifted, 0, 128, 192) == 2, "the last of two consumers has the longest rows"

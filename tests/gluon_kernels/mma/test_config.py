@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gluon_kernels.config import CAUSAL
+from gluon_kernels.mma import config as mma
 from gluon_kernels.mma.config import MmaConfig, candidates, default_config
 
 
@@ -19,16 +20,72 @@ def test_default_configs_fit_the_gpu(arch, head_dim, dtype, causal):
 
 
 @pytest.mark.parametrize(
+    ("problem", "tile", "sum_by_mma", "trigger"),
+    [
+        ((90, "bf16", 64, "top-left", 2048), (128, 64, 4, 1, 4, False), True, "name"),
+        ((90, "fp16", 64, "bottom-right", 2049), (128, 64, 4, 1, 4, True), False, None),
+        ((120, "bf16", 64, "top-left", 2048), (128, 64, 4, 1, 4, False), True, None),  # nothing was measured there
+        ((90, "bf16", 256, None), (128, 64, 8, 1, 4, False), False, None),
+        ((120, "bf16", 256, None), (64, 64, 4, 1, 4, True), False, None),  # has no room for the one above
+        ((80, "bf16", 256, "top-left", 1), (64, 64, 4, 1, 4, True), True, None),
+        ((90, "fp8e4nv", 256, None), (64, 32, 4, 1, 1, False), False, "name"),
+    ],
+)
+def test_a_problem_gets_the_tile_and_scheduler_that_were_fastest(problem, tile, sum_by_mma, trigger):
+    _, dtype, head_dim, causal, *_ = problem
+    given = (dtype, head_dim, causal, "attention_mma", *tile)
+    assert default_config(*problem) == MmaConfig(*given, sum_by_mma=sum_by_mma, trigger=trigger)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "reason"), [("fp32", 64, "dtype 'fp32'"), ("bf16", 96, "head_dim 96"), ("fp8e5", 64, "fp8e5")]
+)
+def test_what_no_kernel_has_gets_a_configuration_that_says_so(dtype, head_dim, reason):
+    assert reason in default_config(90, dtype, head_dim, "top-left").why_not(90)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"block_m": 64},
+        {"warps": 8},
+        {"warps": 8, "block_m": 256},
+        {"block_n": 32, "parts": 2},
+        {"block_n": 128, "parts": 8},
+        {"stages": 1, "keep_q": True},
+        {"dtype": "fp16", "parts": 4, "sum_by_mma": True},
+        {"dtype": "fp8e4nv", "block_n": 32},
+        {"dtype": "fp8e4nv", "block_n": 128, "parts": 4},
+        {"block_m": 64, "head_dim": 256, "block_n": 32, "trigger": "pragma"},
+    ],
+    ids=str,
+)
+def test_what_the_kernel_can_do_is_not_refused(change):
+    assert replace(MmaConfig(), **change).why_not(90) is None
+
+
+@pytest.mark.parametrize(("stages", "arch"), [(1, 120), (2, 80), (2, 90)])
+def test_shared_memory_is_taken_to_the_last_byte(stages, arch, monkeypatch):
+    config = MmaConfig(stages=stages)
+    for spare in (0, 1):
+        monkeypatch.setitem(mma.SHARED_BYTES, arch, config.shared_bytes - spare)
+        assert (config.why_not(arch) is None) == (spare == 0)
+
+
+@pytest.mark.parametrize(
     ("change", "arch", "reason"),
     [
-        ({}, 100, "arch 100: the kernel is for sm_80"),
-        ({"dtype": "fp32"}, 90, "dtype 'fp32': not one of"),
+        ({}, 100, "arch 100: the kernel is for sm_80, sm_90, sm_120, sm_121"),
+        ({"dtype": "fp32"}, 90, "dtype 'fp32': not one of fp16, bf16, fp8e4nv"),
         ({"dtype": "fp8e4nv"}, 80, "dtype fp8e4nv: mma.sync takes fp8 from sm_89"),
         ({"causal": True}, 90, "causal True: must be None, 'top-left' or 'bottom-right'"),
-        ({"head_dim": 96}, 90, "head_dim 96"),
+        ({"head_dim": 96}, 90, "head_dim 96: not one of 64, 128, 256"),
         ({"warps": 2}, 90, "warps 2"),
         ({"block_m": 256}, 90, "block_m 256: 4 warps compute 16 or 32 rows each"),
+        ({"block_m": 192}, 90, "block_m 192: 4 warps compute 16 or 32 rows each"),
         ({"block_n": 48}, 90, "block_n 48"),
+        ({"block_n": 256, "stages": 1}, 90, "block_n 256: 32, 64 or 128"),
         ({"stages": 3}, 90, "stages 3"),
         ({"parts": 3}, 90, "parts 3: 1, 2, 4 or 8"),
         ({"parts": 8}, 90, "parts 8: 1, 2, 4 or 8, each with at least the 16 keys"),
@@ -60,3 +117,11 @@ def test_every_candidate_comes_with_both_schedulers_and_can_run(trigger):
     for one in found:
         assert {replace(one, trigger=of) for of in (None, trigger)} <= set(found)
         assert (one.dtype, one.head_dim, one.causal) == (config.dtype, config.head_dim, config.causal)
+
+
+@pytest.mark.parametrize(("dtype", "head_dim", "many"), [("bf16", 64, 44), ("bf16", 256, 16), ("fp8e4nv", 128, 6)])
+def test_candidates_are_all_tiles_with_a_thread_for_no_more_accumulators_than_it_has_registers(dtype, head_dim, many):
+    """16 bits: 11 tiles and 4 ways each, all of them or those with enough warps. fp8: 3 tiles, no sums by mma.sync."""
+    found = list(candidates(default_config(90, dtype, head_dim, None), 90))
+    assert len(found) == many and {one.trigger for one in found} == {None, "name"}
+    assert all(one.block_m // (one.warps * 16) * head_dim <= 256 for one in found)
