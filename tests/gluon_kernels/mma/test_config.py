@@ -41,7 +41,8 @@ def test_a_problem_gets_the_tile_and_scheduler_that_were_fastest(problem, tile, 
     ("dtype", "head_dim", "reason"), [("fp32", 64, "dtype 'fp32'"), ("bf16", 96, "head_dim 96"), ("fp8e5", 64, "fp8e5")]
 )
 def test_what_no_kernel_has_gets_a_configuration_that_says_so(dtype, head_dim, reason):
-    assert reason in default_config(90, dtype, head_dim, "top-left").why_not(90)
+    found = default_config(90, dtype, head_dim, "top-left")
+    assert reason in found.why_not(90) and found.causal == "top-left"
 
 
 @pytest.mark.parametrize(
