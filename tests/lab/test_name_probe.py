@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,8 +28,8 @@ from tritonhook.lab.name_probe import (
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
 from tritonhook.lab.published_table import condition
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, sweep
+from tritonhook.lab.result_cache import OutcomeKind
+from tritonhook.lab.sweep import sweep
 from tritonhook.ptx.module import Ptx, retarget, version_for
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptx.tokens import IDENTIFIER
@@ -352,30 +353,27 @@ def test_a_target_that_no_ptxas_has_is_an_error(kernel: Path, capsys: pytest.Cap
     assert "sm_190a: no target of ptxas 12.8.93: sm_50" in capsys.readouterr().err
 
 
-def test_a_second_run_assembles_nothing(
-    kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_90a"])
+def test_a_second_run_assembles_and_disassembles_nothing(
+    arch: str, kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [
-        "lab",
-        "probe",
-        str(kernel),
-        "--ptxas",
-        "12.8.93",
-        "--names",
-        "cutlass_*,gemm_*",
-        "--arch",
-        "sm_100a",
-        "--json",
-    ]
+    """Given one architecture whose images tell the scheduler, and one where nvdisasm is asked."""
+    words = f"lab probe {kernel} --ptxas 12.8.93 --names cutlass_*,gemm_* --arch {arch} --json".split()
     assert main(words) == 1
     first = capsys.readouterr().out
+    ran: list[str] = []
 
-    def never(job: Job, *_: object) -> Outcome:
-        raise AssertionError("assembled again")
+    def noted(name: str) -> None:
+        original = getattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+        monkeypatch.setattr(name, lambda *given: ran.append(name) or original(*given))
 
-    monkeypatch.setattr("tritonhook.lab.sweep.assemble_job", never)
+    noted("tritonhook.lab.sweep.start_limited")
+    noted("tritonhook.lab.name_probe._diff")
     assert main(words) == 1
-    assert json.loads(capsys.readouterr().out) == json.loads(first)
+    assert json.loads(capsys.readouterr().out) == json.loads(first) and ran == []
+    monkeypatch.setattr("tritonhook.lab.name_probe.DETECTOR_FORMAT", 99)
+    assert main(words) == 1
+    assert bool(ran) == (arch == "sm_90a"), "what an older detector said is asked again"
 
 
 def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,18 @@ from shell_ptxas import shell_ptxas
 
 from tritonhook.errors import ToolError
 from tritonhook.lab.published_table import condition
-from tritonhook.lab.sweep import Job, Limits, Outcome, OutcomeKind, ResultCache, assemble_job, local_executor, sweep
-from tritonhook.ptxas.tool import Tool
+from tritonhook.lab.sweep import (
+    Job,
+    Limits,
+    Outcome,
+    OutcomeKind,
+    ResultCache,
+    assemble_job,
+    local_executor,
+    sweep,
+    usual_workers,
+)
+from tritonhook.ptxas.tool import Tool, binary_sha256
 from tritonhook.ptxas.toolchain import Toolchain
 
 FMA = condition("fma").ptx("cutlass_k").text
@@ -165,6 +175,7 @@ def test_in_flight_is_bounded(ptxas: Tool) -> None:
 
     class Counting(ThreadPoolExecutor):
         def submit(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+            assert args[-1] == binary_sha256(ptxas.path), "a worker on another machine must have this ptxas"
             futures.append(super().submit(*args, **kwargs))
             in_flight.append(sum(not future.done() for future in futures))
             return futures[-1]
@@ -189,6 +200,32 @@ def test_a_longer_limit_asks_again(fake: Callable[..., Tool], tmp_path: Path) ->
         slow.unlink()
         assert kind(0.1) is OutcomeKind.TIMEOUT, "from the cache"
         assert kind(120) is OutcomeKind.ASSEMBLED
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "runs"),
+    [
+        ("true", OutcomeKind.ASSEMBLED, 1),
+        ("kill -SEGV $$", OutcomeKind.CRASHED, 1),
+        ('echo "ptxas fatal : Memory allocation failure" >&2; exit 255', OutcomeKind.MEMORY, 2),
+    ],
+)
+def test_wider_limits_ask_again_only_what_they_can_change(
+    fake: Callable[..., Tool], tmp_path: Path, body: str, kind: OutcomeKind, runs: int
+) -> None:
+    log = tmp_path / "log"
+    job = Job(FMA, fake(f"echo run >> {log}; {body}"))
+    for limits in (Limits(60, 4 << 30), Limits(120, 8 << 30), Limits(60, 4 << 30)):
+        ((_, outcome),) = sweep([job], 1, ResultCache(tmp_path / "cache"), limits=limits)
+        assert outcome.kind is kind
+    assert len(log.read_text().split()) == runs
+
+
+@pytest.mark.parametrize(("files", "workers"), [(104, 10), (64, 1), (1 << 20, 12)])
+def test_a_run_of_ptxas_needs_four_files(files: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (files, files))
+    monkeypatch.setattr("tritonhook.lab.sweep.usable_processors", lambda: 2)
+    assert usual_workers() == workers
 
 
 def _die(*_: object) -> None:
@@ -302,8 +339,6 @@ def test_a_hang_does_not_hold_up_the_others(fake: Callable[..., Tool], time_over
 
 def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a job made on another machine, where ptxas lies elsewhere
-    from tritonhook.ptxas.tool import binary_sha256
-
     elsewhere = Job(FMA, Tool(tmp_path / "not here", ptxas.version, "added"))
     outcome = assemble_job(elsewhere, None, binary_sha256(ptxas.path))
     assert outcome.kind is OutcomeKind.ASSEMBLED

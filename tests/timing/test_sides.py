@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tritonhook.rename import Rename
-from tritonhook.timing.images import compared_sides
-from tritonhook.timing.plan import Compiled, Plan, Prepared
+from tritonhook.timing.images import KernelImage, Sides, compared_sides
+from tritonhook.timing.plan import Compiled, Plan, Prepared, SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
@@ -35,6 +35,7 @@ def report(*kernels: str, ptxas: tuple[str, str] = ("12.8.93", "12.8.93")) -> Pr
         ({"candidate": "m:g"}, ["add"], None, ("m:f", "m:g")),
         ({"candidate_ptxas": "p"}, ["add"], ("12.8.93", "13.5.37"), ("add by ptxas 12.8.93", "add by ptxas 13.5.37")),
         ({"candidate_ptxas": "p"}, ["add"], ("12.8.93", ""), ("add", "add by another ptxas")),
+        ({"rewrites": ("tma-cta",)}, ["add"], ("", ""), ("add", "add with tma-cta")),
         ({"rename": Rename(prefix="x_"), "names": ("a.cubin", "b.cubin")}, ["k"], None, ("a.cubin", "b.cubin")),
     ],
 )
@@ -45,3 +46,14 @@ def test_names_tell_the_sides_apart(
     found = compared_sides(plan, report(*kernels, **({} if ptxas is None else {"ptxas": ptxas})))
     assert (found[REFERENCE].name, found[CANDIDATE].name) == names
     assert found[CONTROL].name == ", ".join(kernels)
+
+
+def test_the_sides_are_written_each_to_its_file(tmp_path: Path) -> None:
+    codes = {
+        side: KernelImage(side.encode(), f"k_{side}", version)
+        for side, version in ((REFERENCE, "12.8.93"), (CANDIDATE, "13.1.80"), (CONTROL, None))
+    }
+    written = Sides("k", *codes.values()).write(tmp_path / "new" / "folder")
+    for (side, code), image in zip(codes.items(), written, strict=True):
+        assert image == SideImage(side, image.path, code.entry, "k", code.ptxas)
+        assert Path(image.path).read_bytes() == code.image

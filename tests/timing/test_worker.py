@@ -1,19 +1,24 @@
 """What one timing process prepares, without a GPU: targets, the ptxas of each side, outputs, the protocol."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from triton_kernels import add_kernel, compile_kernel, fresh
 
 from tritonhook.capture.model import Stage
+from tritonhook.capture.triton import autotuner
 from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import assemble
 from tritonhook.rename import Control, Rename
+from tritonhook.timing import variant
+from tritonhook.timing.images import describe_captures
 from tritonhook.timing.output_check import difference, shaped_as
-from tritonhook.timing.plan import Plan, Prepare, Prepared
+from tritonhook.timing.plan import Compiled, Plan, Prepare, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import Variant, load_launch
 from tritonhook.timing.worker import TimingWorker
@@ -100,6 +105,8 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
     again = assemble(b, candidate.ptx, candidate.assembler.arguments)
     assert again.cubin.data == candidate.cubin != reference.cubin
     assert sides[0].kernels()[reference.kernel][0].registers > 0
+    assert [side.compiled() for side in sides] == [Compiled((reference.kernel,), (version,)) for version in (old, new)]
+    assert [side.session.out for side in sides] == [tmp_path / REFERENCE, tmp_path / CANDIDATE]
 
 
 def test_the_candidates_ptxas_gets_further_options(triton_cache, tmp_path: Path) -> None:
@@ -150,6 +157,26 @@ def test_a_tuner_keeps_its_choice_or_chooses_for_each_side(monkeypatch: pytest.M
         assert Autotuner.run(tuner, "other side") == "other side"
 
 
+@pytest.mark.parametrize(("tune_each", "own", "chosen"), [(True, {}, None), (False, None, {"k": "B: 64"})])
+def test_a_side_takes_the_references_choice_or_tunes(
+    tune_each: bool, own: Any, chosen: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton")
+    given: list[Any] = []
+
+    def noting(*found: Any) -> nullcontext[None]:
+        given.append(found[-1])
+        return nullcontext()
+
+    monkeypatch.setattr(autotuner, "choices_of", noting)
+    monkeypatch.setattr(variant, "inductor_choices", noting)
+    monkeypatch.setattr(variant, "noting_loads", noting)
+    plan = Plan("m:f", tmp_path, candidate="m:g", tune_each=tune_each)
+    with Variant(CANDIDATE, plan, list, (), {"k": "B: 64"}).active():
+        pass
+    assert given == [own, {}, chosen]
+
+
 def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:
     rename = Rename(prefix="cutlass_")
     plan = Plan("m:f", tmp_path, rename)
@@ -163,7 +190,7 @@ def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_pat
     assert control.rewritten_from == "add_kernel"
 
 
-def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, tmp_path: Path) -> None:
+def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, tmp_path: Path, tools) -> None:
     """Given a kernel that a side met under its own name, as from a cache; then the side is refused."""
     rename = Rename(prefix="cutlass_")
     plan = Plan("m:f", tmp_path, rename)
@@ -178,6 +205,8 @@ def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, t
     plain.check_names(Rename(strip="cutlass"))
     with pytest.raises(UsageError, match="add_kernel was not renamed to cutlass_add_kernel"):
         plain.check_names(rename)
+    told = describe_captures(tmp_path, ["add_kernel", "missing"], tools)
+    assert told == {"add_kernel": "same code: 32 instructions, equal byte for byte"}, "by the name in the source"
 
 
 def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:

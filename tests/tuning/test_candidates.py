@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from shell_ptxas import shell_ptxas
 
+from tritonhook.capture.model import Assembler
 from tritonhook.capture.policy.levers import levers
+from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.tuning.candidates import Choice, Subject, choices, usual_levers
+from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of, usual_levers
 
 OPTIONS = ("-lineinfo", "-v", "--gpu-name=sm_90a")
 
@@ -129,7 +133,21 @@ def test_levers_that_are_tried_where_none_are_named(tools: Toolchain) -> None:
     texts = [one.text for one in usual_levers(tools.ptxas, "sm_120a")]
     assert {"name", "tma-cta", "O1", "regusage=10", "maxnreg=128"} <= set(texts)
     assert "pragma" not in texts and "ptxas=12.8.93" not in texts
+    assert sum(text.startswith("name+ptxas=") for text in texts) <= 1, "the newest ptxas alone, also with the name"
     assert {one.text for one in usual_levers(tools.ptxas, "sm_120a", "cute")} == {"name", "strip"}
+
+
+def test_the_ptxas_that_a_capture_names_is_run_only_where_it_is_trusted(tools: Toolchain, tmp_path: Path) -> None:
+    named = shell_ptxas(tmp_path, tools.ptxas, "true")
+    own = Assembler(str(named.path), "99.9.9", OPTIONS)
+    capture: Any = SimpleNamespace(rewritten_from=None, lever=None, assembler=own, kernel="k", arch="sm_90a")
+    capture.ptx, capture.front_end = subject(tools.ptxas).ptx, "Triton"
+    assert Subject.of(capture, trust=True).ptxas.path == named.path
+    captures: Any = SimpleNamespace(capture=lambda record: capture)
+    kernel = Kernel("k-1", "k", "sm_90a", "Triton", "1" * 64, (), 0.25)
+    skipped = subject_of(captures, kernel)
+    assert isinstance(skipped, Skipped) and skipped == Skipped("k", "k-1", skipped.reason, 0.25)
+    assert "is none of the programs known here" in skipped.reason
 
 
 @pytest.mark.parametrize("kernel", ["k", "cutlass_k"])

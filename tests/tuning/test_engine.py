@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from patient_child import be_patient
@@ -13,12 +16,14 @@ from repository import SUPPORT
 from tuned import PTX, kernel_with
 from tuned import code as made
 
+from tritonhook.capture.launches.record import Launch, to_document
 from tritonhook.capture.selection import Kernel
 from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.tuning.candidates import Candidate, Choice
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.gpu import GpuProcess
+from tritonhook.tuning.gpu import GpuProcess, LeverCode, RaceReady
 from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
@@ -194,7 +199,8 @@ def test_the_choice_of_the_autotuner_is_pinned_where_its_lever_wins() -> None:
     run = tuned(kernel_with(code("name", us=48.0), siblings={"BLOCK: 128": configuration(us=51.0)}))
     (row,) = run.rows
     assert row.verdict is TuneVerdict.WIN and row.tried.base is None
-    assert [pin.config for pin in pins(run, "2026-11-22")] == ["BLOCK: 64"]
+    assert row.tried.comparison.control_of == REFERENCE, "the faster plain code is the reference, and has the control"
+    assert [(pin.config, pin.arch) for pin in pins(run, "2026-11-22")] == [("BLOCK: 64", "sm_90a")]
     assert pins(tuned(kernel_with(code("name", us=48.0))), "2026-11-22") == [], "it is not autotuned"
 
 
@@ -219,3 +225,38 @@ def test_a_forced_confirmation_runs_to_its_end() -> None:
     """Given copies of the own code; then all processes confirm the one that led, and it is no win."""
     (row,) = tuned(kernel_with(code("name"), code("O1")), forced=True).rows
     assert row.verdict is TuneVerdict.LEAVE and row.tried.comparison.processes == 7 and row.certificate is not None
+
+
+def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does(tmp_path: Path) -> None:
+    """Given another configuration, and a recorded launch; then its codes have its launch, each code with a lever has
+    its own plain code beside it, and the race compares special numbers as well."""
+    asked: list[tuple[object, dict[str, tuple[str | None, str | None]]]] = []
+
+    class Asked(GpuProcess):
+        def prepare(self, codes: Sequence[LeverCode], *how: Any) -> RaceReady:
+            asked.append((how[-1], {code.name: (code.like, code.launch and code.launch.name) for code in codes}))
+            return super().prepare(codes, *how)
+
+    kernel, choice = kernel_with(code("name", us=48.0), siblings={"B": configuration(code("O1", us=60.0), us=49.0)})
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), ())
+    (tmp_path / "0.json").write_text(json.dumps(to_document(launch)))
+    own = tuple(replace(one, path=tmp_path / "0.json") for one in kernel.launches)
+    (row,) = tune(
+        [(replace(kernel, launches=own), choice)], TuneSettings(start=lambda limit: Asked(limit, COMMAND))
+    ).rows
+    assert row.verdict is TuneVerdict.WIN and row.tried.base == "B"
+    (keep, raced), *confirmations = asked
+    assert keep == (), "no buffer steers"
+    assert raced == {
+        REFERENCE: (None, None),
+        "name": (REFERENCE, None),
+        "B": (None, "0.json"),
+        "B: O1": ("B", "0.json"),
+    }
+    confirmed = {
+        REFERENCE: (None, "0.json"),
+        CONTROL: (REFERENCE, "0.json"),
+        "plain": (None, None),
+        CANDIDATE: ("plain", None),
+    }
+    assert confirmations == [(None, confirmed)] * 7

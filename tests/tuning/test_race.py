@@ -7,10 +7,11 @@ import random
 from collections.abc import Mapping
 
 import pytest
+from tuned import code, kernel_with
 
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
-from tritonhook.tuning.race import MOST_BLOCKS, Race, certify, holm, p_value, upper_tail
+from tritonhook.tuning.race import MOST_BLOCKS, Race, against_fastest, assembled, certify, holm, p_value, upper_tail
 
 PROCESS, BLOCK = 0.0008, 0.0008  # log standard deviations: of a side in a process, and of a block
 
@@ -154,3 +155,23 @@ def test_students_t(t: float, degrees: int, chance: float) -> None:
     assert upper_tail(t, degrees) == pytest.approx(chance, rel=2e-3)
     assert upper_tail(-t, degrees) == pytest.approx(1 - chance, rel=1e-4)
     assert upper_tail(math.inf, degrees) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_fastest_rival_takes_the_references_place_with_its_times_clock_and_order() -> None:
+    us = {REFERENCE: 10.0, CANDIDATE: 8.0, CONTROL: 10.0, "slow": 11.0, "fast": 9.0}
+    clocks = {side: 100 * time for side, time in us.items()}
+    times, order = {side: (time,) for side, time in us.items()}, (CONTROL, *us)
+    blocks = tuple(SampleBlock(n // 4, times, Conditions(), clocks, order) for n in range(28))
+    told = against_fastest(Comparison(blocks), ["slow", "fast"])
+    assert told.control_of == "fast" and told.effect().ratio == pytest.approx(8 / 9)
+    swapped = {**us, REFERENCE: 9.0, "fast": 10.0}
+    assert told.blocks[0].times_us == {side: (time,) for side, time in swapped.items()}
+    assert told.blocks[0].clock_mhz == {side: 100 * time for side, time in swapped.items()}
+    assert told.blocks[0].order == (CONTROL, "fast", CANDIDATE, CONTROL, "slow", REFERENCE)
+    own = Comparison(blocks)
+    assert against_fastest(own, ["slow"]) is own and against_fastest(own, []) is own
+
+
+def test_what_is_only_assembled_has_no_verdict_of_a_gpu() -> None:
+    run = assembled([kernel_with(code("name"))])
+    assert (run.device, run.rows[0].tried.is_judged, run.wins) == ("", False, ())

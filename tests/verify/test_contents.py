@@ -27,6 +27,7 @@ def test_each_kind_of_numbers(dtype: str) -> None:
     assert set(values(dtype, ZEROS)) == {0}
     denormal = values(dtype, DENORMALS)
     assert sum(0 < abs(x) < least for x in denormal) > 1000 and max(map(abs, denormal)) < 2
+    assert any(least <= abs(x) < 8 * least for x in denormal), "products of these are denormal"
     special = values(dtype, SPECIAL)
     assert any(math.isnan(x) for x in special) and any(math.isinf(x) for x in special) == form.has_infinity
     assert sum(not 0.125 <= abs(x) < 2 for x in special) < 40, "most numbers are usual ones: a NaN spreads"
@@ -42,7 +43,8 @@ def test_the_formats_are_those_of_struct() -> None:
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("int64", 80), ("bool", 13), ("float32", 0), ("float4_e2m1fn_x2", 9), ("int32", 7)]
+    ("dtype", "size"),
+    [("int64", 80), ("bool", 13), ("float32", 0), ("float4_e2m1fn_x2", 9), ("int32", 7), ("float8_e8m0fnu", 5)],
 )
 def test_contents_have_their_size_and_are_the_same_again(name: str, dtype: str, size: int) -> None:
     data = made(size, dtype, 3, name)
@@ -76,3 +78,9 @@ def test_distances_are_told_in_units_in_the_last_place() -> None:
 def test_a_number_against_a_nan_has_no_distance() -> None:
     found = difference(0, "float32", struct.pack("<2f", 1, 2), struct.pack("<2f", math.nan, 2.5))
     assert found is not None and found.ulps is None and found.share is None and not found.only_nans
+    assert found.measured == 2
+
+
+def test_numbers_against_zeros_alone_have_no_share() -> None:
+    found = difference(0, "float32", bytes(8), struct.pack("<2f", 0, 1))
+    assert found is not None and found.ulps == 0x3F800000 and found.share is None

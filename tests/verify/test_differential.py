@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.verify.differential import Built, Case, Verified, _unlike, verify
+from tritonhook.ptx.module import Ptx
+from tritonhook.verify import differential
+from tritonhook.verify.differential import Built, Case, Verified, _unlike, case_of, inputs_for, verify
 from tritonhook.verify.judgement import Latitude
-from tritonhook.verify.model import NORMAL, ZEROS, Build, Difference, Order, Ran, Verdict
+from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, Difference, Order, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))
 FAR = Difference(0, "float32", 16, 1, "other", (), ulps=9999, share=0.01)
@@ -87,3 +90,38 @@ def test_the_level_tells_more_of_the_code_than_other_options() -> None:
     other, flat = replace(B, options=("-O3", "--fmad=false")), replace(B, options=("-O0",))
     assert _unlike(A, B) < _unlike(A, other) < _unlike(A, flat)
     assert _unlike(A, replace(B, options=("-v", "--opt-level", "3"))) == _unlike(A, other), "the same level"
+
+
+def test_the_machine_code_shown_is_of_cubins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the PTX as the reference, as the emulator runs it; then two cubins are compared, one of each group."""
+    monkeypatch.setattr(differential, "reading_toolchain", lambda: None)
+    monkeypatch.setattr(differential, "parting", lambda toolchain, a, b: (a.label, b.label))
+    ptx = replace(A, label="ptx", path=Path("k.ptx"))
+    assert verified(Stored(differs("b")), ptx, A, B).region == ("a", "b")
+    assert verified(Stored(differs("b")), ptx, B).region is None
+
+
+def test_only_the_buffers_that_steer_keep_their_contents() -> None:
+    text = ".visible .entry k(.param .u64 a, .param .u64 b)\n{\n.reg .pred %p1; .reg .b32 %r1; .reg .b64 %rd<3>;\n"
+    text += "ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.global.b32 %r1, [%rd1];\n"
+    text += "setp.eq.s32 %p1, %r1, 0; @%p1 bra L; st.global.b32 [%rd2], %r1;\nL: ret;\n}\n"
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("a", 0), Pointer("b", 1)), (Buffer(4, "int32"),) * 2)
+    assert case_of("k", launch, None, Ptx(HEADER + text), Latitude()).keep == (0,)
+    assert case_of("k", launch, None, None, Latitude()).keep == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keep", "wanted", "inputs"),
+    [
+        ("float32", (), (RECORDED, NORMAL, ZEROS), (NORMAL, ZEROS)),
+        ("int32", (), (RECORDED, NORMAL, ZEROS), (RECORDED, NORMAL, ZEROS)),
+        ("float32", (), (RECORDED, ZEROS), (RECORDED, ZEROS)),
+        ("float32", (0,), (NORMAL, RECORDED, ZEROS), (RECORDED,)),
+        ("float32", (0,), (NORMAL, ZEROS), (NORMAL,)),
+    ],
+)
+def test_inputs_that_would_be_equal_are_run_once(
+    dtype: str, keep: tuple[int, ...], wanted: Sequence[str], inputs: Sequence[str]
+) -> None:
+    launch = replace(LAUNCH, buffers=(Buffer(64, dtype),))
+    assert inputs_for(Case("k", launch, Latitude(), keep), wanted) == inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -17,9 +18,13 @@ from repository import SUPPORT
 from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Pointer, Scalar, Scratch, Tiling
 from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.errors import UsageError
-from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.verify.differential import Case, Recipe, Verified
+from tritonhook.verify.judgement import Judgement, Latitude, Observation
 from tritonhook.verify.minimise import Trial
-from tritonhook.verify.reproduce import Reproducer, Side, Tried, program, write_reproducer
+from tritonhook.verify.model import NORMAL, Verdict
+from tritonhook.verify.reproduce import Reproducer, Side, Tried, _start, program, write_reproducer
 
 TEXT = (
     HEADER
@@ -145,6 +150,9 @@ def test_the_report_has_everything(tmp_path: Path) -> None:
     first, second = FOUND.sides
     for words in (
         f"# {FOUND.title}",
+        "## Assemblers",
+        "## To reproduce",
+        "## PTX",
         TEXT.strip(),
         "$ ptxas -arch=sm_90a -O3 kernel.ptx -o first.cubin",
         *first.code,
@@ -169,5 +177,17 @@ def test_a_descriptor_of_host_code_goes_into_the_program_as_its_bytes() -> None:
     tiling = Tiling(9, (64, 8), (128,), (64, 8), (1, 1), by_host=True)
     launch = replace(LAUNCH, parameters=(Descriptor("x", 1, 16, tiling),))
     text = program(replace(FOUND, trial=replace(FOUND.trial, launch=launch)))
-    assert f'"bytes": "{encoded(tiling, 0).ljust(128, bytes(1)).hex()}"' in text
-    assert '"tiling": {' not in text
+    case = json.loads(text.partition('json.loads(r"""')[2].partition('"""')[0])
+    data = encoded(tiling, 0).ljust(128, bytes(1)).hex()
+    assert case["arguments"] == [{"bytes": data, "pointers": [[0, 1, 16]]}], "the program puts the address in"
+
+
+def test_the_kernel_starts_as_both_sides_read_it() -> None:
+    """Given a module of a newer PTX ISA than the older side reads; then it is lowered to what that one reads."""
+    sides = [Recipe(Tool(Path("ptxas"), version, "fake"), ("-O3",)) for version in ("13.1.80", "12.8.93")]
+    ptx = Ptx(TEXT.replace(Ptx(TEXT).version, "9.0", 1))
+    worst = Observation(Verdict.DIFFERENT, "", NORMAL, "12.8.93 -O3")
+    case = Case("k", LAUNCH, Latitude(), ())
+    trial = _start(case, ptx, Verified("k", "", Judgement(Verdict.DIFFERENT, (worst,))), sides)
+    assert Ptx(trial.ptx).version == "8.7"
+    assert [len(data) for data in trial.contents] == [8, 16] and all(map(any, trial.contents))

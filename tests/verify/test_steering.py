@@ -43,6 +43,8 @@ BRANCH = "setp.ne.s32 %p1, %r2, 0;\n@%p1 bra L;\nL:"
         (f"multimem.ld_reduce.global.add.u32 %r2, [%rd2];\n{BRANCH}", {1}),
         (f"st.param.b32 [given], %r1;\ncall (got), f, (given);\nld.param.b32 %r2, [got];\n{BRANCH}", {0}),
         ("call f, (%r1);", {0}),
+        ("setp.ne.s32 %p1, %r1, 0;\n@%p1 trap;", {0}),
+        (f"st.local.b32 [%rd3], %r1;\nld.local.b32 %r2, [%rd3];\n{BRANCH}", {0}),
         (f"st.shared.b32 [64], %r1;\ncall (%r2), f, (64);\n{BRANCH}", {0}),
         (f"st.b32 [%rd3], %r1;\nld.b32 %r2, [%rd4];\n{BRANCH}", {0}),
         (f"st.global.b32 [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),

@@ -396,7 +396,7 @@ class _Sweep:
 
     def _submit(self, key: str) -> None:
         jobs = self.waiting[key]
-        job = jobs[0] if jobs[0].keep_cubin else replace(jobs[0], keep_cubin=any(job.keep_cubin for job in jobs))
+        job = replace(jobs[0], keep_cubin=any(job.keep_cubin for job in jobs))
         try:
             self.runner.submit(key, job)
         except _WorkerDied as death:

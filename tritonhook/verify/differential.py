@@ -414,17 +414,16 @@ def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFl
     parts = item.parts
     root = parts[0]
     results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
-    is_own = any(part.startswith(("shared", "local")) for part in parts)
     if item.opcode.startswith("ld.param"):
         is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
         yield _StatementFlow(results, addresses if is_of_entry else (_MEMORY,))
     elif root == "cp":
         yield _StatementFlow((_MEMORY,), (), (*addresses, *sources), addresses)
     elif root in _LOADS:
-        is_memory = is_own or not any(part.startswith(("global", "const")) for part in parts)
+        is_memory = not any(part.startswith(("global", "const")) for part in parts)
         written = (*results, _MEMORY) if root == "atom" and is_memory else results
         yield _StatementFlow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
-    elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and (is_own or "global" not in parts):
+    elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and "global" not in parts:
         yield _StatementFlow((_MEMORY,), sources, (), addresses)
     elif root in _FROM_SHARED:
         yield _StatementFlow(results, (*sources, _MEMORY), (), addresses)

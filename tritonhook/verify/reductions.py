@@ -284,7 +284,6 @@ def _modifiers(parts: Parts) -> list[tuple[int, int]]:
     return [
         (number, part)
         for number, item in enumerate(parts.items)
-        if not item.opcode.startswith(".")
         for part, name in enumerate(item.opcode.split("."))
         if _MODIFIER.fullmatch(name)
     ]

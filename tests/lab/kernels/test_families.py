@@ -90,6 +90,34 @@ def test_softmax_has_its_exponentials_and_conversions_in_the_loop(codes: dict, c
     assert any(opcode.startswith("F2FP") for opcode in in_loops)
 
 
+def test_loads_take_the_block_and_a_tree_all_of_its_results() -> None:
+    text = family("fma").ptx("softmax", "sm_80").text
+    loads = re.findall(r"ld\.global\.v4\.f32 \{%f(\d+),[^}]*%f(\d+)\}, \[%rd1\+(\d+)\]", text)
+    assert loads == [(str(16 + i), str(19 + i), str(4 * i)) for i in range(0, 16, 4)], "bytes"
+    for operation, first in (("max", 0), ("add", 64)):
+        held = {number: {number} for number in range(first, first + 16)}
+        for result, *sources in re.findall(rf"{operation}\.f32 %f(\d+), %f(\d+), %f(\d+);", text):
+            held[int(result)] = held.get(int(sources[0]), set()) | held.get(int(sources[1]), set())
+        assert held[96] == set(range(first, first + 16))
+
+
+def test_mmas_have_operands_of_their_own() -> None:
+    text = family("mma_f16").ptx("loop", "sm_80").text
+    found = re.findall(r"mma\.sync\S+ (\{.*?\}), (\{.*?\}), (\{.*?\}), \1;", text)
+    assert [b for _, _, b in found] == [f"{{%r{n},%r{n + 1}}}" for n in (20, 22, 24, 26)]
+    assert len({c for c, _, _ in found}) == 4 and {a for _, a, _ in found} == {"{%r16,%r17,%r18,%r19}"}
+    text = family("ldmatrix").ptx("loop", "sm_80").text
+    found = re.findall(r"ldmatrix\S+x4(\.trans)?\.shared\.b16 \{%r(\d+),.*?\}, \[%r4\+(\d+)\]", text)
+    assert found == [("", "16", "0"), (".trans", "20", "1024"), ("", "24", "2048"), (".trans", "28", "3072")]
+
+
+def test_wgmmas_are_fenced_and_waited_for_before_their_descriptors_move() -> None:
+    text = family("wgmma_bf16").ptx("loop", "sm_90a").text
+    order = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)|add\.s64 (%rd1\d), \2, 0x20;", text)
+    steps = ["fence", "mma_async", "mma_async", "commit_group", "wait_group", "%rd10", "%rd11", "%rd12"]
+    assert [step or register for step, register in order] == steps
+
+
 def test_every_kernel_has_its_own_text_its_name_and_its_block_size() -> None:
     texts = {item.ptx(shape, arch).text for item, shape, arch in CASES}
     assert len(texts) == len(CASES)
