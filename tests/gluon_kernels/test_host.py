@@ -119,6 +119,25 @@ def test_each_argument_of_a_call_reaches_the_hot_path(kernel, monkeypatch):
     assert module.attention("q", "k", "v", **options) == ((kernel, module.first_call, "q", "k", "v"), options)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "types"),
+    [
+        ("mma", {"q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*bf16", "lse": "*fp32", "scale": "fp32"}),
+        ("hopper", {"lse": "*fp32", "order": "*fp32", "scale": "fp32", "score_scale": "fp32", "out_scale": "fp32"}),
+        ("blackwell", {"lse": "*fp32", "scale": "fp32"}),
+    ],
+)
+def test_offline_every_argument_has_the_type_that_a_launch_gives_it(kernel, types):
+    pytest.importorskip("triton", reason="needs triton")
+    from gluon_kernels.offline import CONFIGS, kernel_source
+
+    signature = kernel_source(CONFIGS[kernel](dtype="bf16")).signature
+    maps = {name for name, kind in signature.items() if kind.startswith("tensordesc")}
+    assert maps == (set() if kernel == "mma" else {"q_desc", "k_desc", "v_desc", "o_desc"})
+    rest = {name: kind for name, kind in signature.items() if kind not in ("constexpr", "i32") and name not in maps}
+    assert rest == types
+
+
 @pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
 def test_rows_without_columns_are_refused(kernel, monkeypatch):
     pytest.importorskip("triton", reason="needs triton")
