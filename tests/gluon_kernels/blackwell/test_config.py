@@ -91,6 +91,8 @@ def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
         assert config.ragged == (seqlen_k % 128 != 0 or seqlen_q == 1)
     others = list(candidates(config))
     assert others[0] == config and len(set(others)) == len(others) == 1 + 2 * 2 * 3 * 2 * 3
+    tried = {name: {getattr(other, name) for other in others} for name in ("block_n", "fma_parts", "softmax_regs")}
+    assert tried == {"block_n": {64, 128}, "fma_parts": {0, 1, 2}, "softmax_regs": {192, 200, 216}}
     for other in others:
         assert other.why_not(103, 4096, 4096) is None
         assert (other.dtype, other.head_dim, other.causal, other.out) == (dtype, head_dim, causal, config.out)
