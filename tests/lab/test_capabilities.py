@@ -193,6 +193,15 @@ def committed() -> Matrix:
     return as_schema(results["samples"], Capabilities).matrix
 
 
+def test_the_ptxas_at_hand_gives_the_committed_cells_of_every_probe(committed: Matrix) -> None:
+    newest, archs = ptxas_at_hand(), ("sm_90a", "sm_103a", "sm_120a")
+    if newest.version not in {assembler.version for assembler in committed.assemblers}:
+        pytest.skip(f"there are no results of ptxas {newest.version}")
+    matrix = survey([newest], archs, PROBES, sweep, find_nvdisasm())
+    wanted = {place: committed.cells.get(place) for place in matrix.cells}
+    assert matrix.cells == wanted and len(wanted) == len(archs) * len(PROBES)
+
+
 def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix) -> None:
     assert committed.probes == tuple(probe.key for probe in PROBES), "run `python -m benchmarks caps`"
     assert len(committed.assemblers) >= 8

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tritonhook.lab.kernels.families import family
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename
-from tritonhook.timing.images import KernelImage, Sides, compared_sides
+from tritonhook.timing.images import CandidateChange, KernelImage, Sides, compared_sides, describe_images, sides_of_ptx
 from tritonhook.timing.plan import Compiled, Plan, Prepared, SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
@@ -57,3 +59,11 @@ def test_the_sides_are_written_each_to_its_file(tmp_path: Path) -> None:
     for (side, code), image in zip(codes.items(), written, strict=True):
         assert image == SideImage(side, image.path, code.entry, "k", code.ptxas)
         assert Path(image.path).read_bytes() == code.image
+
+
+def test_a_comparison_of_ptx_says_what_differs_under_the_kernels_name(tools: Toolchain, tmp_path: Path) -> None:
+    ptx = family("fma").ptx("loop", "sm_90a", "k")
+    made = sides_of_ptx(ptx, "k", CandidateChange(options=("-O1",)), tools, ("--gpu-name=sm_90a",))
+    images = made.write(tmp_path)
+    assert [(image.kernel, image.entry) for image in images] == [("k", "k"), ("k", "k"), ("k", "control_k")]
+    assert describe_images(images, None, tools)["k"].startswith("different code: ")
