@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..config import FP8, FP8_MMAS, Config, why_not
@@ -363,6 +363,11 @@ def classes(count: int) -> tuple[Case, ...]:
             case,
         )
     return tuple(found.values())
+
+
+def drawn_length(rng: random.Random, least: int, most: int, edges: Sequence[int]) -> int:
+    """A short length, any up to `most`, or one at the edge of a tile, each as often."""
+    return rng.choice((rng.randint(least, 40), rng.randint(least, most), rng.choice(edges)))
 
 
 def drawn(

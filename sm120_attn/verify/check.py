@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,12 +169,7 @@ def random_kinds(fp8: bool) -> tuple[Case, ...]:
 def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict]:
     """Check `count` cases over a fixed set of kernels: for the same seed `number`, the same cases on every machine."""
     rng, kinds = random.Random(number), random_kinds(fp8)
-
-    def length() -> int:
-        return rng.choice(
-            (rng.randint(1, 40), rng.randint(1, 400), rng.choice((63, 64, 65, 127, 128, 129, 255, 256, 257)))
-        )
-
+    length = partial(cases.drawn_length, rng, 1, 400, RANDOM_LENGTHS)
     verdicts = []
     for _ in range(count):
         lengths = tuple((length(), length()) for _ in range(rng.randint(1, 5)))

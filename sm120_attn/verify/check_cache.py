@@ -15,6 +15,7 @@ from ..kernels.decode.config import PAGE_SIZES, DecodeConfig
 from . import append_promises, cache_calls, cache_cases
 from .cache_calls import NOWHERE, as_bytes
 from .cache_cases import CacheCase
+from .cases import drawn_length
 from .compile_ahead import compile_missing
 from .judging import Verdict, result_of, shown
 
@@ -184,10 +185,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
     rng, kinds = random.Random(number), cache_cases.classes(RANDOM_CLASSES)
     verdicts = []
     for _ in range(count):
-        lengths = tuple(
-            rng.choice((rng.randint(0, 40), rng.randint(0, 600), rng.choice(cache_cases.LENGTHS)))
-            for _ in range(rng.randint(1, 5))
-        )
+        lengths = tuple(drawn_length(rng, 0, 600, cache_cases.LENGTHS) for _ in range(rng.randint(1, 5)))
         queries = (*(rng.randint(0, 8) for _ in range(rng.randint(0, 4))), rng.randint(1, 8))  # not all are 0
         window = (rng.randint(0, 300), rng.randint(1, 300))
         case = cache_cases.drawn(

@@ -23,7 +23,7 @@ def parts(start: Snapshot, end: Snapshot, *marks: Mark, threads: int | None = TH
     [
         ({"NVML": 250_000}, {"NVML": 320_000}, 50_000),  # 300,000 before the first load, 250,000 at the start
         ({"NVML": 310_000}, {"NVML": 320_000}, 0),
-        # Of this process alone: what others have is in both figures of the end.
+        # This source counts this process alone; cuMemGetInfo counts the others too.
         ({"NVML, this process": 10}, {"NVML, this process": 60_010, "cuMemGetInfo": 310_000}, 50_000),
     ],
 )
