@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -14,12 +15,12 @@ import pytest
 from ended import python_ended
 from repository import ROOT, SUPPORT
 
-from tritonhook._util.variables import RUN, RUN_ID
+from tritonhook._util.variables import RUN, RUN_ID, WATCH
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
-from tritonhook.children import SITE, bootstrap
-from tritonhook.children.environment import capture_environment, site_folder
+from tritonhook.children import SITE, bootstrap, environment
+from tritonhook.children.environment import capture_environment, site_folder, watch_environment
 from tritonhook.errors import StartupError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
@@ -69,6 +70,7 @@ def test_the_rest_of_the_environment_stays(tmp_path):
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/a", "/b"]
     changed = {name for name in environment if environment[name] != base.get(name)}
     assert changed == {"PYTHONPATH", RUN, RUN_ID}
+    assert capture_environment(make_settings(tmp_path), {})["PYTHONPATH"] == str(SITE)
     # and a run within a run adds the folder only once
     again = capture_environment(make_settings(tmp_path), environment)
     assert again["PYTHONPATH"] == environment["PYTHONPATH"]
@@ -109,6 +111,48 @@ def test_a_python_is_asked_outside_the_run_and_must_answer(tmp_path, monkeypatch
             site_folder(str(asked))
     asked.write_text(f'#!/bin/sh\ntest -z "${RUN}" && echo "first line" && echo /some/where\n')
     assert site_folder(str(asked)) == Path("/some/where")
+
+
+def test_a_python_that_hangs_is_given_up(monkeypatch):
+    def hang(words, timeout, **options):
+        raise subprocess.TimeoutExpired(words, timeout)
+
+    monkeypatch.setattr(environment.subprocess, "run", hang)
+    with pytest.raises(StartupError, match="/some/python: cannot be run: .* after 60 seconds"):
+        site_folder("/some/python")
+
+
+def test_a_watched_child_gets_the_folder_and_the_period(tmp_path):
+    base = {"HOME": "/home"}
+    watched = {WATCH: json.dumps({"folder": str(tmp_path), "period_ms": 2.5}), "PYTHONPATH": str(SITE)}
+    assert watch_environment(tmp_path, 2.5, base) == base | watched
+
+
+def test_a_startup_file_comes_and_goes(tmp_path):
+    path = tmp_path / environment.PTH
+    assert environment.pth_state(tmp_path) == "not installed"
+    assert environment.install_pth(tmp_path) == path
+    assert (path.read_text(), environment.pth_state(tmp_path)) == (environment.pth_text(), "installed")
+    path.write_text("import os\n")
+    assert environment.pth_state(tmp_path) == "of another tritonhook"
+    assert [environment.uninstall_pth(tmp_path) for _ in range(2)] == [True, False]
+    path.mkdir()
+    for act in (environment.install_pth, environment.uninstall_pth):
+        with pytest.raises(StartupError, match=re.escape(f"{path}: cannot be ")):
+            act(tmp_path)
+
+
+@pytest.mark.parametrize("under_a_run", [False, True])
+def test_a_startup_file_runs_our_sitecustomize_under_a_run_only(monkeypatch, under_a_run):
+    begun: list[Any] = []
+    monkeypatch.setattr(bootstrap, "begin", lambda then_users=True: begun.append(then_users))
+    monkeypatch.delenv(RUN, raising=False)
+    if under_a_run:
+        monkeypatch.setenv(RUN, "{}")
+    (line,) = environment.pth_text().splitlines()
+    assert line.startswith("import ")  # else site.py takes it for a folder
+    exec(line)
+    assert begun == ([False] if under_a_run else [])
 
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])

@@ -136,7 +136,7 @@ def _run_users_sitecustomize() -> None:
     running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # of another tritonhook, where both are here
     if running is not None:
         _ours.add(Path(running).resolve().parent)
-    rest = [entry for entry in sys.path if Path(entry or ".").resolve() not in _ours]
+    rest = [entry for entry in sys.path if Path(entry).resolve() not in _ours]
     spec = PathFinder.find_spec("sitecustomize", rest)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)

@@ -12,9 +12,7 @@ from pathlib import Path
 def _begin() -> None:
     package = Path(__file__).resolve().parents[2]
     if importlib.util.find_spec("tritonhook") is None:
-        spec = importlib.util.spec_from_file_location(
-            "tritonhook", package / "__init__.py", submodule_search_locations=[str(package)]
-        )
+        spec = importlib.util.spec_from_file_location("tritonhook", package / "__init__.py")
         if spec is None or spec.loader is None:
             return
         module = importlib.util.module_from_spec(spec)
