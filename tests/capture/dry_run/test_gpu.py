@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from tritonhook.capture.dry_run.gpu import ALL, GPUS, NONE, DryRun
+from tritonhook._util.variables import EMULATE
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, GPUS, NONE, REAL, DryRun, Gpu, Notes
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import GPUS as SPECS
 
@@ -12,8 +15,19 @@ from tritonhook.memory.prediction import GPUS as SPECS
 def test_a_named_gpu_brings_its_architecture_and_its_figures() -> None:
     dry = DryRun.of(None, "H200")
     assert (dry.arch, dry.gpu.name, dry.gpu.memory_bytes >> 30) == ("sm_90a", "NVIDIA H200", 141)
-    small = DryRun.of("sm_90a", "H100 PCIe").gpu
-    assert (small.multiprocessors, small.shared_bytes) == (114, GPUS[90].shared_bytes)
+    usual = GPUS[90]
+    small = Gpu("NVIDIA H100 PCIe", 114, usual.shared_bytes, 80 << 30, 2048, usual.l2_bytes)
+    assert DryRun.of("sm_90a", "H100 PCIe") == DryRun(90, FIRST, REAL, small, 180.0)
+    names = [DryRun.of(None, name).gpu.name for name in ("RTX 5090", "RTX PRO 6000")]
+    assert names == ["NVIDIA GeForce RTX 5090", "NVIDIA RTX PRO 6000 Blackwell"]
+
+
+@pytest.mark.parametrize("capability", GPUS)
+def test_an_architecture_is_named_with_or_without_its_a(capability) -> None:
+    dry = DryRun.of(f"sm_{capability}", None, ALL, NONE, 7.0)
+    assert dry == DryRun(capability, ALL, NONE, None, 7.0) and dry.gpu == GPUS[capability]
+    assert dry.arch == f"sm_{capability}" + ("a" if capability >= 90 else "")
+    assert DryRun.of(dry.arch) == DryRun(capability)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -27,6 +41,7 @@ def test_every_gpu_of_the_table_can_be_named(spec) -> None:
     [
         ("sm_80", "H100", "its architecture is sm_90, not sm_80"),
         (None, "H9000", "--gpu H9000: not known; known: RTX 5090"),
+        *((arch, None, f"--arch {arch}: not known .* sm_89, sm_90a, ") for arch in ("sm_80a", "sm_91", "sm_9", "90")),
     ],
 )
 def test_what_does_not_fit_is_refused(arch, gpu, why) -> None:
@@ -38,5 +53,24 @@ def test_other_processes_read_the_same(monkeypatch) -> None:
     dry = DryRun.of(None, "RTX 4090", ALL, NONE, 7.0)
     environment = dry.to_environment()
     assert DryRun.from_environment(environment) == dry
-    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert DryRun.from_environment(DryRun(80).to_environment()) == DryRun(80)
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["CUTE_DSL_ARCH"]) == ("", "sm_89")
     assert DryRun.from_environment({}) is None
+
+
+def test_notes_are_kept_once_and_readings_of_values_counted(monkeypatch) -> None:
+    notes = Notes()
+    for text in ("b", "a", "b"):
+        notes.add(text)
+    assert list(notes) == ["b", "a"]
+    notes.count("item")
+    assert "read values of tensors once (item 1)" in list(notes)[2]
+    for _ in range(1200):
+        notes.count("tolist")
+    *texts, reads = notes
+    assert texts == ["b", "a"] and "1,201 times (tolist 1,200, item 1)" in reads and "assertion" not in reads
+    for error, judged in ((ValueError(), False), (AssertionError(), True)):
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+        assert ("failed assertion" in list(notes)[-1]) is judged
+    monkeypatch.setenv(EMULATE, "")  # the values are those that the kernels stored
+    assert list(notes) == texts

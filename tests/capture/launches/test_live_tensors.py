@@ -1,0 +1,140 @@
+"""Which tensors lie at addresses, with stand-ins for torch and for what Python's garbage collector holds."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_tensors import Storage, Tensor
+
+from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
+
+Held = dict[int, list[Any]]
+
+
+class View(Tensor):
+    """A subclass, as of a program."""
+
+
+class WithoutMemory(Tensor):
+    def untyped_storage(self) -> Storage:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """The objects of each generation, the oldest first; and how often each was gone through, below 10 + its number."""
+    found: Held = {0: [], 1: [], 2: [], 10: [], 11: [], 12: []}
+
+    def objects(generation: int) -> list[Any]:
+        found[10 + generation].append(1)
+        return found[generation]
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    monkeypatch.setattr(gc, "get_objects", objects)
+    return found
+
+
+def looked(held: Held) -> list[int]:
+    """How often each generation was gone through since the last question."""
+    counts = [len(held[10 + generation]) for generation in range(3)]
+    for generation in range(3):
+        held[10 + generation].clear()
+    return counts
+
+
+def make(begin: int, size: int = 100, offset: int = 0, kind: type[Tensor] = Tensor) -> Tensor:
+    return kind(Storage(begin, size), offset=offset)
+
+
+def test_a_tensor_has_the_addresses_of_its_allocation(held) -> None:
+    a, b = make(1000), make(2000, kind=View)
+    held[0] += [object(), a, make(0), make(3000, kind=WithoutMemory), b, "text"]
+    at = LiveTensors().at
+    for address, tensor in ((1000, a), (1099, a), (2050, b), (999, None), (1100, None), (3000, None), (0, None)):
+        assert at({address}) == ({} if tensor is None else {address: tensor}), address
+    assert LiveTensors().at({1001, 2001, 5}) == {1001: a, 2001: b}
+    assert LiveTensors().at(set()) == {}
+
+
+def test_of_several_tensors_the_one_that_begins_there_is_taken_else_the_youngest(held) -> None:
+    whole, middle, end = make(1000), make(1000, offset=40), make(1000, offset=80)
+    for order in ([whole, middle, end], [end, middle, whole], [middle, whole, end]):
+        held[0][:] = order
+        assert LiveTensors().at({1040, 1080, 1000}) == {1000: whole, 1040: middle, 1080: end}
+        assert LiveTensors().at({1041}) == {1041: order[-1]}
+
+
+def test_old_objects_are_gone_through_once_and_remembered(held) -> None:
+    old, older = make(1000), make(500)
+    held[2] += [older, old, make(1000, offset=8)]
+    held[1] += [young := make(3000)]
+    live = LiveTensors()
+    assert live.at({3000}) == {3000: young} and looked(held) == [1, 1, 0], "not for a young one"
+    assert live.at({1000, 500}) == {1000: old, 500: older} and looked(held) == [1, 1, 1]
+    held[0].clear(), held[1].clear(), held[2].clear()
+    assert live.at({1000, 599}) == {1000: old, 599: older} and looked(held) == [0, 0, 0]
+    assert live.at({600}) == {} and looked(held) == [1, 1, 1]
+    assert live.at({1000}) == {}, "what is remembered is what the last look at the old ones found"
+
+
+def test_a_young_tensor_is_remembered_in_its_place(held) -> None:
+    live = LiveTensors()
+    tensors = {begin: make(begin) for begin in (3000, 1000, 2000)}
+    for begin, tensor in tensors.items():
+        held[0][:] = [tensor]
+        assert live.at({begin + 7}) == {begin + 7: tensor}
+    held[0].clear()
+    looked(held)
+    assert live.at({1005, 2005, 3005}) == {begin + 5: tensor for begin, tensor in tensors.items()}
+    assert looked(held) == [0, 0, 0]
+    assert live._begins == [1000, 2000, 3000] and [begin for begin, _, _ in live._old] == live._begins
+
+
+def test_a_tensor_that_is_gone_gives_its_place_to_the_next_one_there(held) -> None:
+    live = LiveTensors()
+    held[0][:] = [make(1000, 50)]
+    assert len(live.at({1000})) == 1
+    held[0][:] = [second := make(1000, 80)]
+    assert live.at({1010}) == {1010: second}
+    assert [(begin, end) for begin, end, _ in live._old] == [(1000, 1080)]
+    held[0][:] = [third := make(1000, 80, offset=16)]  # a view, while the first is alive
+    assert live.at({1016}) == {1016: second}, "it is remembered, and has the address"
+    second._storage.address = 7000  # its memory went to another place: only the others are there now
+    assert live.at({1016}) == {1016: third}
+    assert live._begins == [1000, 1000]
+    assert live.at({1016, 7000}) == {1016: third}
+
+
+def test_of_the_remembered_tensors_of_an_allocation_the_one_that_begins_there_is_taken(held) -> None:
+    live = LiveTensors()
+    views = [make(1000, offset=offset) for offset in (0, 8, 16)]
+    held[2] += [*views, below := make(200)]
+    assert live.at({200}) == {200: below}
+    looked(held)
+    assert live.at({1000, 1008, 1016}) == dict(zip((1000, 1008, 1016), views, strict=True))
+    assert live.at({1004})[1004] in views and looked(held) == [0, 0, 0]
+
+
+def test_without_torch_there_is_no_tensor(held, monkeypatch) -> None:
+    held[0] += [make(1000)]
+    monkeypatch.delitem(sys.modules, "torch")
+    assert LiveTensors().at({1000}) == {}
+
+
+def test_an_address_of_this_process_can_be_read(monkeypatch, tmp_path) -> None:
+    room = ctypes.create_string_buffer(64)
+    assert is_mapped(ctypes.addressof(room)) and not is_mapped(0)
+    maps = tmp_path / "maps"
+    maps.write_text("1000-2000 r-xp 00000000 08:02 1 /a b\n2000-3000 -w-p 00000000 00:00 0\nf000-ffff rw-p 0 0 0\n")
+    opened: Callable[..., Any] = lambda path: maps if path == "/proc/self/maps" else None  # noqa: E731
+    monkeypatch.setattr("tritonhook.capture.launches.live_tensors.Path", opened)
+    readable = [address for address in (0xFFF, 0x1000, 0x1FFF, 0x2000, 0x2FFF, 0xF000, 0xFFFE, 0xFFFF)]
+    assert [address for address in readable if is_mapped(address)] == [0x1000, 0x1FFF, 0xF000, 0xFFFE]
+    maps.unlink()
+    assert not is_mapped(0x1000)
