@@ -10,18 +10,19 @@ from tritonhook.errors import DeviceError, NotUnderstood, did_you_mean, listed
 
 
 @pytest.mark.parametrize(
-    ("error", "text"),
+    ("given", "line", "why", "text"),
     [
-        (NotUnderstood("frob.b32"), "frob.b32"),
-        (NotUnderstood("frob.b32", 0), "line 0: frob.b32"),
-        (NotUnderstood("frob.b32", 7, "register %r1"), "line 7: frob.b32 (register %r1)"),
-        (NotUnderstood("frob.b32", why="register %r1"), "frob.b32 (register %r1)"),
+        ({}, None, "", "frob.b32"),
+        ({"line": 0}, 0, "", "line 0: frob.b32"),
+        ({"line": 7, "why": "register %r1"}, 7, "register %r1", "line 7: frob.b32 (register %r1)"),
+        ({"why": "register %r1"}, None, "register %r1", "frob.b32 (register %r1)"),
     ],
 )
-def test_what_is_not_understood_keeps_its_parts_and_comes_from_another_process_whole(error, text):
-    other = pickle.loads(pickle.dumps(error))
-    for one in (error, other):
-        assert (str(one), one.opcode, one.line, one.why) == (text, error.opcode, error.line, error.why)
+def test_what_is_not_understood_keeps_its_parts_and_comes_from_another_process_whole(given, line, why, text):
+    error = NotUnderstood("frob.b32", **given)
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert (str(one), one.opcode, one.line, one.why) == (text, "frob.b32", line, why)
+        assert one.args == ("frob.b32", line, why)
 
 
 def test_an_error_of_a_device_has_the_drivers_code():

@@ -84,5 +84,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ "; did you mean --ptxas?" if one of the known words is close to it, else nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(known), 1)
+    close = get_close_matches(word, known)
     return f"; did you mean {close[0]}?" if close else ""

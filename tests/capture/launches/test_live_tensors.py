@@ -134,7 +134,7 @@ def test_an_address_of_this_process_can_be_read(monkeypatch, tmp_path) -> None:
     maps.write_text("1000-2000 r-xp 00000000 08:02 1 /a b\n2000-3000 -w-p 00000000 00:00 0\nf000-ffff rw-p 0 0 0\n")
     opened: Callable[..., Any] = lambda path: maps if path == "/proc/self/maps" else None  # noqa: E731
     monkeypatch.setattr("tritonhook.capture.launches.live_tensors.Path", opened)
-    readable = [address for address in (0xFFF, 0x1000, 0x1FFF, 0x2000, 0x2FFF, 0xF000, 0xFFFE, 0xFFFF)]
-    assert [address for address in readable if is_mapped(address)] == [0x1000, 0x1FFF, 0xF000, 0xFFFE]
+    ends = (0xFFF, 0x1000, 0x1FFF, 0x2000, 0x2FFF, 0xF000, 0xFFFE, 0xFFFF)
+    assert [address for address in ends if is_mapped(address)] == [0x1000, 0x1FFF, 0xF000, 0xFFFE]
     maps.unlink()
     assert not is_mapped(0x1000)
