@@ -14,7 +14,17 @@ from fake_tensors import Storage, Tensor
 
 from tritonhook.capture.launches import live_tensors, tensor_map
 from tritonhook.capture.launches.arguments import Arguments, Unrecordable
-from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Scalar, Scratch, Tiling, to_document
+from tritonhook.capture.launches.record import (
+    Buffer,
+    Descriptor,
+    Launch,
+    Packed,
+    Pointer,
+    Scalar,
+    Scratch,
+    Tiling,
+    to_document,
+)
 from tritonhook.capture.launches.recorder import of_inductor
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.errors import CaptureError
@@ -187,3 +197,112 @@ def test_descriptors_are_read_back_and_checked() -> None:
         broken["parameters"][0]["tiling"] |= change
         with pytest.raises(CaptureError):
             from_json(json.dumps(broken).encode(), "x")
+
+
+# --- pointers and numbers ------------------------------------------------------------------------
+
+
+def test_arguments_are_of_the_kind_that_the_signature_says() -> None:
+    given = Arguments("k")
+    for kind, value in (("i32", 5.0), ("u1", True), ("fp32", 3), ("f32", 4), ("bf16", 2), ("i64", 1 << 40)):
+        given.add("x", kind, value)
+    given.add("skipped", "constexpr", object())
+    given.add("p", "*fp32", None)
+    given.add("t", ("i8", ("constexpr", "fp64"), "constexpr"), (1, (None, 2), None))
+    expected = [Scalar("x", kind, value) for kind, value in (("i32", 5), ("u1", 1), ("fp32", 3.0), ("f32", 4.0))]
+    expected += [Scalar("x", "bf16", 2.0), Scalar("x", "i64", 1 << 40), Pointer("p", None)]  # type: ignore[list-item]
+    expected += [Scalar("t.0", "i8", 1), Scalar("t.1.1", "fp64", 2.0)]
+    assert given.parameters == expected and given.buffers == []
+    assert [type(one.value) for one in expected if isinstance(one, Scalar)] == [
+        *(int, int, float, float, float, int),
+        *(int, float),
+    ]
+    with pytest.raises(ValueError):
+        given.add("t", ("i8",), (1, 2))
+
+
+def test_what_is_no_argument_of_a_record_is_named_with_its_kind() -> None:
+    without = SimpleNamespace(dtype="float32", data_ptr=lambda: 0)
+    for kind, value, why in (
+        ("nvFancy", 1, "nvFancy"),
+        ("*fp32", Tensor(Storage(1 << 20, 64), "quint4"), "a Tensor, not a tensor of known type"),
+        ("*fp32", without, "a SimpleNamespace, not a tensor of known type"),
+    ):
+        with pytest.raises(Unrecordable, match=f"k: argument x is {why}"):
+            Arguments("k").add("x", kind, value)
+    tiling = Tiling(9, (8, 4), (16,), (8, 4), (1, 1))
+    with pytest.raises(Unrecordable, match="k: argument x is a TMA descriptor of memory that no tensor has"):
+        Arguments("k").descriptor("x", 1 << 20, tiling, None)
+
+
+def test_a_pointer_is_a_view_of_a_buffer() -> None:
+    given = Arguments("k")
+    shared = Storage(1 << 20, 4096)
+    whole, view = Tensor(shared, "torch.float16"), Tensor(shared, "int8", offset=100, count=7)
+    wrapped = SimpleNamespace(base=whole, data_ptr=lambda: (1 << 20) + 6)  # Triton's TensorWrapper
+    empty = [Storage(0, 512), Storage(0, 512)]
+    for number, storage in enumerate(empty):
+        storage._cdata = number  # type: ignore[attr-defined]
+    for tensor in (whole, view, wrapped, *map(Tensor, empty), Tensor(empty[0], count=3)):
+        given.add("x", "*", tensor)
+    assert given.parameters == [
+        Pointer("x", 0, 0, "float16", (1000,), (1,)),
+        Pointer("x", 0, 100, "int8", (7,), (1,)),
+        Pointer("x", 0, 6, "float16", (1000,), (1,)),
+        *(Pointer("x", number, 0, "float32", (1000,), (1,)) for number in (1, 2)),  # without memory, all begin at 0
+        Pointer("x", 1, 0, "float32", (3,), (1,)),
+    ]
+    assert given.buffers == [Buffer(4096, "float16"), Buffer(512, "float32"), Buffer(512, "float32")]
+    assert given.storages[0] == (whole, 0, 4096)
+
+
+def test_of_a_huge_allocation_only_what_the_tensor_spans_is_a_buffer() -> None:
+    for size, buffer, offset in ((8 << 30, (0, 8 << 30), 4096), ((8 << 30) + 1, (4096, 3998 * 2), 0)):
+        view = Tensor(Storage(1 << 20, size), "float16", offset=4096)
+        view.shape, view.stride = (2, 1000), lambda: (2998, 1)  # type: ignore[assignment,method-assign]
+        given = Arguments("k")
+        assert given.place(view, view.data_ptr()) == (0, offset)
+        assert (given.buffers, given.storages) == ([Buffer(buffer[1], "float16")], [(view, *buffer)])
+    given = Arguments("k")
+    assert given.place(Tensor(Storage(1 << 20, 64), "quint4"), (1 << 20) + 8) == (0, 8)
+    assert given.buffers == [Buffer(64, "uint8")]
+
+
+@pytest.mark.parametrize(
+    ("type_", "rounded", "padding", "element", "fill"),
+    [
+        (8, False, "nan", 10, 1),
+        (9, False, "zero", 8, 0),
+        (10, None, "zero", 9, 0),
+        (7, False, "nan", 7, 1),
+        (7, True, "zero", 11, 0),
+    ],
+)
+def test_a_descriptor_has_the_drivers_element_and_fill(type_, rounded, padding, element, fill) -> None:
+    base = Tensor(Storage(1 << 20, 8192), "float32")
+    descriptor = HostDescriptor(base, newer=rounded is not None, padding=padding)
+    if rounded is not None:
+        descriptor.round_f32_to_tf32 = rounded
+    first = described(descriptor, ABOUT | {"elem_size": 4, "elem_type": type_}).parameters[0]
+    assert isinstance(first, Descriptor)
+    tiling = Tiling(element, (40, 20), (192,), (32, 8), (1, 1), swizzle=2, promotion=2, fill=fill)
+    assert first.tiling == tiling
+    apart = described(descriptor).parameters[1:]
+    numbers = [20, 40, 48, 1, fill, *([] if rounded is None else [int(rounded)]), 20, 40, 48, 1]
+    assert [(one.value, type(one.value)) for one in apart if isinstance(one, Scalar)] == [(n, int) for n in numbers]
+    names = ["shape.0", "shape.1", "stride.0", "stride.1"]
+    flags = ["flag"] * (1 if rounded is None else 2)
+    assert [one.name for one in apart if isinstance(one, Scalar)] == [f"x.{n}" for n in (*names, *flags, *names)]
+
+
+def test_each_descriptor_has_its_own_layout_and_null_has_no_memory() -> None:
+    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
+    given = Arguments("k", [ABOUT, ABOUT | {"block_size": [4, 32]}])
+    for name in ("x", "y", "z"):
+        given.add(name, "tensordesc<bf16[8,32]>", HostDescriptor(base))
+    tilings = [one.tiling.box for one in given.parameters if isinstance(one, Descriptor)]
+    assert tilings == [(32, 8), (32, 4)] and len(given.buffers) == 1
+    assert sum(isinstance(one, Pointer) for one in given.parameters) == 1, "the third is taken apart"
+    nothing: Any = None
+    with pytest.raises(Unrecordable, match="k: argument x is a TMA descriptor that reaches outside"):
+        described(HostDescriptor(nothing), ABOUT)

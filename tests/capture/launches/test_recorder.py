@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from triton_kernels import add_kernel, fresh
 
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
+from tritonhook.capture.launches.arguments import Unrecordable
 from tritonhook.capture.launches.record import (
     Buffer,
     Launch,
@@ -181,6 +185,203 @@ def test_a_run_records_in_its_children(tmp_path, triton_cache) -> None:
 def test_a_wrong_wish_is_refused(out, launches) -> None:
     with pytest.raises(CaptureError, match="launches="):
         tritonhook.enable(out, launches=launches)
+
+
+# --- describing a launch -------------------------------------------------------------------------
+
+
+def compiled(signature: Any, names: tuple[str, ...] = (), **metadata: Any) -> Any:
+    """As one of Triton's compiled kernels."""
+    source = SimpleNamespace(signature=signature, fn=SimpleNamespace(arg_names=names))
+    return SimpleNamespace(name="k", src=source, metadata=SimpleNamespace(num_warps=4, shared=48, **metadata))
+
+
+def test_a_launch_of_triton_is_described_with_clusters_and_scratch() -> None:
+    tensor = Tensor(Storage(1 << 20, 512))
+    kernel = compiled({0: "*fp32", (0, 1): "i32", "c": "constexpr", 1: "i32", 2: "i32"}, ("x", "n"))
+    launch, storages = launch_recorder.of_triton(kernel, (5, 2, 3), (tensor, 7, None, 8, 9))
+    parameters = (
+        Pointer("x", 0, 0, "float32", (1000,), (1,)),
+        *(Scalar("(0, 1)", "i32", 7), Scalar("n", "i32", 8), Scalar("2", "i32", 9)),
+    )
+    buffers = (Buffer(512, "float32"),)
+    assert launch == Launch("k", (5, 2, 3), (128, 1, 1), parameters, buffers, shared=48)
+    assert (storages, launch.cluster) == ([(tensor, 0, 512)], (1, 1, 1))
+    told = {"num_ctas": 2, "global_scratch_size": 16, "profile_scratch_size": 8}
+    told |= {"launch_cooperative_grid": True, "launch_pdl": True}
+    launch, _ = launch_recorder.of_triton(compiled({}, **told), (5, 2, 3), ())
+    scratch = Scratch(16 * 60), Scratch(8 * 60)
+    assert launch == Launch("k", (10, 2, 3), (128, 1, 1), scratch, (), (2, 1, 1), 48, True, True)
+    plain, _ = launch_recorder.of_triton(compiled({}, launch_pdl=False, global_scratch_size=0), (1, 1, 1), ())
+    assert plain == Launch("k", (1, 1, 1), (128, 1, 1), (Scratch(0),), (), shared=48)
+
+
+def test_what_cannot_be_described_is_named() -> None:
+    kernel = compiled(None)
+    with pytest.raises(Unrecordable, match="k has no signature"):
+        launch_recorder.of_triton(kernel, (1, 1, 1), ())
+    with pytest.raises(ValueError):
+        launch_recorder.of_triton(compiled({"x": "i32"}), (1, 1, 1), (1, 2))
+    static = SimpleNamespace(name="k", arg_tys="i?", num_warps=2, shared=0)
+    with pytest.raises(Unrecordable, match=r"k: argument 1 has the unknown type '\?'"):
+        launch_recorder.of_inductor(static, (1, 1, 1), (1, 2))
+    with pytest.raises(ValueError):
+        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
+
+
+def test_scratch_of_inductors_launcher_is_of_all_blocks() -> None:
+    sizes = {"has_global_scratch": True, "has_profile_scratch": True, "profile_scratch_size": 4}
+    static = SimpleNamespace(name="k", arg_tys="", num_warps=2, shared=16, **sizes)
+    launch, storages = launch_recorder.of_inductor(static, (2, 3, 5), ())
+    assert launch == Launch("k", (2, 3, 5), (64, 1, 1), (Scratch(0), Scratch(120)), (), shared=16)
+    assert storages == []
+
+
+# --- what a session gets -------------------------------------------------------------------------
+
+
+class Noting:
+    """As a session: what it was told."""
+
+    def __init__(self, launches: str = "shapes", records: dict[str, str] | None = None) -> None:
+        self.settings = SimpleNamespace(launches=launches)
+        self.records = records or {}
+        self.told: list[Any] = []
+
+    def record_of(self, hash: str) -> str | None:
+        return self.records.get(hash)
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+    def contain(self, doing: str, error: BaseException) -> None:
+        self.told.append(("contained", error))
+
+    def miss_launch(self, record: str, why: str) -> None:
+        self.told.append(("missed", record, why))
+
+    def keep_launch(self, record: str, key: str, launch: Launch, contents: Any) -> None:
+        self.told.append(("kept", record, key, launch))
+
+
+def test_a_launch_is_described_once_for_the_sessions_that_know_its_kernel() -> None:
+    first, second, without = Noting(records={"h": "r1"}), Noting(records={"h": "r2"}), Noting()
+    sessions: Any = (first, without, second)
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), (), ())
+    described: list[bool] = []
+
+    def describe() -> Any:
+        described.append(recorder.is_busy)
+        assert recorder.met(sessions, "h", describe) == [], "what describing a launch launches is not recorded"
+        return launch, []
+
+    kept = recorder.met(sessions, "h", describe)
+    assert kept == [(first, "r1", launch.key), (second, "r2", launch.key)]
+    assert [first.told, without.told, second.told] == [
+        [("kept", "r1", launch.key, launch)],
+        [],
+        [("kept", "r2", launch.key, launch)],
+    ]
+    assert (described, recorder.is_busy) == ([True], False)
+    assert recorder.met(sessions, "another", describe) == [] and described == [True]
+
+
+@pytest.mark.parametrize("error", [Unrecordable("why"), ValueError("wrong")])
+def test_an_error_is_told_to_each_session(error) -> None:
+    sessions: Any = (Noting(records={"h": "r1"}), Noting(records={"h": "r2"}))
+
+    def describe() -> Any:
+        raise error
+
+    assert recorder.met(sessions, "h", describe) == [] and recorder.is_busy is False
+    missed = isinstance(error, Unrecordable)
+    for session, record in zip(sessions, ("r1", "r2"), strict=True):
+        assert session.told == ([("missed", record, "why")] if missed else [("contained", error)])
+
+
+KINDS = ("int32", 400), ("float32", 800), ("uint8", (64 << 20) + 1), ("bool", 64 << 20), ("int8", 100)
+
+
+@pytest.mark.parametrize(
+    ("launches", "most", "capturing", "kept", "note"),
+    [
+        ("shapes", 4 << 30, False, (0, 3), None),
+        ("values", 4 << 30, False, (0, 1, 2, 3), None),
+        ("values", 400 + 800 + (128 << 20) + 1, False, (0, 1, 2, 3), None),
+        ("values", 400 + 800 + (128 << 20), False, (0, 3), "only integers"),
+        ("shapes", 4 << 30, True, (), "CUDA graph"),
+        ("values", 0, True, (), "CUDA graph"),
+    ],
+)
+def test_which_contents_are_kept(monkeypatch, launches, most, capturing, kept, note) -> None:
+    """Those of integers, but not of large buffers, and with "values" all, if they are not too many. The last tensor has
+    no memory."""
+    monkeypatch.setattr(launch_recorder, "MOST_VALUES", most)
+    monkeypatch.setattr(launch_recorder, "_is_capturing", lambda: capturing)
+    monkeypatch.setattr(launch_recorder, "_contents", lambda tensor, start, size: f"{start}:{size}".encode())
+    session = Noting(launches)
+    buffers = tuple(Buffer(size, dtype) for dtype, size in KINDS)
+    storages = [(Tensor(Storage((n < 4) << 20, size)), n, size) for n, (_, size) in enumerate(KINDS)]
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), (), buffers)
+    named, read = recorder._with_contents(session, launch, "key", storages)  # type: ignore[arg-type]
+    values = [f"key-{number}.bin" if number in kept else None for number in range(5)]
+    with_names = [replace(buffer, values=name) for buffer, name in zip(buffers, values, strict=True)]
+    assert named == replace(launch, buffers=tuple(with_names))
+    assert read() == {f"key-{n}.bin": f"{n}:{KINDS[n][1]}".encode() for n in kept}
+    assert [told.partition(":")[0] for told in session.told] == ["k"] * len(session.told)
+    assert bool(session.told) is (note is not None) and (note or "") in "".join(session.told)
+
+
+@pytest.mark.parametrize(("gpu", "capturing"), [(False, True), (True, False), (True, True)])
+def test_a_graph_is_captured_where_torch_says_so(monkeypatch, gpu, capturing) -> None:
+    cuda = SimpleNamespace(is_available=lambda: gpu, is_current_stream_capturing=lambda: capturing)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert launch_recorder._is_capturing() is (gpu and capturing)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert launch_recorder._is_capturing() is False
+
+
+def test_inductors_launcher_is_patched_once_it_is_loaded(monkeypatch, triton_cache) -> None:
+    from triton.compiler import CompiledKernel
+
+    class Base:
+        def run(self, *given: Any) -> Any:
+            return ("launched", *given)
+
+    class Static(Base):
+        hash = "h"
+
+    launches: list[Any] = []
+    launched = Launch("k", (1, 1, 1), (32, 1, 1), (), ())
+    describe = lambda *given: launches.append(given) or (launched, [])  # type: ignore[func-returns-value]  # noqa: E731
+    monkeypatch.setattr(launch_recorder, "of_inductor", describe)
+    own, tritons, kernel = Base.run, vars(CompiledKernel)["run"], Static()
+    session: Any = Noting(records={"h": "r"})
+    other: Any = Noting()
+    ours = launch_recorder.Recorder()
+    module = SimpleNamespace(StaticallyLaunchedCudaKernel=Static)
+    ours.look_again()  # of no session
+    assert vars(CompiledKernel)["run"] is tritons
+    try:
+        ours.attach(session)
+        assert Base.run is own
+        for name in launch_recorder._LAUNCHERS:  # the newer and the older name
+            monkeypatch.setitem(sys.modules, name, module)
+            ours.look_again()
+            patched = Base.run
+        assert patched is not own and "run" not in vars(Static)
+        ours.attach(other)
+        assert Base.run is patched and ours.sessions == (session, other)
+        assert kernel.run(1, 2, 3, 0, "x", 7) == ("launched", 1, 2, 3, 0, "x", 7)
+        assert launches == [(kernel, (1, 2, 3), ("x", 7))]
+        assert [told[:2] for told in session.told] == [("kept", "r")] and other.told == []
+        ours.detach(session)
+        ours.detach(session)
+        assert Base.run is patched and ours.sessions == (other,)
+    finally:
+        for one in (session, other):
+            ours.detach(one)
+    assert (Base.run, vars(CompiledKernel)["run"]) == (own, tritons)
 
 
 # --- the value -----------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Recorder:
         ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
             session.note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
-            kept = [_wants_values(buffer, False) for buffer in launch.buffers]
+            kept = [k and _wants_values(buffer, False) for k, buffer in zip(kept, launch.buffers, strict=True)]
         if any(kept) and _is_capturing():
             session.note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
             kept = [False] * len(kept)
