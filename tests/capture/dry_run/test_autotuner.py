@@ -28,8 +28,9 @@ INF = float("inf")
 @pytest.fixture(autouse=True)
 def nothing_found(monkeypatch: pytest.MonkeyPatch) -> Notes:
     """No tuner of this thread has found anything; the remarks, of which there are none yet."""
-    for name, value in (("trying", False), ("found", set()), ("arguments", ())):
+    for name, value in vars(autotuner.Tuners()).items():
         monkeypatch.setattr(tuners, name, value)
+    assert (tuners.trying, tuners.found, tuners.arguments) == (False, set(), ())
     notes = Notes()
     monkeypatch.setattr(autotuner, "notes", notes)
     return notes

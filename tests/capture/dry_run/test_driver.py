@@ -69,7 +69,18 @@ def test_a_kernel_is_loaded_with_what_its_cubin_says() -> None:
 
 @pytest.mark.parametrize(
     ("registers", "threads"),
-    [(None, 1024), (16, 1024), (64, 1024), (65, 896), (72, 896), (73, 800), (128, 512), (255, 256)],
+    [
+        (None, 1024),
+        (16, 1024),
+        (64, 1024),
+        (65, 896),
+        (8, 1024),
+        (96, 672),
+        (72, 896),
+        (73, 800),
+        (128, 512),
+        (255, 256),
+    ],
 )
 def test_a_block_has_the_threads_whose_registers_there_are(registers: int | None, threads: int) -> None:
     assert dry_driver._most_threads(SimpleNamespace(registers=registers)) == threads  # type: ignore[arg-type]

@@ -111,6 +111,19 @@ def test_a_tensor_that_is_gone_gives_its_place_to_the_next_one_there(held) -> No
     assert live.at({1016, 7000}) == {1016: third}
 
 
+@pytest.mark.parametrize("gone", [300, 500, 1000])
+def test_only_the_place_of_a_tensor_that_is_gone_is_taken(held, gone) -> None:
+    live = LiveTensors()
+    for begin in (300, 500, 1000, 2000):
+        held[0][:] = [make(begin, 50)]
+        live.at({begin})
+        held[1] += held[0] if begin != gone else []
+    held[0][:] = [other := make(gone, 90)]
+    assert live.at({gone + 60}) == {gone + 60: other}
+    ends = [(begin, begin + (90 if begin == gone else 50)) for begin in (300, 500, 1000, 2000)]
+    assert [(begin, end) for begin, end, _ in live._old] == ends and live._begins == [begin for begin, _ in ends]
+
+
 def test_of_the_remembered_tensors_of_an_allocation_the_one_that_begins_there_is_taken(held) -> None:
     live = LiveTensors()
     views = [make(1000, offset=offset) for offset in (0, 8, 16)]
