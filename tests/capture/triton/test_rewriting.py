@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,9 @@ from triton_kernels import add_kernel, compile_kernel, cutlass_copy_kernel, mult
 from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_around_ptxas
 
 import tritonhook
+from tritonhook.capture.triton import rewriting as rewriting_module
+from tritonhook.capture.triton.metadata import META_KEYS, META_NOTE
+from tritonhook.capture.triton.rewriting import FAILED, REPLACED, Compile, Rewriting, digest
 from tritonhook.ptx.module import Ptx
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
@@ -200,3 +205,197 @@ def test_a_crash_is_told_even_if_it_cannot_be_kept(tmp_path, out, monkeypatch, c
         assert entries(compile_kernel()) == ("add_kernel",)
     assert "could not be kept" in session.summary
     assert "could not be kept" in capfd.readouterr().err
+
+
+# --- one compile, with stand-ins for steps and for Triton's cache --------------------------------
+
+
+class Part:
+    """As a Step: puts its key around what the stages make."""
+
+    def __init__(self, key: str, is_sure: bool = True) -> None:
+        self.key, self.is_sure = key, is_sure
+
+    def wrap(self, stages: Any) -> None:
+        for name in ("ptx", "cubin"):
+            stages[name] = lambda source, metadata, make=stages[name]: f"{self.key}({make(source, metadata)})"
+
+
+def stages_of(compiles: Compile) -> Any:
+    stages: Any = {"ptx": lambda source, metadata: f"ptx {source}", "cubin": lambda source, metadata: f"cubin {source}"}
+    compiles.wrap(stages)
+    return stages
+
+
+def test_a_compile_has_the_steps_of_its_sessions_from_the_outermost_on() -> None:
+    compiles = Compile("source", [Part("a"), Part("b")])  # type: ignore[list-item]
+    assert (compiles.key, compiles.refusal) == ("\0tritonhook:a\0tritonhook:b", None)
+    stages, metadata = stages_of(compiles), {"name": "k"}
+    text = stages["ptx"]("llir", metadata)
+    assert text == "b(a(ptx llir))"
+    assert metadata == {"name": "k", META_KEYS: [digest("a"), digest("b")]}
+    assert {len(key) for key in metadata[META_KEYS]} == {16}
+    cubin = stages["cubin"](text, metadata)
+    assert cubin == f"b(a(cubin {text}))" and META_KEYS in metadata and META_NOTE not in metadata
+    assert compiles.refusal is None
+    stored = [
+        (text, "ptx", True),
+        ("x", "ptx", False),
+        (cubin, "cubin", True),
+        ("x", "cubin", False),
+        ("x", "ttir", True),
+    ]
+    assert [compiles._may_store(data, ending) for data, ending, _ in stored] == [may for _, _, may in stored]
+
+
+def test_what_the_steps_did_not_make_is_not_stored() -> None:
+    compiles = Compile("source", [Part("a"), Part("b", is_sure=False)])  # type: ignore[list-item]
+    metadata: dict[str, Any] = {}
+    stages_of(compiles)["ptx"]("llir", metadata)
+    assert compiles.refusal == FAILED and metadata == {}
+    assert compiles._may_store("b(a(ptx llir))", "ptx") is False
+    for there in ({"ptx": 1}, {"cubin": 1}, {}):
+        compiles = Compile("source", [Part("a")])  # type: ignore[list-item]
+        stages: Any = dict(there)
+        compiles.wrap(stages)
+        assert (compiles.refusal, stages) == (REPLACED, there)
+    compiles = Compile("source", [Part("a")])  # type: ignore[list-item]
+    stages = stages_of(compiles)
+    stages["ptx"]("llir", metadata)
+    assert stages["cubin"]("their ptx", metadata) == "a(cubin their ptx)"
+    assert META_KEYS not in metadata and "replaced afterwards" in metadata.pop(META_NOTE)
+    stages["cubin"]("their ptx", metadata)
+    assert metadata == {}, "it is said where there was a key"
+    assert not compiles._may_store("a(cubin their ptx)", "cubin")
+
+
+def test_a_cache_entry_gets_only_what_the_steps_made(monkeypatch) -> None:
+    kept: list[Any] = []
+
+    class Manager:
+        def __init__(self, name: str = "entry") -> None:
+            self.name = name
+
+        def put(self, data: Any, filename: str, *given: Any, **named: Any) -> str:
+            kept.append((self.name, data, filename, given, named))
+            return f"{self.name}/{filename}"
+
+        def put_group(self, *given: Any, **named: Any) -> str:
+            kept.append((self.name, given, named))
+            return "group"
+
+    compiles, manager = Compile("source", [Part("a")]), Manager()  # type: ignore[list-item]
+    stages_of(compiles)["ptx"]("llir", {})
+    monkeypatch.setattr(rewriting_module, "_without_key", lambda: Manager("elsewhere"))
+    compiles.guard(manager)
+    assert manager.put("ir", "k.x.ttir", binary=False) == "entry/k.x.ttir"
+    assert manager.put("a(ptx llir)", "k.ptx", 1) == "entry/k.ptx"
+    assert manager.put_group("k.json", {"k.ptx": "x"}, more=1) == "group" and compiles.refusal is None
+    assert manager.put("theirs", "k.ptx") == "elsewhere/k.ptx" and compiles.refusal == REPLACED
+    compiles.refusal = FAILED
+    assert manager.put("cubin", "k.cubin", 2, binary=True) == "elsewhere/k.cubin"
+    assert manager.put("text", "k.json") == "elsewhere/k.json"
+    assert manager.put_group("k.json") is None and compiles.refusal == FAILED
+    assert kept == [
+        ("entry", "ir", "k.x.ttir", (), {"binary": False}),
+        ("entry", "a(ptx llir)", "k.ptx", (1,), {}),
+        ("entry", ("k.json", {"k.ptx": "x"}), {"more": 1}),
+        ("elsewhere", "theirs", "k.ptx", (), {}),
+        ("elsewhere", "cubin", "k.cubin", (2,), {"binary": True}),
+        ("elsewhere", "text", "k.json", (), {}),
+    ]
+
+
+def test_a_compile_belongs_to_the_sessions_that_change_it(monkeypatch) -> None:
+    told: list[Any] = []
+
+    def session(key: str) -> Any:
+        def settings_now(name: str) -> Any:
+            told.append((key, name))
+            if key == "error":
+                raise ValueError("wrong")
+            return SimpleNamespace(key=key)
+
+        return SimpleNamespace(settings_now=settings_now, contain=lambda *given: told.append(given[0]))
+
+    made: list[Any] = []
+    monkeypatch.setattr(rewriting_module, "Step", lambda *given: made.append(given) or Part(given[1].key))
+    added: list[Any] = []
+
+    def new_backend(name: str = "cuda") -> Any:
+        add = lambda stages, *given, **named: added.append((given, named)) or stages.update(ptx=str, cubin=str)  # type: ignore[func-returns-value] # noqa: E731
+        return SimpleNamespace(target=SimpleNamespace(backend=name), add_stages=add)
+
+    sessions: Any = tuple(map(session, ("a", "", "error", "b")))
+    source = SimpleNamespace(name="k", ext="ttir")
+    for other, ext in (("hip", "ttir"), ("cuda", "ptx"), ("cuda", "cubin")):
+        assert Compile.bind(sessions, SimpleNamespace(name="k", ext=ext), new_backend(other), "options") is None
+    assert told == [] and Compile.bind(sessions[1:2], source, new_backend(), "options") is None
+    told.clear()
+    backend = new_backend()
+    compiles = Compile.bind(sessions, source, backend, "options")
+    assert compiles is not None and (compiles.key, compiles.source) == ("\0tritonhook:a\0tritonhook:b", source)
+    assert told == [("a", "k"), ("", "k"), ("error", "k"), "a kernel stays as it is", ("b", "k")]
+    assert [(one[0], one[1].key, *one[2:]) for one in made] == [
+        (sessions[0], "a", backend, "options"),
+        (sessions[3], "b", backend, "options"),
+    ]
+    stages: Any = {}
+    backend.add_stages(stages, 1, language=2)
+    assert added == [((1,), {"language": 2})] and stages["ptx"] == compiles._ptx
+
+
+def test_a_kernel_is_named_as_its_program_wants_it() -> None:
+    fn = SimpleNamespace(_repr=None)
+    assert rewriting_module._own_name(SimpleNamespace(name="k", fn=fn)) == "k"
+    assert rewriting_module._own_name(SimpleNamespace(name="from a file")) == "from a file"
+    told: list[Any] = []
+    own = SimpleNamespace(_repr=1, arg_names=["x", "B"], repr=lambda about: told.append(about) or "named")  # type: ignore[func-returns-value]
+    source = SimpleNamespace(name="k", fn=own, constants={(1,): 64, (0, 1): 2}, signature={"x": "i32"})
+    assert rewriting_module._own_name(source) == "named"
+    assert told == [SimpleNamespace(constants={"B": 64}, signature={"x": "i32"})]
+
+
+def test_the_key_in_memory_is_of_the_sessions_that_a_launch_is_compiled_for() -> None:
+    ours, calls = Rewriting(), list[Any]()
+    assert (ours.sessions, ours.key) == ((), "")
+    session: Any = SimpleNamespace(settings=SimpleNamespace(key="a"))
+    compiled = ours._compile_launched(lambda *given, **named: calls.append((given, named, bound())) or "kernel")  # type: ignore[func-returns-value]
+    bound = lambda: getattr(ours._thread, "sessions", None)  # noqa: E731
+    assert compiled("f", "key", 1, more=2) == "kernel"
+    assert compiled("f", "key\0tritonhook:gone\0tritonhook:too", 1) == "kernel"
+    ours._settle((session, session))
+    assert ours.key == "\0tritonhook:a" * 2
+    ours._thread.sessions = ("outer",)
+    compiled("f", "key\0tritonhook:gone\0tritonhook:too")
+    compiled("f", "key")
+    assert calls == [
+        (("f", "key", 1), {"more": 2}, None),
+        (("f", "key", 1), {}, ()),
+        (("f", "key" + ours.key), {}, (session, session)),
+        (("f", "key" + ours.key), {}, (session, session)),
+    ]
+    assert bound() == ("outer",)
+    make = ours._key_of_launch(lambda *given, **named: f"{given} {named}")
+    assert make(1, a=2) == "(1,) {'a': 2}" + ours.key
+
+
+def test_a_source_carries_its_sessions_to_the_thread_that_compiles_it() -> None:
+    ours = Rewriting()
+    session: Any = SimpleNamespace(settings=SimpleNamespace(key="a"))
+    key = ours._key_of_async_compile(lambda src, *given, **named: f"{given} {named}")
+    for sessions in (None, (), (session,)):
+        ours._thread.sessions, source = sessions, SimpleNamespace()
+        assert key(source, 1, a=2) == "(1,) {'a': 2}" + "\0tritonhook:a" * len(sessions or ())
+        ours._thread.sessions = ("of another thread",)
+        assert ours._asked_by(source) == (sessions or ()) and vars(source) == {}
+        assert ours._asked_by(source) == ("of another thread",)
+    ours._thread.sessions = None
+    assert ours._asked_by(object()) == ()
+    ours.sessions = (session,)
+    assert ours._asked_by(object()) == (session,)  # triton.compile was called
+    as_triton: dict[str, Any] = {"__name__": "triton.compiler.compiler", "ask": lambda: ours._asked_by(object())}
+    as_jit: dict[str, Any] = {"__name__": "triton.runtime.jit", "triton": as_triton}
+    exec("def compile_():\n    return ask()\n", as_triton)
+    exec("def launch():\n    return triton['compile_']()\n", as_jit)
+    assert (as_triton["compile_"](), as_jit["launch"]()) == ((session,), ()), "the launch began before the session"

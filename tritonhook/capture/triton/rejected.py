@@ -73,9 +73,9 @@ def _files(metadata: dict[str, Any]) -> dict[str, str]:
     """What the stages before have put into Triton's cache, by ending."""
     from triton.runtime.cache import get_cache_manager
 
-    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)
-    with suppress(OSError, TypeError):
-        return {path.suffix[1:]: str(path) for path in Path(folder or "").iterdir() if path.is_file()}
+    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None of a remote cache
+    with suppress(OSError):
+        return {path.suffix[1:]: str(path) for path in Path(folder).iterdir() if path.is_file()} if folder else {}
     return {}
 
 
