@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ import tritonhook
 from tritonhook.capture.policy.model import Pin, Policy, from_json, read_pins, read_policy, to_json, write_policy
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.triton.autotuner import source_hash
+from tritonhook.capture.triton.pinning import Pinning, key_of
 
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 128) for warps in (2, 4)]
 
@@ -121,3 +125,85 @@ def test_what_was_captured_under_a_pin_is_a_kernel_without_siblings(pin: Pin, ou
         run(tuner(1, []))
     folder = CaptureFolder.open(out)
     assert folder.configurations == () and not [one for one in kernels_in(folder) if isinstance(one, Kernel)]
+
+
+# --- with stand-ins for tuners and sessions ------------------------------------------------------
+
+
+class Session:
+    """As a session with these pins: what it was told."""
+
+    def __init__(self, *pins: Pin) -> None:
+        self.told: list[Any] = []
+        found = Policy((), "p.toml", pins=pins) if pins else None
+        self.settings = SimpleNamespace(policy=found, pin_for=lambda *given: found.pin_for(*given) if found else None)
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+    def contain(self, doing: str, error: Exception) -> None:
+        self.told.append((doing, type(error)))
+
+
+def a_tuner(**arguments: Any) -> Any:
+    function = SimpleNamespace(__name__="f", src="source")
+    return SimpleNamespace(base_fn=function, fn=function, keys=["m", "n"], arg_names=["x", "n", "m"], nargs=arguments)
+
+
+def test_a_call_has_the_key_that_its_tuner_makes() -> None:
+    x, y = SimpleNamespace(dtype="fp32"), SimpleNamespace(dtype="fp16")
+    assert key_of(a_tuner(x=x, n=2), {"m": 1, "other": y}) == (1, 2, "fp32")
+    assert key_of(a_tuner(x=x, n=2), {"n": 3, "x": y}) == (3, "fp16")
+
+
+def test_the_innermost_sessions_pin_is_the_only_configuration(driver: Any) -> None:
+    pin = Pin("f", "sm_90a", ("m=1", "n=2"), "B", source=source_hash(a_tuner()))
+    ours, first = Pinning(), Session(pin, replace(pin, function="g"))
+    other, broken = Session(replace(pin, config="C", source=None)), Session(pin)
+    broken.settings.pin_for = lambda *given: given[9]
+    prune = ours._pruning(lambda tuner, named, *rest: ["A", "B", "C", *rest])
+    bench = ours._bench(lambda tuner, *given, config, **meta: (given, config, meta))
+    tuner, named = a_tuner(n=2), {"m": 1}
+    assert prune(tuner, named, "D") == ["A", "B", "C", "D"] and not ours.has(None)
+    ours.sessions = (first, broken, Session())  # type: ignore[assignment]
+    assert prune(tuner, named) == ["B"] and (first.told, broken.told[0][1]) == ([], IndexError)
+    assert ours.has("B") and not ours.has("A")
+    assert bench(tuner, 1, config="A", m=2) == ((1,), "A", {"m": 2})
+    assert bench(tuner, 1, config="B", m=2) == [0.0] * 3, "it is not measured, once"
+    assert bench(tuner, 1, config="B", m=2) == ((1,), "B", {"m": 2})
+    ours.sessions = (first, other)  # type: ignore[assignment]
+    assert prune(tuner, named) == ["C"] and prune(tuner, {"m": 7}) == ["A", "B", "C"]
+    assert not ours.has("C") and first.told == other.told == []
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"function": "g"}, None),
+        ({"arch": "sm_80"}, None),
+        ({"key": ("m=2",)}, None),
+        ({"source": "another"}, "p.toml: the source of f has changed"),
+        ({"config": "gone"}, "p.toml: f has no configuration 'gone' any more"),
+    ],
+)
+def test_a_pin_for_another_call_or_source_is_left(driver: Any, change: dict[str, Any], note: str | None) -> None:
+    session, ours = Session(replace(Pin("f", "sm_90a", ("m=1", "n=2"), "B"), **change)), Pinning()
+    ours.sessions = (session,)  # type: ignore[assignment]
+    assert ours._pruning(lambda *_: ["A", "B"])(a_tuner(n=2), {"m": 1}) == ["A", "B"]
+    assert len(session.told) == (note is not None) and (note is None or session.told[0].startswith(note))
+
+
+def test_the_autotuner_is_patched_while_a_session_has_pins() -> None:
+    own = Autotuner.__dict__["prune_configs"], Autotuner.__dict__["_bench"]
+    now = lambda: (Autotuner.__dict__["prune_configs"], Autotuner.__dict__["_bench"])  # noqa: E731
+    ours = Pinning()
+    first: Any = Session()
+    second: Any = Session()
+    for session in (first, second):
+        ours.attach(session)
+    patched = now()
+    assert not set(patched) & set(own) and ours.sessions == (first, second)
+    ours.detach(first)
+    assert now() == patched and ours.sessions == (second,)
+    ours.detach(second)
+    assert now() == own and ours._patches == []
