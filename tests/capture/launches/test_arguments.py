@@ -126,7 +126,7 @@ class Encoded:
     """As an object of cuda-bindings."""
 
     def __init__(self, address: int) -> None:
-        self.data = address.to_bytes(8, "little") + bytes(range(120))
+        self.data = address.to_bytes(8, "little") + bytes(range(1, 121))
         self.room = (ctypes.c_ubyte * 128).from_buffer_copy(self.data)
 
     def getPtr(self) -> int:

@@ -227,6 +227,9 @@ def test_what_cannot_be_described_is_named() -> None:
         launch_recorder.of_inductor(static, (1, 1, 1), (1, 2))
     with pytest.raises(ValueError):
         launch_recorder.of_inductor(static, (1, 1, 1), (1,))
+    static.arg_tys = "O"
+    with pytest.raises(Unrecordable, match="k: argument 0 is a int"):
+        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
 
 
 def test_scratch_of_inductors_launcher_is_of_all_blocks() -> None:
