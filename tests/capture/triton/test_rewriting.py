@@ -19,7 +19,7 @@ from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_a
 import tritonhook
 from tritonhook.capture.triton import rewriting as rewriting_module
 from tritonhook.capture.triton.metadata import META_KEYS, META_NOTE
-from tritonhook.capture.triton.rewriting import FAILED, REPLACED, Compile, Rewriting, digest
+from tritonhook.capture.triton.rewriting import FAILED, LATE, REPLACED, Compile, Rewriting, digest
 from tritonhook.ptx.module import Ptx
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
@@ -399,3 +399,101 @@ def test_a_source_carries_its_sessions_to_the_thread_that_compiles_it() -> None:
     exec("def compile_():\n    return ask()\n", as_triton)
     exec("def launch():\n    return triton['compile_']()\n", as_jit)
     assert (as_triton["compile_"](), as_jit["launch"]()) == ((session,), ()), "the launch began before the session"
+
+
+class Hearing:
+    """As a session: what it was told. fails: when it is told of a kernel."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.settings = SimpleNamespace(key="a")
+        self.fails = fails
+        self.told: list[Any] = []
+
+    def contain(self, doing: str, error: Exception) -> None:
+        self.told.append((doing, type(error)))
+
+    def check_rewritten(self, *given: Any) -> None:
+        if self.fails:
+            raise ValueError
+        self.told.append(given)
+
+
+def test_a_compile_is_bound_from_its_key_to_its_kernel(monkeypatch) -> None:
+    ours, session, broken = Rewriting(), Hearing(), Hearing(fails=True)
+    asked: list[Any] = []
+    bound: list[Any] = []
+
+    def bind(*given: Any) -> Any:
+        asked.append(given)
+        if isinstance(bound[0], Exception):
+            raise bound[0]
+        return bound[0]
+
+    monkeypatch.setattr(Compile, "bind", bind)
+    key = ours._key_of_compile(lambda *given, **named: f"{given} {named} ")
+    manage = ours._entry_of_compile(lambda *given, **named: (given, named))
+    kernel = SimpleNamespace(metadata=SimpleNamespace(_asdict=lambda: {"name": "k"}), made=None)
+
+    def make(kernel: Any, *given: Any, **named: Any) -> None:
+        kernel.made = given, named
+
+    init = ours._compiled(make)
+    source = SimpleNamespace()
+    plain = f"{(source, 'backend', 'options', 1)} {{'a': 2}} "
+    assert key(source, "backend", "options", 1, a=2) == plain and asked == [], "without a session"
+    assert manage("key", b=1) == (("key",), {"b": 1})
+    ours.sessions = (session, broken)  # type: ignore[assignment]
+    guarded: list[Any] = []
+    compiles = SimpleNamespace(key="ours", guard=guarded.append, refusal=REPLACED, source=source)
+    for one, more, reason in ((compiles, "ours", REPLACED), (None, "", LATE), (ValueError("x"), "", LATE)):
+        bound[:] = [one]
+        ours._thread.compiles = "of another compile"
+        assert key(source, "backend", "options", 1, a=2) == plain + more
+        assert asked.pop() == (ours.sessions, source, "backend", "options")
+        assert manage("key") == (("key",), {}) and guarded == ([(("key",), {})] if more else [])
+        guarded.clear()
+        told = [("a kernel stays as it is", ValueError)] if isinstance(one, Exception) else []
+        init(kernel, source, {"k.ptx": "path"}, 5, c=6)
+        assert kernel.made == ((source, {"k.ptx": "path"}, 5), {"c": 6})
+        assert session.told == [*told, ({"name": "k"}, {"k.ptx": "path"}, reason)]
+        assert broken.told == [*told, ("whether a kernel was rewritten is not known", ValueError)]
+        assert ours._thread.compiles is None
+        session.told.clear(), broken.told.clear()
+    ours._thread.compiles = compiles
+    init(kernel, SimpleNamespace(), {})
+    assert session.told == [({"name": "k"}, {}, LATE)], "the reason is another compile's"
+
+    def fail(manager: Any) -> None:
+        raise OSError
+
+    ours._thread.compiles = SimpleNamespace(guard=fail)
+    assert manage("key") == (("key",), {}) and session.told[1:] == [("a kernel stays as it is", OSError)]
+
+
+def test_launches_are_wrapped_while_a_session_rewrites() -> None:
+    from triton.compiler import CompiledKernel, compiler
+    from triton.runtime import jit
+
+    now = lambda: (jit.compute_cache_key, CompiledKernel.__dict__["__init__"])  # noqa: E731
+    good = lambda: (jit.JITFunction._do_compile, jit.get_cache_key, compiler.get_cache_key, compiler.get_cache_manager)  # noqa: E731
+    own, before = now(), good()
+    ours = Rewriting()
+    first: Any = Hearing()
+    second: Any = Hearing()
+    try:
+        ours.attach(first)
+        wrapped, for_good = now(), good()
+        assert not set(wrapped) & set(own) and not set(for_good) & set(before)
+        ours.attach(second)
+        assert (now(), good(), ours.sessions, ours.key) == (wrapped, for_good, (first, second), "\0tritonhook:a" * 2)
+        ours.detach(first)
+        assert (now(), ours.sessions, ours.key) == (wrapped, (second,), "\0tritonhook:a")
+        ours.detach(second)
+        assert (now(), good(), ours.sessions, ours.key) == (own, for_good, (), "")
+        ours.attach(first)
+        ours.detach(first)
+        assert (now(), good()) == (own, for_good), "functions of the compile path stay wrapped, once"
+    finally:
+        for patch in reversed(ours._for_good):
+            patch.undo()
+    assert good() == before
