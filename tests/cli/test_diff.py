@@ -17,7 +17,7 @@ from stored_kernels import keep_module, made
 
 from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.model import Assembler
-from tritonhook.capture.store import CaptureWriter
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import diff as verb
 from tritonhook.cli import main, parser
 from tritonhook.cli._inputs import Input
@@ -462,12 +462,12 @@ def test_previous_is_the_run_before_or_its_kernel(tmp_path: Path, monkeypatch: p
     """Of a kernel that was edited, the nearest that is gone; where several are as near, all are named."""
     out = tmp_path / "captures"
 
-    def run(number: int, *settings: tuple[int, int], out: Path = out) -> list[str]:
+    def run(number: int, *settings: tuple[int, int], out: Path = out, kernel: str = "kernel") -> list[str]:
         monkeypatch.setenv(RUN_ID, f"{'a' * 16}-{number}")
         writer = CaptureWriter(out)
         records = []
         for block, warps in settings:
-            capture, files = made(tmp_path, "kernel", hash=f"{block:08x}{warps:08x}{0:048x}")
+            capture, files = made(tmp_path, kernel, hash=f"{block:08x}{warps:08x}{0:048x}")
             options = {"num_warps": warps, "constants": {"BLOCK": block}}
             records.append(writer.add_files(replace(capture, options=options), files))
         writer.close()
@@ -489,7 +489,13 @@ def test_previous_is_the_run_before_or_its_kernel(tmp_path: Path, monkeypatch: p
     (new,) = run(2, (128, 4), out=other)
     with pytest.raises(UsageError, match=f"^{new}: several kernels of the previous run fit equally well") as error:
         sides(new)
-    assert [line.split()[1] for line in str(error.value).splitlines()[1:]] == ["BLOCK=64", "BLOCK=16"]
+    lines = [line.split()[:2] for line in str(error.value).splitlines()[1:]]
+    assert [setting for _, setting in lines] == ["BLOCK=64", "BLOCK=16"]
+    assert {short for short, _ in lines} < set(CaptureFolder.open(other).ids.values())
+    run(1, (64, 4), out=tmp_path / "grown")
+    (new,) = run(2, (128, 4), out=tmp_path / "grown", kernel="another")
+    with pytest.raises(UsageError, match=f"^{new}: the previous run did not compile it"):
+        sides(new)
     monkeypatch.delenv(RUN_ID)
     keep_module(tmp_path / "by hand", tmp_path)
     place = next((tmp_path / "by hand" / "kernels").iterdir())
