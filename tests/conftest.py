@@ -30,7 +30,7 @@ with suppress(ImportError):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update", action="store_true", help="write the golden screens again instead of comparing them")
+    parser.addoption("--update", action="store_true", help="write the golden files again instead of comparing them")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import triton
+from command_line import EXP, TARGET
 from fake_tensors import Storage, Tensor
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
@@ -16,16 +18,19 @@ from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 import tritonhook
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli import _programs, main
+from tritonhook.cli import _programs, main, parser
+from tritonhook.cli._parser import from_namespace
 from tritonhook.cli.ab import timed
+from tritonhook.cli.ab.targets import Options, PreparedPlan, target_of
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
+from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator, rough
-from tritonhook.timing.coordinator import Process
+from tritonhook.timing.coordinator import Process, search_path
 from tritonhook.timing.images import CandidateChange, sides_of_ptx
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, percent
 
 
 @pytest.fixture
@@ -318,3 +323,90 @@ def test_a_rename_and_options_are_combined(captures, tools) -> None:
     assert len(sides.control.entry) == len(sides.candidate.entry)
     with pytest.raises(UsageError, match="changes nothing"):
         sides_of_ptx(capture.ptx, "add_kernel", CandidateChange(rewrites=("tma-cta",)), tools, ())
+
+
+def prepared(folder: Path, *words: str) -> PreparedPlan:
+    """What `ab` with these words would time."""
+    options = from_namespace(Options, parser("ab").parse_args(["ab", *words]))
+    return target_of(options).prepare(folder)
+
+
+CHANGES: list[tuple[list[str], dict[str, Any]]] = [
+    ([], {"rename": Rename(prefix="cutlass_")}),
+    (["--candidate", "m:g"], {"candidate": "m:g"}),
+    (["--candidate-ptxas", "PTXAS"], {"candidate_ptxas": "PATH"}),
+    (["--candidate-options", "-O1 -v"], {"candidate_options": "-O1 -v"}),
+    (["--rewrite", "tma-cta"], {"rewrites": ("tma-cta",)}),
+    (["--prefix", "x_", "--candidate", "m:g"], {"rename": Rename(prefix="x_"), "candidate": "m:g"}),
+]
+
+
+@pytest.mark.parametrize(("words", "fields"), CHANGES)
+def test_options_of_a_function_are_fields_of_its_plan(words, fields, tmp_path: Path, tools) -> None:
+    version, path = tools.ptxas.version, str(tools.ptxas.path.absolute())
+    words = [version if word == "PTXAS" else word for word in words]
+    fields = {name: path if value == "PATH" else value for name, value in fields.items()}
+    plan = Plan("m:f", tmp_path, path=search_path(), **fields)
+    assert prepared(tmp_path, "m:f", *words) == PreparedPlan(plan)
+    more = ["--baseline", "m:b", "--baseline", "m:c", "--ptxas", version, "--rtol", "0.1", "--tune", "each"]
+    told = replace(plan, baselines=("m:b", "m:c"), ptxas=path, rtol=0.1, tune_each=True)
+    assert prepared(tmp_path, "m:f", *words, *more).plan == told
+    assert prepared(tmp_path, "m:f", *words, "--tune", "fixed").plan == plan
+
+
+def image(plan: Plan, side: str) -> Cubin:
+    return Cubin.from_bytes(Path(next(it.path for it in plan.images if it.side == side)).read_bytes())
+
+
+def test_a_recorded_kernel_is_named_and_assembled_as_asked(tmp_path: Path, tools) -> None:
+    ptx, launch, version = tmp_path / "k.ptx", tmp_path / "launch.json", tools.ptxas.version
+    ptx.write_text(EXP.ptx("work", **TARGET).text)
+    launch.write_text(json.dumps({"grid": [8], "block": [128], "parameters": []}))
+    words = (str(ptx), "--args", str(launch), "--ptxas", version)
+    found = prepared(tmp_path, *words, "--options", "-O1 -v")
+    assert (found.plan.target, found.plan.launch) == (str(ptx), launch)
+    assert found.plan.names == ("work", "cutlass_work")
+    assert found.notes == (f"assembled by ptxas {version} with -O1 -v",)
+    assert image(found.plan, CANDIDATE).kernels == ("cutlass_work",)
+    own = tools.assemble_or_raise(Ptx.from_bytes(ptx.read_bytes(), "k"), ("-O1", "-v")).cubin
+    assert image(found.plan, REFERENCE).text("work") == own.text("work")
+    assert {Path(it.path).parent for it in found.plan.images} == {tmp_path / "images"}
+    assert prepared(tmp_path, *words, "--options=").notes == (f"assembled by ptxas {version} with no options",)
+    changed = prepared(tmp_path, *words, "--candidate-options", "-O0", "--candidate-ptxas", version, "--rtol", "0.5")
+    assert changed.plan.names == ("work", "work with -O0")
+    assert changed.plan.rtol == 0.5 and image(changed.plan, CANDIDATE).kernels == ("work",)
+    with pytest.raises(UsageError, match="--entry x: no such kernel; the kernels are: work"):
+        prepared(tmp_path, *words, "--entry", "x")
+
+
+def test_two_files_are_assembled_each_and_the_first_is_the_reference(tmp_path: Path, tools) -> None:
+    launch, version = tmp_path / "launch.json", tools.ptxas.version
+    launch.write_text(json.dumps({"grid": [8], "block": [128], "parameters": []}))
+    a, b = tmp_path / "a.ptx", tmp_path / "b.ptx"
+    a.write_text(EXP.ptx("work", **TARGET).text)
+    b.write_text(a.read_text().replace("ex2.approx", "lg2.approx"))
+    words = (str(a), str(b), "--args", str(launch), "--ptxas", version, "--options", "-O1", "--entry", "work")
+    found = prepared(tmp_path, *words)
+    assert (found.plan.target, found.plan.names, found.notes) == (f"{b} against {a}", (str(a), str(b)), ())
+    for side, path in ((REFERENCE, a), (CANDIDATE, b)):
+        made = tools.assemble_or_raise(Ptx.from_bytes(path.read_bytes(), "k"), ("-O1",)).cubin
+        assert image(found.plan, side).text("work") == made.text("work")
+    for change in ("--strip", "--candidate-options=-O1", f"--candidate-ptxas={version}", "--rewrite=tma-cta"):
+        with pytest.raises(UsageError, match="two targets are compared as they are"):
+            prepared(tmp_path, *words, change)
+
+
+def test_progress_is_a_bar_and_the_estimate() -> None:
+    from tuned import comparison
+
+    made = comparison(0.96)
+    effect, control = made.effect(), made.control
+    assert effect is not None and control is not None
+    begun = timed.progress_line(None)
+    assert begun.startswith(f"[{'.' * 20}] preparing: ") and timed.progress_line(None, 2)[:22] == f"[{'#' * 20}]"
+    assert timed.progress_line(None, -1)[:22] == begun[:22]
+    assert timed.progress_line(replace(made, blocks=()), 0.5) == (f"[{'#' * 10}{'.' * 10}] no usable block yet")
+    span = f"{percent(effect.ratio)} ({percent(effect.low)} to {percent(effect.high)})"
+    assert timed.progress_line(made, 0.26) == (
+        f"[{'#' * 5}{'.' * 15}] {effect.blocks} blocks: {span}, control {percent(control.ratio)}"
+    )

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from at_hand import ptxas_at_hand
-from command_line import failing
+from command_line import EXP, TARGET, failing
+from repository import GOLDEN
+from stored_kernels import keep_module, made
 
-from tritonhook.cli import main
+from tritonhook._util.variables import RUN_ID
+from tritonhook.capture.model import Assembler
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
+from tritonhook.cli import diff as verb
+from tritonhook.cli import main, parser
+from tritonhook.cli._inputs import Input
+from tritonhook.cli._parser import from_namespace
+from tritonhook.cli.diff import ToolOptions
+from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
-from tritonhook.ptxas.toolchain import Assembled, assemble
+from tritonhook.ptxas.toolchain import Assembled, Toolchain, assemble
+from tritonhook.snapshot.facts import Identity
 
 
 def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -279,3 +293,211 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     assert any(f"a was made by ptxas {other}, b by ptxas {versions[0]}" in note for note in notes) == (
         other != versions[0]
     )
+
+
+# --- the parts ------------------------------------------------------------------------------------
+
+
+def given(name: str, text: str | None = None, **fields: Any) -> Input:
+    """An input of the kernel `name`, with the PTX of EXP under that name if no text is given."""
+    return Input(f"{name}.ptx", name, Ptx(EXP.ptx(name, **TARGET).text if text is None else text), **fields)
+
+
+def test_a_control_name_is_for_one_kernel_under_names_of_two_lengths() -> None:
+    short, long, other = given("work"), given("cutlass_work"), given("another", condition("fma").ptx("another").text)
+    assert verb._names([short, given("krow")], False) == (["work", "krow"], [])
+    for sides, index, names in (
+        ((short, long), 0, ["cutlasz_work", "cutlass_work"]),
+        ((long, short), 1, ["cutlass_work", "cutlasz_work"]),
+        ((short, given("longer")), 0, None),
+        ((given("longer"), short), 1, None),
+    ):
+        found, (note,) = verb._names(sides, False)
+        assert f"side {'ab'[index]} (work) is assembled under the control name {found[index]}," in note
+        assert names in (None, found) and len(found[0]) == len(found[1])
+        assert found[1 - index] == sides[1 - index].entry
+    for sides, no_control, why in (
+        ((short, long), True, ""),
+        ((short, other), False, ""),
+        ((short, replace(long, ptx=None)), False, "; side b has no PTX,"),
+        ((replace(short, ptx=None), replace(long, ptx=None)), False, "; side a and side b has no PTX,"),
+    ):
+        found, (note,) = verb._names(sides, no_control)
+        assert found == [side.entry for side in sides] and "control" not in note.partition(";")[0]
+        assert note.partition(" alignment")[2].startswith(why) and bool(note.partition(" alignment")[2]) == bool(why)
+
+
+def test_two_modules_of_equal_code_are_one_kernel_but_for_names(two_entries: Path) -> None:
+    both = two_entries.read_text()
+    a = given("first", both)
+    assert verb._is_one_kernel(a, given("other", both.replace("first", "other")))
+    assert not verb._is_one_kernel(a, given("second", both)) and not verb._is_one_kernel(a, given("first"))
+    assert not verb._is_one_kernel(a, given("first", both.replace("ex2.approx", "lg2.approx")))
+    assert not verb._is_one_kernel(a, replace(a, ptx=None)) and not verb._is_one_kernel(replace(a, ptx=None), a)
+
+
+def test_the_side_with_the_control_lacks_the_trigger_or_is_shorter() -> None:
+    sides = [("k", "cutlass_k", 0), ("cutlass_k", "k", 1), ("k", "kk", 0), ("kk", "k", 1), ("k", "l", 1)]
+    assert [verb._control_side(a, b) for a, b, _ in sides] == [side for *_, side in sides]
+
+
+def test_a_side_is_assembled_only_where_it_has_to_be(tools: Toolchain) -> None:
+    """Without options a cubin is taken as it is; a capture's name alone keeps its ptxas and options."""
+    version = tools.ptxas.version
+    tool = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
+    text = given("work")
+    assert text.ptx is not None
+    cubin = tools.assemble_or_raise(text.ptx, ("-v",)).cubin
+    made_by = Assembler(str(tools.ptxas.path), version, ("-O2",))
+    captured, bare = replace(text, cubin=cubin, assembler=made_by), replace(text, ptx=None, cubin=cubin)
+    notes: list[str] = []
+    side = verb._side(0, "work", [captured, text], tool, notes)
+    assert (side.name, side.cubin, side.ptxas, side.options, side.ptx) == (
+        "work",
+        cubin,
+        version,
+        ("-O2",),
+        text.ptx.text,
+    )
+    assert verb._side(1, "work", [text, bare], replace(tool, ptxas_options="-O1"), notes).cubin is cubin
+    assert notes == []
+    side = verb._side(1, "krow", [text, captured], tool, notes)
+    assert (side.name, side.cubin.kernels, side.ptxas, side.options) == ("krow", ("krow",), version, ("-O2",))
+    assert side.ptx is not None and "krow" in side.ptx and "work" not in side.ptx
+    for wanted in (replace(tool, ptxas=version), replace(tool, ptxas_options="-O1  -v")):
+        side = verb._side(0, "work", [captured, text], wanted, notes)
+        assert side.ptxas == version and tuple(side.options or ()) == (("-O2",) if wanted.ptxas else ("-O1", "-v"))
+    side = verb._side(0, "work", [text, captured], tool, notes)
+    assert (side.ptxas, side.options) == (version, ("-O2",))
+    written = [("b", "-O2"), ("a", "-O2"), ("a", "-O1 -v"), ("a", "-O2")]
+    assert notes == [f"side {name} assembled with ptxas {version}: {options}" for name, options in written]
+
+
+def test_two_ptxas_are_a_note() -> None:
+    side = verb._Side("k", None, "1.0", None, None)  # type: ignore[arg-type]
+    inputs = [given("work"), replace(given("work"), ptx=None)]
+    assert verb._notes_on_sides(inputs, side, side) == []
+    for b, said in (
+        (replace(side, ptxas="2.0"), "b by ptxas 2.0"),
+        (replace(side, ptxas=None), "b by an unknown ptxas"),
+    ):
+        (note,) = verb._notes_on_sides(inputs, side, b)
+        assert f"a was made by ptxas 1.0, {said}:" in note
+
+
+def test_a_kernel_before_an_edit_is_the_nearest_that_is_gone() -> None:
+    def identity(kernel: str, *specialisation: str) -> Identity:
+        return Identity(kernel, "sm_90a", "Triton", specialisation)
+
+    own = identity("k", "A=1", "B=2", "C=3")
+    known = {
+        "near": identity("k", "A=1", "B=2", "C=4"),
+        "far": identity("k", "A=2", "B=3", "C=4"),
+        "there": identity("k", "A=1", "B=2"),
+        "other": identity("l", "A=1", "B=2", "C=3"),
+    }
+    now = {known["there"]}
+    assert verb._nearest(own, known, now) == ["near"]
+    assert verb._nearest(own, known | {"same": identity("k", "A=1", "B=4", "C=3")}, now) == ["near", "same"]
+    assert verb._nearest(own, {"other": known["other"]}, now) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give two kernels or folders, or --previous"),
+        (("K",), "give two kernels, or one and --rename or --rewrite NAME"),
+        (("K", "K", "--rewrite", "tma-cta"), "give two kernels, or one and"),
+        (("K", "K", "--fail-on", "code"), "--fail-on: only for two capture folders"),
+        (("K", "K", "--top", "3"), "--top: only for two capture folders"),
+        (("K", "K", "--rename"), "one kernel is compared with itself"),
+        (("K", "--rename", "--no-control"), "--no-control: one kernel is compared with itself"),
+        (("K", "K", "--previous"), "--previous: give one capture folder or kernel, or none"),
+        (("K", "--previous", "--rewrite", "tma-cta"), "--previous: give one capture folder or kernel, or none"),
+        (("TWO", "TWO", "--code"), "--code, --ptx, --ttgir and --ttir: for two kernels"),
+        (("TWO", "TWO", "--ttir"), "--code, --ptx, --ttgir and --ttir: for two kernels"),
+        (("K", "K", "--ttgir"), "K: no ttgir; compare two captured kernels"),
+        (("K", "K", "--ttir"), "K: no ttir; compare two captured kernels"),
+        (("C", "--rewrite", "tma-cta"), "C: a cubin has no PTX to rewrite"),
+        (("C", "--rename"), "C: no PTX to assemble under two names"),
+        (("D", "D2", "--code"), "--code: not for two capture folders"),
+        (("D", "absent", "--ptxas", "1"), "--ptxas: not for two capture folders"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    words: tuple[str, ...], said: str, plain: Path, two_entries: Path, capsys
+):
+    for name in ("D", "D2"):
+        (plain.parent / name / "index").mkdir(parents=True)
+    named = {"K": plain, "TWO": two_entries, "C": GOLDEN / "sm_90a.exp.plain.cubin"}
+    named |= {name: plain.parent / name for name in ("D", "D2")}
+    shown = failing(capsys, "diff", *(str(named.get(word, word)) for word in words))
+    file = said.partition(":")[0]
+    assert (said.replace(file, str(named[file]), 1) if file in named else said) in shown
+
+
+def test_code_and_ptx_are_printed_line_by_line(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    other = tmp_path / "other.ptx"
+    other.write_text(plain.read_text().replace("ex2.approx.ftz.f32 %f0", "lg2.approx.ftz.f32 %f0"))
+    for option, old, new in (("--code", "MUFU.EX2", "MUFU.LG2"), ("--ptx", "ex2.approx", "lg2.approx")):
+        assert main(["diff", str(plain), str(other), option]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("-") and old in line for line in lines)
+        assert any(line.startswith("+") and new in line for line in lines)
+        assert main(["diff", str(plain), str(plain), option]) == 0
+        assert capsys.readouterr().out == "no line differs\n"
+
+
+def test_an_exit_code_tells_a_crash_from_other_code() -> None:
+    def code(renamed: Any, control: Any, same: bool | None, neutral: bool = True) -> int:
+        diff = None if same is None else SimpleNamespace(identical_code=same)
+        sides = {"renamed": SimpleNamespace(cubin=renamed), "control": SimpleNamespace(cubin=control)}
+        return verb._exit_code(SimpleNamespace(**sides, diff=diff, control_is_neutral=neutral))  # type: ignore[arg-type]
+
+    assert [code(1, 1, True), code(1, 1, False), code(1, 1, True, False)] == [0, 1, 1]
+    assert [code(None, 1, None), code(None, None, None), code(1, None, True), code(1, 1, None)] == [1, 1, 2, 2]
+
+
+def test_previous_is_the_run_before_or_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that was edited, the nearest that is gone; where several are as near, all are named."""
+    out = tmp_path / "captures"
+
+    def run(number: int, *settings: tuple[int, int], out: Path = out, kernel: str = "kernel") -> list[str]:
+        monkeypatch.setenv(RUN_ID, f"{'a' * 16}-{number}")
+        writer = CaptureWriter(out)
+        records = []
+        for block, warps in settings:
+            capture, files = made(tmp_path, kernel, hash=f"{block:08x}{warps:08x}{0:048x}")
+            options = {"num_warps": warps, "constants": {"BLOCK": block}}
+            records.append(writer.add_files(replace(capture, options=options), files))
+        writer.close()
+        return [str(out / "kernels" / record) for record in records]
+
+    def sides(*words: str) -> tuple[str, str | None]:
+        namespace = parser("diff").parse_args(["diff", "--previous", *words])
+        options = verb._with_previous(from_namespace(verb.Options, namespace))
+        return options.a, options.b
+
+    near, _ = run(1, (64, 4), (16, 8))
+    (new,) = run(2, (128, 4))
+    assert sides(str(out)) == (f"{out}@1", f"{out}@2")
+    monkeypatch.setenv("TRITONHOOK_OUT", str(out))
+    assert sides() == (f"{out}@1", f"{out}@2")
+    assert sides(new) == (near, new)
+    other = tmp_path / "other"
+    run(1, (64, 4), (16, 4), out=other)
+    (new,) = run(2, (128, 4), out=other)
+    with pytest.raises(UsageError, match=f"^{new}: several kernels of the previous run fit equally well") as error:
+        sides(new)
+    lines = [line.split()[:2] for line in str(error.value).splitlines()[1:]]
+    assert [setting for _, setting in lines] == ["BLOCK=64", "BLOCK=16"]
+    assert {short for short, _ in lines} < set(CaptureFolder.open(other).ids.values())
+    run(1, (64, 4), out=tmp_path / "grown")
+    (new,) = run(2, (128, 4), out=tmp_path / "grown", kernel="another")
+    with pytest.raises(UsageError, match=f"^{new}: the previous run did not compile it"):
+        sides(new)
+    monkeypatch.delenv(RUN_ID)
+    keep_module(tmp_path / "by hand", tmp_path)
+    place = next((tmp_path / "by hand" / "kernels").iterdir())
+    with pytest.raises(UsageError, match=f"^{place}: `tritonhook run` did not capture it"):
+        sides(str(place))

@@ -45,6 +45,15 @@ class Element:
             for row in body.all("tr")
         ]
 
+    def outline(self, depth: int = 0) -> Iterator[str]:
+        """A line for each element: its tag, attributes and own text, behind those around it."""
+        own = " ".join(word for c in self.children if isinstance(c, str) for word in c.split())
+        tag = " ".join([self.tag, *(f"{name}={value!r}" for name, value in self.attributes.items())])
+        yield f"{' ' * depth}<{tag}> {own}".rstrip()
+        for child in self.children:
+            if isinstance(child, Element):
+                yield from child.outline(depth + 1)
+
 
 class _Builder(HTMLParser):
     def __init__(self) -> None:

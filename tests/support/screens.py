@@ -46,6 +46,10 @@ class Screens:
 
         self.check(name, draw, widths)
 
+    def check_page(self, name: str, text: str) -> None:
+        """Compare the text of a page with pages/NAME.txt."""
+        self._compare(self._folder.parent / "pages" / f"{name}.txt", text, sys.maxsize)
+
     def _compare(self, path: Path, text: str, width: int) -> None:
         too_long = [line for line in text.splitlines() if len(line) > width]
         assert not too_long, f"wider than {width} columns: {too_long[0]}"

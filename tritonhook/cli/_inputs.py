@@ -329,10 +329,14 @@ def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple
 def captures_at(path: str | Path) -> CaptureFolder:
     """The kernels of a capture folder, of the latest run of each command; of `FOLDER@N`, those of run N. Raises
     CaptureError."""
-    folder, _, run = str(path).rpartition("@")
-    if folder and run.isdecimal() and not Path(path).exists():
-        return CaptureFolder.open(folder).of_run(int(run))
-    return CaptureFolder.open(path).latest()
+    folder, run = _run_in(str(path))
+    return CaptureFolder.open(folder).latest() if run is None else CaptureFolder.open(folder).of_run(run)
+
+
+def _run_in(path: str) -> tuple[str, int | None]:
+    """The folder and the number of `FOLDER@N`; other paths, and one that is there, as they are."""
+    folder, _, run = path.rpartition("@")
+    return (folder, int(run)) if folder and run.isdecimal() and not Path(path).exists() else (path, None)
 
 
 def outdated_note(folder: CaptureFolder) -> list[str]:
@@ -345,5 +349,4 @@ def outdated_note(folder: CaptureFolder) -> list[str]:
 
 def is_folder(path: str) -> bool:
     """Whether this is a folder of captures, or a run in one, not one kernel."""
-    folder, _, run = path.rpartition("@")
-    return (Path(folder if folder and run.isdecimal() else path) / "index").is_dir()
+    return (Path(_run_in(path)[0]) / "index").is_dir()

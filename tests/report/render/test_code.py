@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tritonhook.report.render.code import render_code_diff, render_text_diff
+from tritonhook.report.render.code import render_code_diff, render_sass, render_text_diff
 from tritonhook.report.results.capture import CodeFields, Row
 
 
@@ -41,3 +41,41 @@ def test_positions_are_no_difference_of_a_text_and_are_shown_beside_it() -> None
     b = a.replace("exp", "sin").replace(":5:3", ":6:3")
     said = lines(render_text_diff(a, b, io.StringIO()))
     assert said == ["@ k.py:5", "- %0 = math.exp %x", "@ k.py:6", "+ %0 = math.sin %x", "  %1 = same"]
+
+
+def test_equal_lines_far_from_a_change_are_counted() -> None:
+    same = [row(f"OP{n}", line=n) for n in range(20)]
+    a, b = code(*same[:9], row("OLD", line=9), *same[9:]), code(*same[:9], row("NEW", line=9), *same[9:])
+    said = lines(render_code_diff(a, b, io.StringIO()))
+    around = [part for n in (6, 7, 8) for part in (f"@ k.py:{n}", f"  {16 * n:04x}  OP{n} R1, R2")]
+    assert said[:7] == ["@ 6 equal lines", *around]
+    assert said[7:12] == ["@ k.py:9", "- 0090  OLD R1, R2", "+ 0090  NEW R1, R2", "  00a0  OP9 R1, R2", "@ k.py:10"]
+    assert said[12:] == ["  00b0  OP10 R1, R2", "@ k.py:11", "  00c0  OP11 R1, R2", "@ 8 equal lines"]
+    text = "\n".join(f"line {n}" for n in range(12))
+    said = lines(render_text_diff(f"first\n{text}\n\0", f"other\tone\n{text}\nlast", io.StringIO()))
+    assert said == [
+        *("- first", "+ other   one", "  line 0", "  line 1", "  line 2", "@ 6 equal lines"),
+        *("  line 9", "  line 10", "  line 11", "+ last"),
+    ]
+
+
+def test_a_listing_has_loops_places_and_control_fields() -> None:
+    """wait, read and write barriers, yield bit and stall cycles of bits 0 to 16: see cubin.sass."""
+    control = 1 << 11 | 1 << 13 | 7 << 8 | 2 << 5 | 5
+    rows = [
+        Row("", "MOV", "R1,R2", control, (0, 3), None),
+        Row("", "IADD3", "R1,R1,1", 7 << 8 | 7 << 5 | 1 << 4 | 12, (0, 3), None),
+        *(Row("", "FADD", "R1", 0, None, None) for _ in range(8)),
+        Row("@P0", "BRA", "0x10", 0, (0, 4), None),
+        Row("", "EXIT", "", 0, None, None),
+    ]
+    said = render_sass(code(*rows, files=("/src/k.py",)), "sm_90a").splitlines()
+    assert said[0] == "k: sm_90a, 12 instructions"
+    assert said[1:4] == [
+        "      // /src/k.py:3",
+        "0000  0-2--- -2 - 05    MOV R1, R2",
+        "0010  ------ -- Y 12  | IADD3 R1, R1, 1",
+    ]
+    assert said[-3:] == ["      // /src/k.py:4", "00a0  ------ 00 - 00  | @P0 BRA 0x10", "00b0  ------ 00 - 00    EXIT"]
+    assert len(said) == 15
+    assert render_sass(code(), "sm_80") == "k: sm_80, 0 instructions\n"

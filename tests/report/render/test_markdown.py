@@ -51,3 +51,50 @@ def test_code_spans_hold_backquotes() -> None:
     assert code_span("a``b") == "```a``b```"
     assert code_span("`") == "`` ` ``"
     assert escaped("use `--save` now") == "use `--save` now"
+
+
+ROWS = tuple((f"k{n}", f"{n:,}", "" if n else "a|b") for n in range(62))
+TONES = (Tone.BAD, *(Tone.GOOD,) * 61)
+SUMMARY = Summary(
+    "Kind",
+    "s`" * 150,
+    "worse_now",
+    Tone.BAD,
+    ("a *fact*", "`code` and <b>"),
+    (
+        Table("Many", ("", "n", "why"), ROWS, words=(2,), tones=TONES),
+        Table("None", ("a",), ()),
+        Table("", ("a",), (("x" * 201,),)),
+    ),
+    ("one", "two://three"),
+)
+
+
+def test_a_summary_as_markdown_line_by_line() -> None:
+    """The heading, the subject cut and in its fence, lists, a table cut at 60 rows, and notes as one quotation."""
+    lines = render_markdown(SUMMARY).split("\n")
+    subject = ("s`" * 150)[:133] + "…" + ("s`" * 150)[-50:]
+    assert lines[:8] == [
+        *(
+            "### :red_circle: Kind: worse\\_now",
+            "",
+            f"`` {subject} ``",
+            "",
+            "- a \\*fact\\*",
+            "- `code` and \\<b\\>",
+            "",
+        ),
+        "**Many**",
+    ]
+    assert lines[8:13] == [
+        "",
+        "| &nbsp; | n | why |",
+        "|---|---:|---|",
+        "| **k0** | **0** | **a\\|b** |",
+        "| k1 | 1 |  |",
+    ]
+    assert lines[70:75] == ["| k59 | 59 |  |", "", "2 further rows are left out.", "", "| a |"]
+    long = "x" * 133 + "…" + "x" * 50
+    assert lines[75:] == ["|---|", f"| {long} |", "", "> one\\", "> two:\u200b//three", ""]
+    assert render_markdown(Summary("K", "", "v", Tone.UNSURE)) == "### :yellow_circle: K: v\n"
+    assert [escaped("x" * 1001), code_span("a`")] == ["x" * 666 + "…" + "x" * 250, "`` a` ``"]

@@ -1,0 +1,277 @@
+"""What the command line names: files, kernels, captures by path, name or id; the ptxas and its options for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import EXP, TARGET
+from repository import GOLDEN
+from stored_kernels import KERNELS, keep_module, made
+
+from tritonhook.capture.model import Assembler, Stage
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
+from tritonhook.cli import _inputs
+from tritonhook.cli._inputs import (
+    Input,
+    _places,
+    captures_at,
+    check_entry,
+    chosen_arguments,
+    chosen_ptxas,
+    find_capture,
+    is_folder,
+    kernels_at,
+    load_file,
+    load_input,
+    load_pair,
+    no_kernels,
+    outdated_note,
+    read_bytes,
+    recorded_ptxas,
+)
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError
+from tritonhook.ptxas.tool import Tool, find_ptxas
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+
+CUBIN = GOLDEN / "sm_90a.exp.plain.cubin"
+MODULE = GOLDEN / "sm_90a.module.cubin"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRITONHOOK_OUT", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(here: Path) -> CaptureFolder:
+    """Captures of a module's three kernels, in the folder that `run` writes to."""
+    return keep_module(here / _inputs.default_out(), here)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_ptx_or_a_cubin(plain: Path, two_entries: Path) -> None:
+    text, code, module = load_file(str(plain)), load_file(str(CUBIN)), load_file(str(MODULE))
+    assert (text.label, text.kernels) == (str(plain), ("work",))
+    assert (code.label, code.kernels) == (str(CUBIN), ("cutlasz_k",))
+    for file, kernel in ((text, "work"), (code, "cutlasz_k")):
+        for entry in (None, kernel, "of_the_other_side"):
+            given = file.kernel(entry)
+            assert (given.label, given.entry, given.assembler, given.capture) == (file.label, kernel, None, None)
+            assert (given.ptx, given.cubin) == ((file.content, None) if file is text else (None, file.content))
+    assert module.kernel("foo_bar").entry == "foo_bar"
+    assert load_input(str(two_entries), "second").entry == "second"
+    with pytest.raises(CubinError, match=f"^{MODULE}: .*foo_bar"):
+        module.kernel(None)
+    with pytest.raises(CubinError, match=f"^{MODULE}: .*absent"):
+        module.kernel("absent")
+    with pytest.raises(PtxError, match=f"^{two_entries}: 2 entries"):
+        load_input(str(two_entries), None)
+
+
+def test_what_cannot_be_read_is_named_with_its_reason(here: Path) -> None:
+    (here / "binary").write_bytes(b"ab\0c\n")
+    (here / "ends.ptx").write_bytes(EXP.ptx("work", **TARGET).text.encode() + b"\0\0")
+    assert load_file("ends.ptx").kernels == ("work",)
+    with pytest.raises(UsageError, match="^binary: a binary file, but not an ELF image"):
+        load_file("binary")
+    with pytest.raises(UsageError, match=f"^{here}: a folder; give a file"):
+        read_bytes(here)
+    with pytest.raises(UsageError, match="^absent: cannot read: No such file"):
+        read_bytes(Path("absent"))
+    assert read_bytes(Path("binary")) == b"ab\0c\n"
+    with pytest.raises(UsageError, match="binary"):
+        read_bytes(Path("binary"), 4)
+
+
+def test_a_pair_is_one_kernel_of_each_side(plain: Path, two_entries: Path, here: Path) -> None:
+    one, two = str(plain), str(two_entries)
+
+    def entries(a: str, b: str, entry: str | None) -> list[tuple[str, str]]:
+        return [(given.label, given.entry) for given in load_pair(a, b, entry)]
+
+    assert entries(one, str(CUBIN), None) == [(one, "work"), (str(CUBIN), "cutlasz_k")]
+    assert entries(two, two, "first:second") == [(two, "first"), (two, "second")]
+    assert entries(one, two, "second") == [(one, "work"), (two, "second")]
+    renamed = here / "renamed.ptx"
+    renamed.write_text(two_entries.read_text().replace("first", "cutlass_first"))
+    for name in ("first", "cutlass_first"):
+        assert entries(two, str(renamed), name) == [(two, "first"), (str(renamed), "cutlass_first")]
+    for entry, wrong in (("first:absent", "second"), ("absent:first", "second")):
+        with pytest.raises((UsageError, PtxError), match="absent"):
+            load_pair(two, two, entry)
+        assert wrong in two_entries.read_text()
+    with pytest.raises(UsageError, match="--entry absent: no such kernel; the kernels are: work$"):
+        load_pair(one, one, "absent")
+    with pytest.raises(UsageError, match="--entry b: no such kernel; the kernels are: work$"):
+        load_pair(one, one, "work:b")
+
+
+def test_an_entry_is_checked(plain: Path) -> None:
+    given = load_input(str(plain), None)
+    check_entry(None, [given])
+    check_entry("work", [replace(given, entry="other"), given])
+    with pytest.raises(UsageError, match="--entry x: no such kernel; the kernels are: other, work$"):
+        check_entry("x", [replace(given, entry="other"), given, given])
+
+
+# --- ptxas ----------------------------------------------------------------------------------------
+
+
+def test_the_options_are_those_given_else_a_captures_else_the_usual(plain: Path) -> None:
+    given = load_input(str(plain), None)
+    bare, captured = (
+        replace(given, assembler=Assembler(None, None)),
+        replace(given, assembler=Assembler(None, None, ("-O1",))),
+    )
+    last = replace(given, assembler=Assembler(None, None, ("-O2",)))
+    assert chosen_arguments(" -O3   -v ", [captured]) == ("-O3", "-v")
+    assert chosen_arguments("", [captured]) == ()
+    assert chosen_arguments(None, [given, bare, captured, last]) == ("-O1",)
+    assert chosen_arguments(None, [given, bare]) == DEFAULT_ARGUMENTS
+
+
+def test_the_ptxas_is_the_one_given_else_what_made_an_input_else_the_newest(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str | None, str | None, bool]] = []
+    given, newest = load_input(str(plain), None), find_ptxas()
+
+    def recorded(path: str | None, version: str | None, trust: bool) -> Tool | None:
+        asked.append((path, version, trust))
+        return newest if version == newest.version else None
+
+    monkeypatch.setattr(_inputs, "recorded_ptxas", recorded)
+    named = replace(given, assembler=Assembler("/opt/ptxas", newest.version))
+    assert chosen_ptxas(newest.version, True, [named]) == newest and asked == []
+    assert chosen_ptxas(None, True, [given, named, replace(named, assembler=Assembler("/b", "1"))]) == newest
+    assert chosen_ptxas(None, False, [replace(given, assembler=Assembler("/c", None))]) == newest
+    assert chosen_ptxas(None, False, [given, load_input(str(CUBIN), None)]) == newest
+    cubin = Cubin.from_bytes(CUBIN.read_bytes(), "k")
+    expected = [("/opt/ptxas", newest.version, True), ("/c", None, False), (None, cubin.ptxas_version, False)]
+    assert asked == expected
+    assert load_input(str(CUBIN), None).ptxas == cubin.ptxas_version and given.ptxas is None
+    assert Input("k", "k", assembler=Assembler(None, "9.9"), cubin=cubin).ptxas == "9.9"
+    assert Input("k", "k", assembler=Assembler(None, None), cubin=cubin).ptxas == cubin.ptxas_version
+
+
+def test_a_program_that_is_not_known_is_named_and_not_run(here: Path, monkeypatch, capsys) -> None:
+    own = find_ptxas()
+    other = here / "ptxas"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    calls = []
+    monkeypatch.setattr(_inputs, "find_recorded", lambda *given: calls.append(given) or own)
+    assert recorded_ptxas(str(other), own.version, False) == own
+    said = capsys.readouterr().err
+    assert said.startswith(f"{other}: not run") and f"ptxas {own.version} at {own.path} is used" in said
+    assert recorded_ptxas(str(own.path), own.version, True) == own and recorded_ptxas(None, "1", False) == own
+    assert capsys.readouterr().err == ""
+    assert calls == [(str(other), own.version, False), (str(own.path), own.version, True), (None, "1", False)]
+
+
+# --- captures -------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path) -> None:
+    record = next(it for it in folder.records if folder.capture(it).kernel == "foo_bar")
+    kernels = folder.path / "kernels"
+    out = _inputs.default_out()
+    for text in (folder.ids[record], f"{out}/{folder.ids[record]}", "foo_bar", f"{out}/foo_bar", record):
+        assert Path(str(_places(text))).resolve() == (kernels / record).resolve(), text
+    assert _places(("foo_bar", "a.ptx", "m:f", "d/absent")) == (_places("foo_bar"), "a.ptx", "m:f", "d/absent")
+    assert _places(None) is None and _places(out) == out
+    for text, said in (
+        ("abc", "abc: no such file or folder, and too short for an id: give"),
+        ("ffffff", f"ffffff: no such file or folder, and no kernel in {out} has an id that begins so"),
+        ("d/ffffff", "d/ffffff: no such file or folder; as an id: d"),
+        ("absent", f"absent: no such file or folder, and no such kernel in {out}; there are: foo, foo_bar, printer"),
+        ("foo[BM=64]", "foo[BM=64]: no such kernel; there are:\n  "),
+    ):
+        with pytest.raises(UsageError) as error:
+            _places(text)
+        assert str(error.value).startswith(said), str(error.value)
+    assert str(error.value).count(f"{folder.ids[next(iter(folder.records))]}  ") <= 1
+
+
+def test_one_kernel_of_several_of_a_name_is_told_by_its_settings(here: Path) -> None:
+    out = here / _inputs.default_out()
+    writer = CaptureWriter(out)
+    for warps in (4, 8):
+        capture, files = made(here, "mul", hash=f"{warps}" * 64)
+        writer.add_files(replace(capture, options={"num_warps": warps}), files)
+    writer.close()
+    ids = CaptureFolder.open(out).ids
+    eight = next(record for record in ids if CaptureFolder.open(out).capture(record).options["num_warps"] == 8)
+    assert Path(str(_places("mul[num_warps=8]"))).name == eight
+    with pytest.raises(UsageError, match="^mul: 2 kernels fit; give more of one, or its id:\n") as error:
+        _places("mul")
+    assert all(f"{id}  mul" in str(error.value) for id in ids.values())
+    assert find_capture(out, "mul[num_warps=8]").options == {"num_warps": 8}
+    with pytest.raises(UsageError, match=f"^{out}: 2 captures of mul; name one:\n") as error:
+        find_capture(out, "mul")
+    assert all(str(out / "kernels" / record) in str(error.value) for record in ids)
+
+
+def test_a_capture_is_found_in_a_folder(folder: CaptureFolder) -> None:
+    place = folder.path
+    found = load_input(str(place), "foo")
+    assert (found.label, found.entry, found.capture) == (str(place), "foo", find_capture(place, "foo"))
+    capture = found.capture
+    assert capture is not None and found.assembler == capture.assembler and found.settings == {"num_warps": "4"}
+    assert found.ptx is not None and found.ptx.text == capture.text(Stage.PTX)
+    assert found.cubin is not None and set(found.cubin.kernels) == set(KERNELS)
+    record = next(it for it in folder.records if folder.capture(it).kernel == "printer")
+    assert find_capture(place / "kernels" / record, None).kernel == "printer"
+    with pytest.raises(UsageError, match=f"^{place}: 3 captures; name one:"):
+        find_capture(place, None)
+    with pytest.raises(UsageError, match=f"^{place}: no capture of absent; name one:") as error:
+        find_capture(place, "absent")
+    assert all(str(place / "kernels" / it) in str(error.value) for it in folder.records)
+    (place / "kernels" / record / "capture.json").write_text("{")
+    for other in folder.records:
+        (place / "kernels" / other / "capture.json").write_text("{")
+    with pytest.raises(CaptureError, match="capture.json"):
+        find_capture(place, None)
+
+
+def test_a_folder_without_kernels_says_how_to_fill_it(here: Path) -> None:
+    CaptureWriter(here / "empty").close()
+    for call in (lambda: find_capture(here / "empty", None), lambda: kernels_at(str(here / "empty"))):
+        with pytest.raises(CaptureError) as error:
+            call()
+        assert str(error.value) == str(no_kernels(here / "empty"))
+    assert f"`tritonhook run --out {here / 'empty'} script.py`" in str(error.value)
+
+
+def test_a_folder_of_captures_and_its_runs_are_told_from_kernels(folder: CaptureFolder, here: Path) -> None:
+    place = str(folder.path)
+    (here / "odd@2" / "index").mkdir(parents=True)
+    assert is_folder(place) and is_folder(f"{place}@1") and is_folder("odd@2")
+    assert not any(map(is_folder, (str(here), f"{place}@x", "@1", f"{here}@1")))
+    assert captures_at(place).records == folder.records
+    assert captures_at("odd@2").path == Path("odd@2")
+    for text in (f"{place}@7", f"{place}@0"):
+        with pytest.raises(CaptureError, match="run"):
+            captures_at(text)
+    assert outdated_note(folder) == []
+
+
+def test_notes_name_the_folder_unless_all_say_them(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tritonhook.snapshot import captured
+
+    kernels: Any = (["k"], ["l"])
+    read = {"a": captured.ReadFolder(kernels[0], ("both", "a's")), "b": captured.ReadFolder(kernels[1], ("both",))}
+    monkeypatch.setattr(captured, "read_folders", lambda *folders: [read[folder.path.name] for folder in folders])
+    monkeypatch.setattr(_inputs, "outdated_note", lambda folder: ["outdated"])
+    for name in read:
+        CaptureWriter(here / name).close()
+    assert kernels_at("a", "b") == ([["k"], ["l"]], ["both", "a: a's", "outdated"])
+    assert kernels_at(captures_at("a"), names=("mine",)) == ([["k"]], ["mine: both", "mine: a's", "outdated"])
