@@ -73,7 +73,7 @@ def high(a: Array, b: Array) -> Array:
 
 
 def quotient(a: Array, b: Array) -> Array:
-    """Rounded towards zero. PTX leaves a division by zero open; GPUs give all ones. (NumPy warns of it: see numbers.py.)"""
+    """Rounded towards zero. PTX leaves a division by zero open; GPUs give all ones. NumPy warns of it (numbers.py)."""
     x, y = (np.abs(one).view(one.dtype.str.replace("i", "u")) for one in (a, b))
     size = (x // y).view(a.dtype)
     found = np.where((a < 0) != (b < 0), -size, size)
