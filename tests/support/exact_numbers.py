@@ -106,7 +106,9 @@ def added(a: Fraction | float, b: Fraction | float, mode: str = "rn") -> Fractio
 def multiplied(a: Fraction | float, b: Fraction | float) -> Fraction | float:
     """The exact product."""
     if any(isinstance(one, float) and one != 0 for one in (a, b)):
-        sizes = [0.0 if one == 0 else math.copysign(math.inf, one) if one == one else math.nan for one in (a, b)]
+        sizes = [
+            one if one != one else (0.0 if one == 0 else math.inf) * (-1 if is_negative(one) else 1) for one in (a, b)
+        ]
         return sizes[0] * sizes[1]
     found = Fraction(a) * Fraction(b)
     return -0.0 if not found and is_negative(a) != is_negative(b) else found
