@@ -34,11 +34,11 @@ def made_elf(parts: Sequence[Part], symbols: Sequence[Named] = (), flags: int = 
     """The bytes of an image. Symbol 0 is the null symbol; section 0 the null section."""
     names, strings = [one.name for one in parts], b"\0"
     table = bytearray(24)
-    for one in symbols:
-        home = names.index(one.home) + 1 if one.home in names else 0
-        info = one.binding << 4 | one.kind
-        table += struct.pack("<IBBHQQ", len(strings), info, one.other, home, one.value, one.size)
-        strings += one.name.encode() + b"\0"
+    for symbol in symbols:
+        home = names.index(symbol.home) + 1 if symbol.home in names else 0
+        info = symbol.binding << 4 | symbol.kind
+        table += struct.pack("<IBBHQQ", len(strings), info, symbol.other, home, symbol.value, symbol.size)
+        strings += symbol.name.encode() + b"\0"
     every = [*parts, Part(".symtab", bytes(table), 2, 0, 8), Part(".strtab", strings, 3)]
     titles = b"\0" + b"".join(one.name.encode() + b"\0" for one in [*every, Part(".shstrtab")])
     every.append(Part(".shstrtab", titles, 3))
