@@ -11,6 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_elf import Named, Part, attribute, made_elf, relocation
 from repository import GOLDEN
 
 from tritonhook.cubin.byte_map import file_layout
@@ -195,3 +196,49 @@ def test_a_program_of_the_processor() -> None:
     program = Path("/bin/sh").read_bytes()
     with pytest.raises(CubinError, match="not for NVIDIA GPUs" if program[:4] == b"\x7fELF" else "not an ELF image"):
         summarise_image(program, {})
+
+
+# --- images made by hand -------------------------------------------------------------------------
+
+
+def test_relocations_of_both_kinds_are_read_entry_by_entry() -> None:
+    with_addend = relocation(8, 2, 3, -5) + relocation(24, 0x38, 1, 7) + b"cut off"
+    without = relocation(16, 1, 2) + relocation(40, 4, 0xFFFF_FFFF)
+    elf = read_elf(
+        made_elf([Part(".text.k", bytes(64)), Part(".rela.text.k", with_addend), Part(".rel.text.k", without)])
+    )
+    assert [tuple(one) for one in elf.relocations(".text.k")] == [
+        (8, 2, 3, -5),
+        (24, 0x38, 1, 7),
+        (16, 1, 2, 0),
+        (40, 4, 0xFFFF_FFFF, 0),
+    ]
+
+
+def test_each_form_of_an_attribute_has_its_value() -> None:
+    records = [(1, b"\0\0"), (2, b"\7\0"), (3, b"\1\2"), (4, b""), (4, b"abc"), (4, b"12345678"), (3, b"\xff\xff")]
+    content = b"".join(attribute(0x40 + n, value, form) for n, (form, value) in enumerate(records))
+    for rest in (b"", b"\4\1\2"):  # what is shorter than a record
+        elf = read_elf(made_elf([Part(".nv.info.k", content + rest)]))
+        assert elf.attributes(".nv.info.k") == [Attribute(0x40 + n, value) for n, (_, value) in enumerate(records)]
+    for bad in (attribute(1, b"ab")[:-1], b"\5\1\0\0", b"\0\1\0\0"):
+        with pytest.raises(CubinError, match=r"\.nv\.info\.k"):
+            read_elf(made_elf([Part(".nv.info.k", content + bad)])).attributes(".nv.info.k")
+
+
+def test_symbols_and_sections_keep_each_field() -> None:
+    parts = [Part(".text.k", b"abcd", 1, 6, 128), Part(".nv.shared.k", kind=8, flags=3, align=16, size=4096)]
+    symbols = [Named("k", ".text.k", 2, 1, 0x10, 0, 4), Named("s", ".nv.shared.k", 1, 2, 3, 64, 1024), Named("u")]
+    elf = read_elf(made_elf(parts, symbols, 0x1234, 8))
+    assert (elf.flags, elf.abi) == (0x1234, 8)
+    assert [(h.name, h.kind, h.flags, h.size, h.align) for h in elf.headers[:3]] == [
+        ("", 0, 0, 0, 0),
+        (".text.k", 1, 6, 4, 128),
+        (".nv.shared.k", 8, 3, 4096, 16),
+    ]
+    assert [tuple(one) for one in elf.symbols()[1:]] == [
+        ("k", 2, 1, 1, 0x10, 0, 4),
+        ("s", 1, 2, 2, 3, 64, 1024),
+        ("u", 1, 0, 1, 0, 0, 0),
+    ]
+    assert elf.content(".text.k") == b"abcd" and elf.content(".nv.shared.k") == b""

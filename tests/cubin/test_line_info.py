@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import triton_kernels
+from made_elf import Named, Part, made_elf, relocation
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
@@ -53,3 +56,51 @@ def test_a_table_that_divides_by_zero_counts_as_none(triton_cache: Path) -> None
     assert data[start + 4] == 2 and data[start + 13] > 0  # DWARF 2; line_range
     data[start + 13] = 0
     assert not any(read_lines(replace(cubin, data=bytes(data)), "add_kernel").source)
+
+
+# --- tables made by hand -------------------------------------------------------------------------
+
+
+def line_table(*sequences: bytes, folders: Sequence[str] = (), files: Sequence[tuple[str, int]] = ()) -> bytes:
+    """A line program of DWARF 2. files: names, each with the number of its folder."""
+    named = b"".join(one.encode() + b"\0" for one in folders) + b"\0"
+    named += b"".join(name.encode() + bytes([0, folder, 0, 0]) for name, folder in files) + b"\0"
+    prologue = bytes([1, 1, 0xFB, 14, 10, 0, 1, 1, 1, 1, 0, 0, 0, 1]) + named
+    rest = struct.pack("<HI", 2, len(prologue)) + prologue + b"".join(sequences)
+    return struct.pack("<I", len(rest)) + rest
+
+
+def rows(*steps: tuple[int, int, int], end: int) -> bytes:
+    """A sequence from address 0 on. steps: bytes on, file, lines on."""
+    code = b"\0\x09\x02" + bytes(8)
+    for advance, file, line in steps:
+        code += bytes([2, advance, 4, file, 3, line, 1])
+    return code + bytes([2, end, 0, 1, 1])
+
+
+def test_each_instruction_has_the_line_of_the_row_before_it() -> None:
+    source = line_table(
+        rows((0, 1, 9), (16, 2, 4), (32, 1, 1), end=16),
+        rows((0, 3, 50), end=32),
+        folders=["/src", "rel"], files=[("a.py", 1), ("b.py", 2), ("c.py", 0), ("/abs.py", 1)],
+    )  # fmt: skip
+    source += line_table(rows((16, 1, 6), end=16), files=[("/late.py", 0)])
+    ptx = line_table(rows((0, 1, 3), (20, 1, 2), end=44), files=[("", 0)])
+    address = 3 + 0  # of an address in a sequence that begins a program
+    starts = [source.index(b"\0\x09\x02") + address, 0, 0]
+    starts[1] = source.index(b"\0\x09\x02", starts[0]) + address
+    starts[2] = source.index(b"\0\x09\x02", starts[1]) + address
+    places = relocation(starts[2], 2, 2, 0) + relocation(starts[0], 2, 1, 0) + relocation(starts[1], 2, 3, 0)
+    parts = [
+        Part(".text.k", bytes(80)), Part(".nv.constant0.k"), Part(".text.z", bytes(32)), Part(".nv.constant0.z"),
+        Part(".debug_line", source), Part(".rela.debug_line", places, 4),
+        Part(".nv_debug_line_sass", ptx), Part(".rel.nv_debug_line_sass", relocation(4, 2, 2), 9),
+    ]  # fmt: skip
+    symbols = [Named("k", ".text.k", 2), Named("", ".text.k", 3, 0), Named("z", ".text.z", 2)]
+    cubin = Cubin.from_bytes(made_elf(parts, symbols))
+    lines = read_lines(cubin, "k")
+    assert lines.files == ("/src/a.py", "rel/b.py", "/late.py")
+    assert lines.source == ((0, 10), (2, 7), (1, 14), (0, 15), None)
+    assert lines.ptx == (4, 6, 6, 6, None) and lines.known
+    other = read_lines(cubin, "z")
+    assert (other.files, other.source, other.ptx) == (("c.py",), ((0, 51), (0, 51)), (None, None)) and other.known

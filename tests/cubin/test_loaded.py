@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 
 import pytest
+from made_elf import Named, Part, attribute, made_elf, numbers, relocation
 
 from tritonhook.cubin.elf import read_elf
 from tritonhook.cubin.image import Cubin, kernel_names
-from tritonhook.cubin.loaded import PARTS, Image, loaded_parts
+from tritonhook.cubin.loaded import PARTS, Image, loaded_of, loaded_parts, parameter_places
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import find_toolchain
 
@@ -165,3 +167,77 @@ def test_the_addend_of_a_relocation_counts(base: bytes) -> None:
 def test_a_damaged_symbol_is_written_as_its_number(base: bytes) -> None:
     elf = read_elf(base)
     assert loaded_parts(Image(elf, [], frozenset(["k"])), "k")["relocations"]
+
+
+# --- images made by hand -------------------------------------------------------------------------
+
+
+def made(kernels: tuple[str, ...] = ("k", "z")) -> bytes:
+    info = attribute(0x17, numbers(0, 1 | 8 << 16, 4 << 18)) + attribute(0x17, numbers(0, 0, 8 << 18 | 0x1000))
+    info += attribute(0x0A, numbers(4, 0x160)) + attribute(0x19, b"\x0c\0", 3) + attribute(0x0F, numbers(5, 1, 99))
+    info += attribute(0x50, numbers(0)) + attribute(0x6D, b"\1\0", 3) + attribute(0x37, numbers(7)) + attribute(0x41)
+    parts = [
+        Part(".nv.info.k", info, 0x7000_0000),
+        Part(".text.k", bytes(32), flags=6, align=128),
+        Part(".text.z", bytes(48), flags=6),
+        Part(".nv.constant0.k", bytes(12), flags=2),
+        Part(".nv.constant0.z", bytes(8), flags=2),
+        Part(".nv.constant2.k", b"\xff" * 20, flags=2, align=8),
+        Part(".nv.global.init", b"\xee" * 24, flags=3, align=16),
+        Part(".nv.shared.reserved.0", kind=8, flags=3, size=1024),
+        Part(".rela.nv.global.init", relocation(4, 2, 1, 16) + relocation(20, 3, 5, 0), 4),
+        Part(".rel.text.k", relocation(16, 9, 2), 9),
+        Part(".debug", b"not in memory"),
+        Part(".nv.shared.z", kind=8, flags=3, size=64),
+    ]
+    symbols = [
+        Named("a", ".nv.global.init", 1, 1, 2, 8, 16),
+        Named("k", ".text.k", 2, 2, 0x10, 0, 32),
+        Named("$k$f", ".debug"),
+        Named("", ".nv.constant0.k", 3, 0),
+        Named("vprintf"),
+        Named("own", ".nv.shared.z", 1, 0, 0, 0, 4),
+        Named(".nv.theirs", ".nv.global.init"),
+        Named("of.k", ".nv.constant2.k", 1, 0, 3, 4, 8),
+    ]
+    return made_elf(parts, symbols)
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def lines_sha(*lines: str) -> str:
+    return sha("\n".join(sorted(lines)).encode())
+
+
+def test_each_part_is_the_hash_of_its_lines_which_locks_keep() -> None:
+    unlinked = b"\xee" * 4 + bytes(8) + b"\xee" * 8 + bytes(4)
+    bank = ".nv.constant0.{kernel}"
+    data = [
+        f"section .nv.constant2.{{kernel}} 1 20 8 {sha(bytes([255]) * 20)}",
+        f"section .nv.global.init 1 24 16 {sha(unlinked)}",
+        "symbol a 1 1 2 .nv.global.init 8 16",
+        "symbol vprintf 1 1 0 undefined",
+        "symbol of.{kernel} 1 0 3 .nv.constant2.{kernel} 4 8",
+    ]
+    found = parts(made())
+    assert found == {
+        "parameters": lines_sha(
+            f"0x17 {numbers(0, 1 | 8 << 16, 4 << 18).hex()} ", f"0x17 {numbers(0, 0, 8 << 18 | 0x1000).hex()} ",
+            f"0xa {numbers(0x160).hex()} {bank}", "0x19 0c00 ", "bank 12",
+        ),
+        "attributes": lines_sha("0xf  99 a vprintf", "0x6d 0100 ", "0x41  ", "symbol 2 16"),
+        "data": lines_sha(*data),
+        "relocations": lines_sha(
+            ".nv.global.init 4 2 a 16", ".nv.global.init 20 3 vprintf 0", ".text.{kernel} 16 9 {kernel} 0",
+        ),
+    }  # fmt: skip
+    assert dict(loaded_of(made(), "k")) == found
+    assert parameter_places(made(), "k") == ((0, 8), (8, 4)) and parameter_places(made(), "z") == ()
+
+
+def test_an_empty_part_has_no_hash() -> None:
+    bare = made_elf([Part(".text.k", bytes(16)), Part(".nv.constant0.k")])
+    assert parts(bare) == {"parameters": lines_sha("bank 0"), "attributes": "", "data": "", "relocations": ""}
+    assert dict(loaded_of(bare, "k")) == {"parameters": lines_sha("bank 0")}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_elf import Named, Part, attribute, made_elf, numbers, relocation
 from repository import GOLDEN
 from work import is_linear
 
@@ -115,3 +116,51 @@ def test_a_number_of_a_table_is_part_of_the_code(tools: Toolchain) -> None:
     one, other, again = (summarise_image(data, {}) for data in made)
     assert one.kernels[0].code_sha256 == other.kernels[0].code_sha256
     assert one.code_hash("k") == again.code_hash("k") != other.code_hash("k")
+
+
+def test_what_is_hashed_besides_the_instructions() -> None:
+    """Device functions, constant banks but for parameters, initialised globals; the places that a linker fills."""
+    places = relocation(16, 2, 1, 0) + relocation(32, 3, 2, 0)
+    parts = [
+        Part(".text.k", b"K" * 64), Part(".nv.constant0.k", b"p"), Part(".nv.constant3", b"three"),
+        Part(".text.helper", b"H" * 16), Part(".nv.global.init", b"init"), Part(".nv.info", b"", 0x7000_0000),
+        Part(".rela.text.k", places, 4), Part(".nv.constant2.k", b"two"),
+    ]  # fmt: skip
+    symbols = [Named("out", ""), Named("k", ".text.k", 2)]
+    summary = summarise_image(made_elf(parts, symbols), {})
+    (kernel,) = summary.kernels
+    functions = b".text.helper\0" + b"H" * 16
+    program = b".nv.constant2.{kernel}\0two.nv.constant3\0three.nv.global.init\0init" + functions
+    linked = repr([(16, "out"), (32, "{kernel}")]).encode()
+    assert kernel.code_sha256 == hashlib.sha256(b"K" * 64).hexdigest()
+    assert kernel.linked_sha256 == hashlib.sha256(linked).hexdigest()
+    assert summary.program_sha256 == hashlib.sha256(program).hexdigest()
+    assert summary.functions_sha256 == hashlib.sha256(functions).hexdigest()
+    for code, rest in ((summary.code_hash, program), (summary.own_code_hash, functions)):
+        whole = kernel.code_sha256 + kernel.linked_sha256 + hashlib.sha256(rest).hexdigest()
+        assert code("k") == hashlib.sha256(whole.encode()).hexdigest()[:16]
+    assert (kernel.externs, kernel.registers, kernel.stack, kernel.shared) == (("out",), None, None, 0)
+    with pytest.raises(CubinError, match=r"'other'.*k"):
+        summary.kernel("other")
+
+
+def test_each_field_of_a_kernel_is_its_own() -> None:
+    info = b"".join(attribute(kind, numbers(n, 10 * kind + n)) for kind in (0x2F, 0x11) for n in (1, 2))
+    parts = [
+        Part(".nv.info", info, 0x7000_0000), Part(".text.a", b"A" * 16), Part(".text.b", b"B" * 32),
+        Part(".nv.constant0.a"), Part(".nv.constant0.b"), Part(".nv.shared.b", kind=8, size=48),
+        Part(".nv.capmerc.text.b", b"\x31\x02" + bytes(14)),
+    ]  # fmt: skip
+    symbols = [Named("a", ".text.a", 2), Named("b", ".text.b", 2)]
+    summary = summarise_image(made_elf(parts, symbols, 69), {"b": (8, 4)})
+    a, b = summary.kernels
+    assert (a.kernel, a.code_bytes, a.registers, a.stack, a.shared) == ("a", 16, 471, 171, 0)
+    assert (b.kernel, b.code_bytes, b.registers, b.stack, b.shared) == ("b", 32, 472, 172, 48)
+    assert (a.spill_stores, a.spill_loads, b.spill_stores, b.spill_loads) == (None, None, 8, 4)
+    assert (a.local_stores, a.local_loads, a.scheduler_records, b.scheduler_records) == (None, None, None, 1)
+    assert a.linked_sha256 == b.linked_sha256 == "" and summary.kernel("b") is b
+    assert summary.sections[1:4] == (
+        (".text.{kernel 1}", 16),
+        (".text.{kernel 2}", 32),
+        (".nv.constant0.{kernel 1}", 0),
+    )

@@ -170,6 +170,63 @@ def test_what_is_not_understood_has_its_line():
         machine_of().run(code_of(lambda group: None, unknown))
 
 
+def test_threads_know_their_places():
+    """Two clusters of 2 x 1 x 2 CTAs of 6 x 4 x 2 threads, in a grid of 4 x 3 x 2; each padded to two warps."""
+    grid, block, cluster, ctas = (4, 3, 2), (6, 4, 2), (2, 1, 2), (6, 7, 18, 19, 0, 1, 12, 13)
+    machine = Machine(Geometry(grid, block, ctas, cluster), Memory())
+    assert machine.threads == 8 * 64 and machine.registers(3, np.uint16).shape == (3, 512)
+    assert machine.registers(1, np.uint16).dtype == np.uint16
+    found = {name: row.tolist() for name, row in machine.specials.items()}
+    assert {row.dtype for row in machine.specials.values()} == {np.dtype(np.uint32)}
+    plain = "%tid", "%ctaid", "%ntid", "%nctaid", "%clusterid", "%nclusterid"
+    names = {f"{name}.{axis}" for name in plain for axis in "xyz"}
+    names |= {f"%cluster_{name}.{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"}
+    names |= {"%nwarpid", "%cluster_nctarank", "%laneid", "%warpid", "%cluster_ctarank"}
+    assert set(found) == names | {f"%lanemask_{name}" for name in ("eq", "lt", "le", "gt", "ge")}
+    for thread in range(512):
+        cta, inside = divmod(thread, 64)
+        lane, number = inside % 32, ctas[cta]
+        place = number % 4, number // 4 % 3, number // 12
+        assert machine.live[thread] == (inside < 48) and machine.cta[thread] == cta
+        wanted = {
+            "%laneid": lane, "%warpid": inside // 32, "%nwarpid": 2, "%cluster_ctarank": cta % 4,
+            "%cluster_nctarank": 4,
+            "%lanemask_eq": 1 << lane, "%lanemask_lt": (1 << lane) - 1, "%lanemask_le": (2 << lane) - 1,
+            "%lanemask_gt": (1 << 32) - (2 << lane), "%lanemask_ge": (1 << 32) - (1 << lane),
+        }  # fmt: skip
+        for n, axis in enumerate("xyz"):
+            wanted[f"%tid.{axis}"] = (inside % 6, inside // 6 % 4, inside // 24)[n]
+            wanted[f"%ctaid.{axis}"], wanted[f"%ntid.{axis}"], wanted[f"%nctaid.{axis}"] = place[n], block[n], grid[n]
+            wanted[f"%clusterid.{axis}"], wanted[f"%cluster_ctaid.{axis}"] = divmod(place[n], cluster[n])
+            wanted[f"%nclusterid.{axis}"], wanted[f"%cluster_nctaid.{axis}"] = grid[n] // cluster[n], cluster[n]
+        assert {name: row[thread] for name, row in found.items()} == wanted
+    assert machine.ctas_of(64 * 6 + 3, 0b1011) == [4, 5, 7] and machine.ctas_of(0, 0) == []
+    assert machine.ctas_together(64 * 5, 1) == (5,) and machine.ctas_together(64 * 5, 2) == (4, 5)
+    assert machine.ctas_together(64 * 2, 2) == (2, 3)
+    with pytest.raises(Fault, match="a pair") as caught:
+        machine_of(ctas=3).ctas_together(70, 2)
+    assert caught.value.thread == 70
+
+
+def test_a_group_takes_the_warps_that_it_needs():
+    machine = machine_of(128)
+    active = np.isin(np.arange(96), [33, 64])
+    assert machine.shaped(active, 32)[0] == slice(64, 128)
+    assert np.flatnonzero(machine.shaped(active, 32)[1]).tolist() == [1, 32]
+    assert machine.shaped(np.arange(96) >= 32, 0) == (slice(32, 96), None)
+    group = Group(machine, slice(32, 96), np.arange(64) > 3, 5)
+    assert group.size == 64 and group.numbers.tolist() == list(range(36, 96)) and group.frozen().pc == 5
+    assert group.under(np.arange(64) < 4) is None
+    inner = group.under(np.arange(64) < 6)
+    assert inner.numbers.tolist() == [36, 37] and inner.pc == 5
+    every = Group(machine, slice(32, 96), None, 0)
+    assert every.under(np.ones(64, bool)) is every and every.under(np.arange(64) == 2).numbers.tolist() == [34]
+    row = np.zeros(128, np.int32)
+    inner.put(row, 7)
+    every.put(row[::-1], np.arange(64))
+    assert row[36] == 127 - 32 - 36 and lanes_of(np.arange(64) % 32 == 5).tolist() == [32, 32]
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 

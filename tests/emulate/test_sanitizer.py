@@ -148,6 +148,14 @@ def test_writes_that_change_nothing_are_no_race():
     assert one.kind == "race"
 
 
+def test_atomics_of_several_warps_are_no_race():
+    atomics = "atom.shared.add.u32 %r4, [gate], 1;\n@%p9 atom.shared.add.u32 %r4, [gate], 1;\n"
+    body = "setp.lt.u32 %p9, %r2, 32; st.shared.b64 [gate], 0;\nbar.sync 0;\n" + atomics
+    assert found(body + "mov.u32 %r4, 0;\n").findings == ()
+    (one,) = found(body + "ld.shared.b32 %r4, [gate]; min.u32 %r4, %r4, 0;\n").findings
+    assert one.kind == "race" and one.places[1].what.startswith("read by warp 1")
+
+
 def test_what_does_not_reach_the_result_is_no_finding():
     """Lanes read what nothing has written, and choose something else."""
     body = "ld.shared.b32 %r6, [%r3]; setp.ge.u32 %p1, %r2, 0; selp.b32 %r4, 1, %r6, %p1;\n"

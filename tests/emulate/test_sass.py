@@ -15,7 +15,6 @@ from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.emulate.sass.decode import MODULES, decode  # noqa: E402
 from tritonhook.emulate.sass.kernel import SassKernel  # noqa: E402
 from tritonhook.emulate.sass.site import OPCODES  # noqa: E402
-from tritonhook.emulate.words import looked_up, summed  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
 Line = tuple[str, str, str]
@@ -136,12 +135,6 @@ def test_two_halves_of_a_constant():
     """HFMA2.MMA R7, -RZ, RZ, 0, 2.38e-07: its numbers are in the instruction's upper bits."""
     lines = [("", "HFMA2.MMA", "R7,-RZ,RZ,0,2.384185791015625e-07"), *STORE]
     assert run(lines, immediates={0: 4}) == pack("<I", 4)
-
-
-def test_tables_of_three_bits():
-    a, b, c = np.random.default_rng(0).integers(0, 1 << 32, (3, 64), np.uint32)
-    for table in range(256):
-        assert (looked_up(table)(a, b, c) == summed(table)(a, b, c)).all(), hex(table)
 
 
 ONES = [("", "MOV", f"R{at},0x3c003c00") for at in range(20, 30)]

@@ -58,7 +58,7 @@ def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
     found = outer + numbers.odd_sum(outer_rest, inner_rest)
     sizes = np.abs(np.stack([x, y, z, product]))
     is_safe = ((sizes == 0) | ((sizes > _SAFE_LEAST) & (sizes < _SAFE_MOST))).all(0)
-    plain = product + z
+    plain = np.where(np.isfinite(x) & np.isfinite(y) & np.isinf(z), z, product + z)  # a product may be too large
     found = np.where(np.isfinite(plain) & (x != 0) & (y != 0), found, plain)
     if mode != "rn" or not is_safe.all():
         exact = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (np.ones_like(is_safe) if mode != "rn" else ~is_safe)
@@ -202,7 +202,7 @@ def between(
             return widen32(codes)
         if source == target or target == "f32":
             return codes if source == target else narrow64(codes, mode, ftz)
-    elif not whole:
+    elif not whole and target != "f64":
         return numbers.convert(codes, source, target, mode, ftz=ftz and target == "f32", **how)
     x = numbers.decode(codes, source)
     if whole:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tritonhook.emulate import tma
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import RANK_SHIFT, SHARED
+from tritonhook.emulate.memory import RANK_SHIFT
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.memory import SPACES, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
@@ -21,7 +21,7 @@ _SHARED = ("shared", "shared::cta", "shared::cluster")
 def change(site: Site) -> Step:
     space = take_space(site)
     site.known(*_SCOPES)
-    address, numbers, barriers = site.address(0, space), site.row(1, "u32"), site.machine.shared_barriers
+    address, numbers, barriers = site.address(0), site.row(1, "u32"), site.machine.shared_barriers
     functions = {"init": barriers.init, "expect_tx": barriers.expect, "complete_tx": barriers.completed}
     function = functions[site.name.rpartition(".")[2]]
     return lambda g: function(g, space, address(g), numbers[g.s])
@@ -31,7 +31,7 @@ def change(site: Site) -> Step:
 def invalidate(site: Site) -> Step:
     space = take_space(site)
     site.known("b64")
-    address, barriers = site.address(0, space), site.machine.shared_barriers
+    address, barriers = site.address(0), site.machine.shared_barriers
     return lambda g: barriers.invalidate(g, space, address(g))
 
 
@@ -44,7 +44,7 @@ def arrive(site: Site) -> Step:
     has_state = not site.operands[0].startswith("[")
     first = int(has_state)
     target = site.target(0, "b64") if has_state else None
-    address, barriers = site.address(first, space), site.machine.shared_barriers
+    address, barriers = site.address(first), site.machine.shared_barriers
     given = site.row(first + 1, "u32") if len(site.operands) > first + 1 else None
     expects, drops = "expect_tx" in how, site.name.endswith("drop")
     if expects and given is None:
@@ -65,7 +65,7 @@ def wait(site: Site) -> Step:
     """try_wait waits for the phase; test_wait looks, and lets others run."""
     space = take_space(site)
     by_parity = "parity" in site.known(*_SCOPES, "parity")
-    target, address = site.target(0, "pred"), site.address(1, space)
+    target, address = site.target(0, "pred"), site.address(1)
     state = site.row(2, "u32" if by_parity else "b64")
     barriers, waits = site.machine.shared_barriers, site.name.endswith("try_wait")
 
@@ -84,7 +84,7 @@ def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now."""
     space = take_space(site)
     noinc = "noinc" in site.known("noinc", "b64")
-    address, barriers, copies = site.address(0, space), site.machine.shared_barriers, site.machine.copies
+    address, barriers, copies = site.address(0), site.machine.shared_barriers, site.machine.copies
 
     def step(g: Group) -> None:
         copies.wait(g, None)
@@ -143,7 +143,7 @@ def copy_by_descriptor(site: Site) -> Step:
     if text is None:
         raise site.refuse("operands")
     descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    source, memory = site.address(1, SHARED), site.machine.memory
+    source, memory = site.address(1), site.machine.memory
 
     def step(g: Group) -> None:
         where, at = descriptor(g), source(g)
@@ -161,7 +161,7 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
     if text is None:
         raise site.refuse("operands")
     descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    target, barrier = site.address(0, SHARED), site.address(2, SHARED)
+    target, barrier = site.address(0), site.address(2)
     masks = site.row(3, "b16") if multicast else None
     memory = site.machine.memory
     is_cluster = space == "shared::cluster" and site.decoder.kernel.major >= 9
@@ -190,8 +190,8 @@ def copy_in_bulk(site: Site) -> Step:
     if len(spaces) != 2 or "multicast::cluster" in how:
         raise site.refuse()
     to, of = (SPACES[one] for one in spaces)
-    target, source, sizes = site.address(0, to), site.address(1, of), site.row(2, "u32")
-    barrier = site.address(3, to) if _COMPLETION in how else None
+    target, source, sizes = site.address(0), site.address(1), site.row(2, "u32")
+    barrier = site.address(3) if _COMPLETION in how else None
     memory, barriers = site.machine.memory, site.machine.shared_barriers
 
     def step(g: Group) -> None:

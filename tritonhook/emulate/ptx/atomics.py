@@ -29,7 +29,7 @@ def atomic(site: Site) -> Step:
     combine = combination(operation, kind, space == GLOBAL)  # subnormal f32 in global memory are flushed
     returns = site.name == "atom"
     first = 1 if returns else 0
-    address, dtype, unit = site.address(first, space), KINDS[kind], SIZES[kind]
+    address, dtype, unit = site.address(first), KINDS[kind], SIZES[kind]
     targets = site.targets(0, kind) if returns else []
     rows = [site.rows(number, kind) for number in range(first + 1, len(site.operands))]
     if any(len(one) != count for one in rows) or len(rows) != (2 if operation == "cas" else 1):

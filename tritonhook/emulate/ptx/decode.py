@@ -68,7 +68,7 @@ class Decoder:
     def __post_init__(self) -> None:
         self._files: dict[str, Array] = {}
         self._constants: dict[tuple[int, str], Array] = {}
-        self._addresses: dict[tuple[str, str], Array] = {}
+        self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
         self.specials["%dynamic_smem_size"] = self.constant(self.dynamic_shared, np.dtype(np.uint32))
         self.carry = self.machine.registers(1, np.bool_)[0]
@@ -128,33 +128,23 @@ class Decoder:
             self._constants[key] = row
         return self._constants[key]
 
-    def address_of(self, name: str, space: str | None = None) -> Array | None:
-        """The address of a variable in a space (None: in its own; "generic"); None if there is no such variable."""
-        key = name, space or ""
-        if key not in self._addresses:
-            found = self._address(name)
-            if found is None:
-                return None
-            row, own = found
-            if space == spaces.GENERIC and own != spaces.GLOBAL:
-                row = row.astype(np.uint64) + np.uint64(
-                    spaces.SHARED_WINDOW if own == spaces.SHARED else spaces.LOCAL_WINDOW
-                )
-            self._addresses[key] = row
-        return self._addresses[key]
+    def address_of(self, name: str) -> Array | None:
+        """The address of a variable in its own space; None if there is no such variable."""
+        if name not in self._addresses and (row := self._address(name)) is not None:
+            self._addresses[name] = row
+        return self._addresses.get(name)
 
-    def _address(self, name: str) -> tuple[Array, str] | None:
+    def _address(self, name: str) -> Array | None:
         kernel, threads = self.kernel, self.machine.threads
         if name in kernel.shared.names:
             rank = self.machine.rank << np.uint32(spaces.RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
-            return rank + np.full(threads, kernel.shared.offset(name), np.uint32), spaces.SHARED
+            return rank + np.full(threads, kernel.shared.offset(name), np.uint32)
         if name in kernel.local.names:
-            return np.full(threads, kernel.local.offset(name), np.uint64), spaces.LOCAL
+            return np.full(threads, kernel.local.offset(name), np.uint64)
         if name in self.variables:
-            return np.full(threads, self.variables[name].address, np.uint64), spaces.GLOBAL
+            return np.full(threads, self.variables[name].address, np.uint64)
         if name in kernel.parameters.names:
-            at = spaces.GLOBAL_BASE + self.parameters.begin + kernel.parameters.offset(name)
-            return np.full(threads, at, np.uint64), spaces.GLOBAL
+            return np.full(threads, self.parameters.address + kernel.parameters.offset(name), np.uint64)
         return None
 
 

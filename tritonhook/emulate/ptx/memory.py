@@ -56,7 +56,7 @@ def _shape(site: Site) -> tuple[str, str, int, bool]:
 @opcode("ld", "ldu")
 def load(site: Site) -> Step:
     space, kind, count, polls = _shape(site)
-    targets, address = site.targets(0, kind), site.address(1, space)
+    targets, address = site.targets(0, kind), site.address(1)
     if len(targets) != count:
         raise site.refuse(f"{len(targets)} registers")
     unit, dtype, memory = SIZES[kind], KINDS[kind], site.machine.memory
@@ -74,7 +74,7 @@ def load(site: Site) -> Step:
 @opcode("st")
 def store(site: Site) -> Step:
     space, kind, count, _ = _shape(site)
-    rows, address = site.rows(1, kind), site.address(0, space)
+    rows, address = site.rows(1, kind), site.address(0)
     if len(rows) != count:
         raise site.refuse(f"{len(rows)} registers")
     unit, memory = SIZES[kind], site.machine.memory
@@ -109,7 +109,7 @@ def copy(site: Site) -> Step:
     how = site.known("ca", "cg", "shared", "shared::cta", "global")
     if "global" not in how or len(site.operands) not in (3, 4):
         raise site.refuse()
-    target, source, size = site.address(0, SHARED), site.address(1, GLOBAL), site.integer(2)
+    target, source, size = site.address(0), site.address(1), site.integer(2)
     given = site.operands[3] if len(site.operands) == 4 else None
     sizes = _bytes_to_copy(site, given, size)
     memory, copies = site.machine.memory, site.machine.copies

@@ -179,7 +179,7 @@ class Site:
             raise self.refuse(f"operand {self.operands[operand]}")
         return found
 
-    def address(self, operand: int | str, space: str = "generic") -> Reader:
+    def address(self, operand: int | str) -> Reader:
         """An address in brackets: a function that gives it for a group's threads."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         match = _ADDRESS.match(text)
@@ -191,7 +191,7 @@ class Site:
         if (register := REGISTER.fullmatch(base)) is not None:
             row = self.decoder.register(base, register[1])
         else:
-            found = self.decoder.address_of(base, None if space == "generic" else space)
+            found = self.decoder.address_of(base)
             if found is None:
                 raise self.refuse(f"address {text}")
             row = found

@@ -36,7 +36,7 @@ def allocate(site: Site) -> Step:
     """Once for a warp; the CTAs of a pair do the same, each for itself. What is not free at once never is."""
     space = take_space(site)
     site.known(*_GROUPS, "sync", "aligned", "b32")
-    address, columns, machine = site.address(0, space), site.row(1, "u32"), site.machine
+    address, columns, machine = site.address(0), site.row(1, "u32"), site.machine
 
     def step(g: Group) -> None:
         g.converge(ALL)

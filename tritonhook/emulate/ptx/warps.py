@@ -8,7 +8,6 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
-from tritonhook.emulate.memory import SHARED
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
 
@@ -133,7 +132,7 @@ def _matrices(site: Site) -> Matrices:
 
 @opcode("ldmatrix")
 def load_matrices(site: Site) -> Step:
-    matrices, targets, address = _matrices(site), site.targets(0, "b32"), site.address(1, SHARED)
+    matrices, targets, address = _matrices(site), site.targets(0, "b32"), site.address(1)
     if len(targets) != matrices.count * (1 + matrices.of_bytes):
         raise site.refuse()
 
@@ -147,7 +146,7 @@ def load_matrices(site: Site) -> Step:
 
 @opcode("stmatrix")
 def store_matrices(site: Site) -> Step:
-    matrices, sources, address = _matrices(site), site.rows(1, "b32"), site.address(0, SHARED)
+    matrices, sources, address = _matrices(site), site.rows(1, "b32"), site.address(0)
     if len(sources) != matrices.count:
         raise site.refuse()
 

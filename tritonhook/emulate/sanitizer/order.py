@@ -186,30 +186,27 @@ class Order:
         places = self._places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places = places.reshape(-1)
-        if how == "a":
-            self._atomic(g, numbers)
+        # Atomics of a CTA are ordered among one another: one is a write, and no read that others have to wait for.
+        place = "atomics", int(self.machine.cta[numbers[0]])
+        if how == "a" and place in self._opened:
+            self._take(np.unique(actors), self._opened[place])
         if how != "w":
-            self._reads(places, actors)
+            self._reads(places, actors, how == "r")
         if how != "r":
             self._writes(places, actors, how)
+        if how == "a":
+            self._give(place, np.unique(actors), False)
+            self.open(place)
 
-    def _atomic(self, g: Group, numbers: Array) -> None:
-        """Atomics of a CTA are ordered among one another."""
-        actors = np.unique(numbers // self.grain)
-        place = "atomics", int(self.machine.cta[numbers[0]])
-        if place in self._opened:
-            self._take(actors, self._opened[place])
-        self._give(place, actors, False)
-        self.open(place)
-
-    def _reads(self, places: Array, actors: Array) -> None:
+    def _reads(self, places: Array, actors: Array, is_kept: bool) -> None:
         pc = self.machine.pc
         self._check_writer(places, actors, Access("read", pc, 0))
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
-        rows = actors % self.rows
-        self.read[rows, places] = self.state[SEEN][actors, actors]
-        self.read_pc[rows, places] = pc
+        if is_kept:
+            rows = actors % self.rows
+            self.read[rows, places] = self.state[SEEN][actors, actors]
+            self.read_pc[rows, places] = pc
 
     def _check_writer(self, places: Array, actors: Array, mine: Access) -> None:
         """Whether the last write of each place is ordered before this access."""
