@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
+from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
 from tritonhook.device.nvml import _SENTENCES, DeviceMemory, Nvml, _code, others_bytes, others_count
 from tritonhook.errors import DeviceError
@@ -126,14 +126,14 @@ def test_devices_their_names_and_processes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_error_without_a_name_is_told_by_its_text_or_value() -> None:
-    class NVMLError(FakeNvml.NVMLError):
+    class Valued(NVMLError):
         value = 999
 
     for error, said, code in (
-        (NVMLError(), "nvmlInit: 999", "999"),
-        (NVMLError("Unknown"), "nvmlInit: Unknown", "999"),
-        (FakeNvml.NVMLError("text"), "nvmlInit: text", "text"),
-        (type("NVMLError_Corrupted_infoROM", (NVMLError,), {})("torn"), "nvmlInit: torn", "CORRUPTED_INFO_R_O_M"),
+        (Valued(), "nvmlInit: 999", "999"),
+        (Valued("Unknown"), "nvmlInit: Unknown", "999"),
+        (NVMLError("text"), "nvmlInit: text", "text"),
+        (type("NVMLError_Corrupted_infoROM", (Valued,), {})("torn"), "nvmlInit: torn", "CORRUPTED_INFO_R_O_M"),
     ):
         with pytest.raises(DeviceError, match=f"^{said}$") as caught:
             Nvml(FakeNvml(FakeGpu(), init_error=error))

@@ -19,13 +19,15 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.line_info import Lines
+from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import ToolError
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Limits
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot import captured as module
-from tritonhook.snapshot.captured import Task, all_drawn, codes_of, disassembler, recheck
+from tritonhook.snapshot.captured import SourceLine, Task, all_drawn, codes_of, disassembler, recheck
 from tritonhook.snapshot.changes import Change
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -365,3 +367,23 @@ def test_of_several_codes_in_a_lock_the_first_that_is_drawn_counts() -> None:
     assert [facts.codes for facts in found] == [codes[1:], tasks[1].locked.codes, codes[1:]]
     shared = [facts.figures["shared"] for facts in found]
     assert shared[0] is not None and shared[2] is not None and shared[2] > shared[0]
+
+
+def test_the_line_of_a_kernel_is_that_with_most_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files that count; of equally many the first one; without spills its first line."""
+    opcodes = ["MOV", "STL.64", "LDL", "STL", "LDL", "ADD", "STL", "EXIT"]
+    at = [(1, 9), (0, 5), (0, 5), (1, 3), (1, 3), (1, 2), None, (1, 0)]
+    codes = [Sass("k", tuple(Instruction(16 * n, "", opcode, "", 0) for n, opcode in enumerate(opcodes)))]
+    lines = Lines(("lib.py", "a.py"), tuple(at), (None,) * 8)
+    kernels: list[Any] = []
+    monkeypatch.setattr(module, "disassembler", lambda: lambda given: kernels.extend(given) or codes)
+    monkeypatch.setattr(module, "read_lines", lambda cubin, kernel: lines)
+    captures = [Capture(ENTRY, "0", "sm_90a", {Stage.CUBIN: GOLDEN_IMAGE})]
+    every, own = (lambda file: True), (lambda file: file == "a.py")
+    assert module.spill_lines(captures, every) == [SourceLine("a.py", 3)]
+    assert [(cubin.arch, kernel) for cubin, kernel in kernels] == [(90, ENTRY)]
+    assert module.spill_lines(captures, own) == [SourceLine("a.py", 3)]
+    assert module.spill_lines(captures, lambda file: file == "lib.py") == [SourceLine("lib.py", 5)]
+    assert module.spill_lines(captures, lambda file: False) == [None] and module.spill_lines([], every) == []
+    codes[0] = Sass("k", tuple(one._replace(opcode="MOV") for one in codes[0].instructions))
+    assert module.spill_lines(captures, own) == [SourceLine("a.py", 2)]
