@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from unittest.mock import Mock
 
 import pytest
 from damage import name_that_doubles
@@ -27,6 +29,75 @@ def test_names_are_written_as_cpp(children: demangle._Children) -> None:
     assert function_name("_Z3rowIfEvPKT_") == "row<float>"
     assert demangled(name_that_doubles(1)) == "f(A<int, int>, A<A<int, int>, A<int, int> >)"
     assert children._child is None and not is_left_mangled("add") and not is_left_mangled("_Znonsense")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "name"),
+    [
+        ("void row<float>(float const*)", "row<float>"),
+        ("std::pair<int, f(int) > a::b<(E)1, c d>(void (*)(int), g<h>)", "a::b<(E)1, c d>"),
+        ("(anonymous namespace)::k<int>(int)", "(anonymous namespace)::k<int>"),
+        ("void (anonymous namespace)::k(int)", "(anonymous namespace)::k"),
+        ("auto f()::{lambda(int)#1}::operator()<int>(int) const", "f()::{lambda(int)#1}::operator()<int>"),
+        ("void {lambda(int) c#1}::f(int)", "{lambda(int) c#1}::f"),
+        ("vtable for A", "A"),
+        ("(a)", "(a)"),
+        ("x)", "x)"),
+        (")", ")"),
+        ("unsigned int* f<a >", "f<a >"),
+    ],
+)
+def test_a_function_stands_between_its_type_and_parameters(
+    monkeypatch: pytest.MonkeyPatch, declaration: str, name: str
+) -> None:
+    monkeypatch.setattr(demangle, "demangled", lambda mangled: declaration)
+    assert function_name("_Z") == name
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [
+        ("_Z" + "S_" * 30 + "x" * 20, True),
+        ("_Z" + "S_" * 20 + "x" * 20, False),
+        ("_Z" + "S_" * 21 + "x" * 433, False),  # 3 ** 7 * 477 is less than 1 << 20
+        ("_Z" + "S_" * 21 + "x" * 436, True),
+        ("DpDp" + "x" * 97, False),
+        ("DpDp" + "x" * 98, True),
+        ("Dp" + "x" * 1022, False),
+        ("Dp" + "x" * 1023, True),
+        ("DpDpDp" + "x" * 26, False),
+        ("DpspsZsP", True),
+        ("T_" * 20 + "Dp", True),
+    ],
+)
+def test_what_a_name_may_become_is_bounded_by_its_references_and_packs(name: str, may_be: bool) -> None:
+    assert demangle._may_be_long(name) is may_be
+
+
+def test_a_name_of_the_most_characters_is_not_left_mangled_by_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demangle, "_may_be_long", lambda name: False)
+    name = "_Z" + "x" * (demangle._MOST - 2)
+    assert not is_left_mangled(name) and is_left_mangled(name + "x") and not is_left_mangled("x" + name)
+
+
+def test_a_child_gets_lines_and_answers_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own Python, without what the user's environment adds. A half line, or a closed pipe, is no answer."""
+    children, made = demangle._Children(), []
+    popen = Mock(side_effect=lambda *given, **named: made.append((given, named)) or child)
+    monkeypatch.setattr("subprocess.Popen", popen)
+    child = Mock()
+    child.stdout.readline.return_value = b"f(\xff)\n"
+    assert children.declaration("lib.so", "_Za") == children.declaration("lib.so", "_Za") == "f(\ufffd)"
+    child.stdin.write.assert_called_with(b"_Za\n")
+    (command,), streams = made[0]
+    assert command[:3] == [sys.executable, "-I", "-S"] and command[-2:] == ["lib.so", "1048576"] and len(made) == 1
+    assert streams == {"stdin": -1, "stdout": -1, "stderr": -3, "close_fds": True}
+    child.stdout.readline.return_value = b"half"
+    assert children.declaration("lib.so", "_Za") == "" and child.kill.called and child.communicate.called
+    child.stdin.flush.side_effect = BrokenPipeError
+    assert children.declaration("lib.so", "_Za") == "" == children.declaration("lib.so", "_Za")
+    assert len(made) == children._lost == 3
+    assert children.declaration("lib.so", "_Za") == "" and len(made) == 3
 
 
 @given(st.text("STA0_a", max_size=40))

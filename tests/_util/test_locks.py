@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
+from tritonhook._util.locks import ForkLock, command_line_of, lock_that_forks_wait_for, parent_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
@@ -82,3 +85,23 @@ def test_the_thread_that_holds_it_can_fork():
     taken.start()
     taken.join(60)
     assert not taken.is_alive()
+
+
+def test_a_lock_for_changes_is_taken_around_each_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Callable[[], Any]]] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **given: told.append(given))
+    lock = lock_that_forks_wait_for()
+    (given,) = told
+    assert given == {"before": lock.acquire, "after_in_parent": lock.release, "after_in_child": lock.release}
+    monkeypatch.delattr(os, "register_at_fork")  # as on Windows
+    take_and_give_back(lock_that_forks_wait_for())
+
+
+def test_another_process_tells_its_parent_and_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["sh", "-c", "read -r line", "a b", "", "\udcff)"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        assert parent_of(child.pid) == os.getpid() and command_line_of(child.pid) == [*words[:-1], "\ufffd)"]
+    assert parent_of(child.pid) is None and command_line_of(child.pid) == []
+    for text in ("7 (a) b) S 41 7 7", "7 (a) S x", "7 (a) S", ""):
+        monkeypatch.setattr(Path, "read_text", lambda path, text=text: text)
+        assert parent_of(7) == (41 if "41" in text else None)

@@ -15,7 +15,7 @@ from stored_kernels import KERNELS, keep_module
 
 from tests.memory.test_prediction import TILE_2D
 from tests.ptx.test_cta_loads import LOAD, module
-from tests.ptx.test_statements import RECURSION
+from tests.ptx.test_module_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main

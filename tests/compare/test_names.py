@@ -1,16 +1,20 @@
 """Comparing one kernel under two names: the control name, crashes, and a ptxas that is not deterministic."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from shell_ptxas import shell_ptxas
 
-from tritonhook.compare.names import compare_names
+from tritonhook.compare import names
+from tritonhook.compare.names import Draws, choose, compare_names
 from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import find_nvdisasm, find_ptxas
-from tritonhook.ptxas.toolchain import STEADY_RUNS, AssembleError, Toolchain
+from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, AssembleError, Toolchain
 from tritonhook.rename import Rename
 
 TARGET = {"target": "sm_90a", "version": "8.0"}
@@ -128,3 +132,87 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, ptx: Ptx, monke
     tools = Toolchain(find_ptxas(), find_nvdisasm())
     compare_names(ptx, Rename(prefix="cutlass_"), tools)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- draws, without ptxas -------------------------------------------------------------------------
+
+
+def build(code: str | None, kernel: str = "k") -> Any:
+    """Letters stand for instructions."""
+    text = None if code is None else b"".join(letter.encode() * 16 for letter in code)
+    return SimpleNamespace(kernel=kernel, code=text)
+
+
+def drawn_codes(draws: Any) -> list[list[str]]:
+    return [["".join(map(chr, code[::16])) for code in item.codes] for item in draws]
+
+
+@pytest.mark.parametrize(
+    ("given", "runs", "codes"),
+    [
+        (["A", "A", "A"], 1, [["A"], ["A"], ["A"]]),
+        (["AB", "BA", "B"], 2, [["A", "B"], ["B", "A"], ["B"]]),  # a code that all have
+        (["A", "B", "A"], STEADY_RUNS + 1, [["A"], ["B"], ["A"]]),  # each is steady
+        (["AC", "B", "A"], MAX_RUNS, [["A", "C"], ["B"], ["A"]]),
+        (["A", "AC", "B"], MAX_RUNS, [["A"], ["A", "C"], ["B"]]),
+        (["A", "B", "A-"], STEADY_RUNS + 1, [["A"], ["B"], ["A"]]),  # a crash is no code
+    ],
+)
+def test_names_are_drawn_until_they_agree_or_are_steady(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], runs: int, codes: list[list[str]]
+) -> None:
+    """given: the codes that each name gets by turns."""
+    counts = [1, 1, 1]
+    asked: list[Any] = []
+
+    def again(one: Any, toolchain: Any, arguments: Any) -> Any:
+        asked.append((toolchain, arguments))
+        number = int(one.kernel)
+        code = given[number][counts[number] % len(given[number])]
+        counts[number] += 1
+        return build(None if code == "-" else code, one.kernel)
+
+    monkeypatch.setattr(names, "_build_again", again)
+    first = [Draws((build(code[0], str(number)),), 1) for number, code in enumerate(given)]
+    found = names.draw(first, "tools", ("-v",))  # type: ignore[arg-type]
+    assert ([item.runs for item in found], drawn_codes(found)) == ([runs] * 3, codes)
+    assert asked == [("tools", ("-v",))] * 3 * (runs - 1)
+    if runs == MAX_RUNS:
+        monkeypatch.setattr(names, "MAX_DRAW_SECONDS", 0.0)
+        assert names.draw(first, "tools", ("-v",)) == first  # type: ignore[arg-type]
+
+
+def test_the_builds_to_compare_have_a_common_code_and_the_nearest_to_it() -> None:
+    def codes(*places: int) -> list[str]:
+        draws = [Draws(tuple(map(build, some)), 1) for some in (["XYZ", "ABZ", "AAA"], ["PQR", "ABC"], ["ABC", "XYZW"])]
+        return drawn_codes([Draws((one,), 1) for one in choose(draws, *places)])
+
+    assert codes(0, 1, 2) == [["ABZ"], ["ABC"], ["ABC"]]
+    assert codes(0, 2, 1) == [["ABZ"], ["ABC"], ["ABC"]]
+    assert codes(2, 0, 1) == [["XYZ"], ["PQR"], ["ABC"]]  # these two have none in common
+    assert names._distance(b"A" * 32, b"A" * 16 + b"B" * 16 + b"C") == 2 and names._distance(b"", b"A") == 1
+
+
+def test_one_draw_is_enough_where_it_proves_something() -> None:
+    def settled(codes: list[str | None], a_kernel: str = "plain", taken: tuple[bool, bool] = (False, True)) -> bool:
+        change: Any = SimpleNamespace(other_scheduler=taken, a_kernel=a_kernel)
+        builds = [build(code, name) for code, name in zip(codes, ("named", "plain", "control"), strict=True)]
+        return names._is_settled(builds, 1, 2, change)
+
+    assert settled(["A", "A", "A"]) and settled(["A", None, "B"]) and not settled(["A", "B", "C"])
+    assert names._is_settled([], 1, 2, None)
+    assert [settled(["A", "B", "B"], "control", taken) for taken in ((False, True), (True, False))] == [True, False]
+    assert [settled(["A", "B", "B"], "named", taken) for taken in ((False, True), (True, False))] == [False, True]
+
+
+def test_what_launches_add_is_in_both_comparisons(ptx: Ptx) -> None:
+    tools = Toolchain(find_ptxas(), find_nvdisasm())
+    comparison = compare_names(ptx, Rename(prefix="cutlass_"), tools)
+    both = replace(comparison, control_diff=comparison.diff).with_launches(64)
+    assert comparison.diff is not None and both.diff == both.control_diff == comparison.diff.with_launches(64, 64)
+    told = {delta.field: (delta.a, delta.b) for delta in comparison.diff.with_launches(64, 32).resources}
+    before = {delta.field: (delta.a, delta.b) for delta in comparison.diff.resources}
+    shared = [part or 0 for part in before["shared"]]
+    assert told == before | {"shared": (shared[0] + 64, shared[1] + 32), "dynamic_shared": (64, 32)}
+    assert comparison.diff.with_launches(None, 0) is comparison.diff
+    assert comparison.with_launches(None).control_diff is comparison.control_diff

@@ -1,12 +1,51 @@
-"""The driver API, on a model of a GPU."""
+"""The driver API, on a model of a GPU, and on a library that records its calls."""
 
 from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from fake_gpu import MIB, FakeCuda, FakeGpu
 
-from tritonhook.device.cuda_driver import Driver
+from tritonhook.device import cuda_driver
+from tritonhook.device.cuda_driver import CudaError, Driver, argument_pointers, gpu_name, launch_config, load_library
 from tritonhook.errors import DeviceError
+
+OUT = "written by the driver"
+HIGH = 1 << 40  # more than 32 bits have
+TILING = SimpleNamespace(
+    shape=(64, HIGH), strides=(128,), box=(16, 8), steps=(1, 2), element=6, interleave=1, swizzle=3, promotion=2, fill=4
+)  # fmt: skip
+
+
+class Recorder:
+    """A libcuda whose functions record their arguments, write these values and return this code."""
+
+    def __init__(self, *written: Any, code: int = 0) -> None:
+        self.written, self.code, self.calls = list(written), code, []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if not name.startswith("cu") or name == "cuGetErrorName":
+            raise AttributeError(name)
+        return lambda *given: self.calls.append((name, *map(self._plain, given))) or self.code
+
+    def _plain(self, given: Any) -> Any:
+        target = getattr(given, "_obj", given)  # of byref
+        if isinstance(target, cuda_driver.LaunchConfig):
+            return target
+        whole = isinstance(given, ctypes.Array) and bool(self.written) and not isinstance(self.written[0], int)
+        if self.written and (target is not given or whole):
+            value = self.written.pop(0)
+            if hasattr(target, "value"):
+                target.value = value
+            else:
+                target[: len(value)] = list(value)
+            return OUT
+        return list(given) if isinstance(given, ctypes.Array) else getattr(given, "value", given)
 
 
 def test_the_driver_names_its_errors() -> None:
@@ -14,3 +53,162 @@ def test_the_driver_names_its_errors() -> None:
     with pytest.raises(DeviceError, match="cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY") as caught:
         Driver(FakeCuda(gpu)).allocate(8 * MIB)
     assert caught.value.code == 2
+
+
+CALLS = [
+    ("init", (), (), None, [("cuInit", 0)]),
+    ("device_count", (), (3,), 3, [("cuDeviceGetCount", OUT)]),
+    ("device", (2,), (5,), 5, [("cuDeviceGet", OUT, 2)]),
+    ("uuid", (2,), (range(16),), "00010203-0405-0607-0809-0a0b0c0d0e0f", [("cuDeviceGetUuid_v2", OUT, 2)]),
+    ("name", (2,), (b"H\xff00",), "H\ufffd00", [("cuDeviceGetName", OUT, 256, 2)]),
+    ("attribute", (2, 7), (9,), 9, [("cuDeviceGetAttribute", OUT, 7, 2)]),
+    ("multiprocessors", (2,), (132,), 132, [("cuDeviceGetAttribute", OUT, 16, 2)]),
+    ("threads_per_multiprocessor", (2,), (9,), 9, [("cuDeviceGetAttribute", OUT, 39, 2)]),
+    ("arch", (2,), (12, 1), 121, [("cuDeviceGetAttribute", OUT, 75, 2), ("cuDeviceGetAttribute", OUT, 76, 2)]),
+    ("version", (), (12090,), "12.9", [("cuDriverGetVersion", OUT)]),
+    ("has_context", (), (HIGH,), True, [("cuCtxGetCurrent", OUT)]),
+    ("current_device", (), (3,), 3, [("cuCtxGetDevice", OUT)]),
+    ("create_context", (2,), (HIGH,), HIGH, [("cuCtxCreate_v2", OUT, 0, 2)]),
+    ("destroy_context", (HIGH,), (), None, [("cuCtxDestroy_v2", HIGH)]),
+    ("synchronize", (), (), None, [("cuCtxSynchronize",)]),
+    ("limit", (), (HIGH,), HIGH, [("cuCtxGetLimit", OUT, 0)]),
+    ("set_limit", (2, HIGH), (), None, [("cuCtxSetLimit", 2, HIGH)]),
+    ("memory", (), (HIGH, HIGH + 1), (HIGH, HIGH + 1), [("cuMemGetInfo_v2", OUT, OUT)]),
+    ("is_capturing", (HIGH,), (1,), True, [("cuStreamIsCapturing", HIGH, OUT)]),
+    ("load", (b"image",), (HIGH,), HIGH, [("cuModuleLoadData", OUT, b"image")]),
+    ("unload", (HIGH,), (), None, [("cuModuleUnload", HIGH)]),
+    ("function", (HIGH, "k"), (7,), 7, [("cuModuleGetFunction", OUT, HIGH, b"k")]),
+    ("launch", (HIGH,), (), None, [("cuLaunchKernel", HIGH, 1, 1, 1, 32, 1, 1, 0, None, [None], None)]),
+    ("set_dynamic_shared", (HIGH, 9), (), None, [("cuFuncSetAttribute", HIGH, 8, 9)]),
+    (
+        "set_dynamic_shared",
+        (HIGH, (228 << 10) + 1),
+        (),
+        None,
+        [("cuFuncSetAttribute", HIGH, 17, 3), ("cuFuncSetAttribute", HIGH, 8, (228 << 10) + 1)],
+    ),
+    ("allow_large_clusters", (HIGH,), (), None, [("cuFuncSetAttribute", HIGH, 14, 1)]),
+    ("allocate", (HIGH,), (HIGH,), HIGH, [("cuMemAlloc_v2", OUT, HIGH)]),
+    ("is_pointer", (HIGH,), (2,), True, [("cuPointerGetAttribute", OUT, 2, HIGH)]),
+    ("free", (HIGH,), (), None, [("cuMemFree_v2", HIGH)]),
+    ("write", (HIGH, b"abc"), (), None, [("cuMemcpyHtoD_v2", HIGH, b"abc", 3)]),
+    ("read", (HIGH, 3), (b"abc",), b"abc", [("cuMemcpyDtoH_v2", OUT, HIGH, 3)]),
+    ("read", (HIGH, 0), (), b"", []),
+    ("copy", (HIGH, 5, HIGH + 1), (), None, [("cuMemcpyDtoD_v2", HIGH, 5, HIGH + 1)]),
+    ("fill", (HIGH, 5, HIGH + 1), (), None, [("cuMemsetD8_v2", HIGH, 5, HIGH + 1)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "given", "written", "answer", "calls"), CALLS)
+def test_a_method_is_a_call_of_the_driver(
+    method: str, given: tuple[Any, ...], written: tuple[Any, ...], answer: Any, calls: list[tuple[Any, ...]]
+) -> None:
+    library = Recorder(*written)
+    assert getattr(Driver(library), method)(*given) == answer
+    assert library.calls == calls
+
+
+_ANSWERED = {"is_pointer": False, "has_context": False, "is_capturing": False}
+
+
+@pytest.mark.parametrize(("method", "given", "calls"), [(row[0], row[1], row[4]) for row in CALLS if row[4]])
+def test_a_call_that_fails_is_named_with_its_code(
+    method: str, given: tuple[Any, ...], calls: list[tuple[Any, ...]]
+) -> None:
+    driver = Driver(Recorder(code=700))
+    if method in _ANSWERED:
+        assert getattr(driver, method)(*given) is _ANSWERED[method]
+        return
+    said = "the driver cannot be started: cuInit says" if method == "init" else f"{calls[0][0]}:"
+    with pytest.raises(CudaError, match=f"^{said} CUresult 700$") as caught:
+        getattr(driver, method)(*given)
+    assert caught.value.code == 700
+
+
+def test_what_is_not_there_is_null() -> None:
+    driver = Driver(Recorder())
+    assert [driver.load(b""), driver.function(1, "k"), driver.create_context(0)] == [0, 0, 0]
+    assert not driver.has_context() and not driver.is_capturing(0)
+    with pytest.raises(CudaError, match="^no GPU that this process may use: cuInit says CUresult 100$"):
+        Driver(Recorder(code=100)).init()
+
+
+@pytest.mark.parametrize(("code", "capturing"), [(899, False), (900, True), (909, True), (910, False)])
+def test_a_refusal_because_of_a_capture_is_one(code: int, capturing: bool) -> None:
+    assert Driver(Recorder(code=code)).is_capturing(1) is capturing
+
+
+def test_a_launch_gets_its_arguments_and_stream() -> None:
+    first, second = ctypes.c_int(1), ctypes.c_uint64(HIGH)
+    pointers = [ctypes.addressof(first), ctypes.addressof(second)]
+    library = Recorder()
+    Driver(library).launch(HIGH, [first, second], 7, 64, HIGH + 1)
+    assert library.calls == [("cuLaunchKernel", HIGH, 7, 1, 1, 64, 1, 1, 0, HIGH + 1, pointers, None)]
+    assert list(argument_pointers([first, second])) == pointers and list(argument_pointers([])) == [None]
+    config = launch_config((1, 1, 1), (32, 1, 1), 0)
+    Driver(library).launch_config(HIGH, config, argument_pointers([first]))
+    assert library.calls[1] == ("cuLaunchKernelEx", config, HIGH, pointers[:1], None)
+
+
+@pytest.mark.parametrize(
+    ("given", "attributes"),
+    [
+        ({}, []),
+        ({"cluster": (2, 1, 4)}, [(4, [2, 1, 4]), (5, [1, 0, 0])]),
+        ({"cooperative": True}, [(2, [1, 0, 0])]),
+        ({"pdl": True}, [(6, [1, 0, 0])]),
+        ({"shared": 228 << 10}, []),
+        ({"shared": (228 << 10) + 1, "pdl": True}, [(6, [1, 0, 0]), (18, [3, 0, 0])]),
+    ],
+)
+def test_the_configuration_of_a_launch(given: dict[str, Any], attributes: list[Any]) -> None:
+    config = launch_config((2, 3, 4), (5, 6, 7), **({"shared": 8} | given))
+    shape = [getattr(config, f"{kind}_{axis}") for kind in ("grid", "block") for axis in "xyz"]
+    assert (shape, config.shared, config.stream) == ([2, 3, 4, 5, 6, 7], given.get("shared", 8), None)
+    assert [(one.id, one.value[:3]) for one in config.attributes[: config.count]] == attributes
+
+
+def test_the_sizes_of_parameters_end_with_the_first_error() -> None:
+    class Parameters:
+        def cuFuncGetParamInfo(self, function: Any, number: int, offset: Any, size: Any) -> int:
+            offset._obj.value, size._obj.value = 100, 8 + number
+            return int(function.value != HIGH or number == 2)
+
+    assert Driver(Parameters()).parameter_sizes(HIGH) == (8, 9)
+    assert Driver(Parameters()).parameter_sizes(HIGH + 1) == ()
+    assert Driver(object()).parameter_sizes(HIGH) is None
+
+
+@pytest.mark.parametrize(
+    ("reach", "version", "kept"),
+    [(1 << 16, 13010, False), ((1 << 17) - 1, 12090, False), (1 << 17, 13010, True), (1, 13020, True)],
+)
+def test_a_tensors_descriptor_is_aligned_and_mended_for_small_ones(reach: int, version: int, kept: bool) -> None:
+    library = Recorder(bytes(10) + b"\xff", version)
+    tiling = SimpleNamespace(**vars(TILING), reach=reach)
+    made = Driver(library).tensor_map(tiling, HIGH)  # type: ignore[arg-type]
+    assert ctypes.addressof(made) % 64 == 0 and len(made) == 128
+    assert made[10] == (0xFF if kept else 0xDF)
+    lists = ([64, HIGH], [128, 0], [16, 8], [1, 2])
+    assert library.calls[0] == ("cuTensorMapEncodeTiled", OUT, 6, 2, HIGH, *lists, 1, 3, 2, 4)
+    with pytest.raises(CudaError, match="^cuTensorMapEncodeTiled: "):
+        Driver(Recorder(code=1)).tensor_map(tiling, HIGH)  # type: ignore[arg-type]
+
+
+def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, reason in (
+        ("libcuda.so.1: cannot open: No such file or directory", "libcuda.so.1 is not found"),
+        ("libcuda.so.1: wrong ELF class", "libcuda.so.1: wrong ELF class"),
+    ):
+        missing = Mock(side_effect=OSError(text))
+        monkeypatch.setattr(ctypes, "CDLL", missing)
+        with pytest.raises(DeviceError, match=f"^no NVIDIA driver here: {reason}$") as caught:
+            Driver()
+        assert caught.value.code == "LIBRARY_NOT_FOUND"
+        assert gpu_name() == ""
+        assert missing.call_args_list == [call("libcuda.so.1")] * 2
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: name)
+    assert load_library() == "libcuda.so.1"
+    gpu = FakeGpu()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeCuda(gpu))
+    assert gpu_name() == "Fake H100" and gpu.initialised

@@ -1,13 +1,15 @@
 """NVML: clocks and what limits them, devices, processes and errors, on a model of a GPU."""
 
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
-from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
+from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
-from tritonhook.device.nvml import _SENTENCES, Nvml, _code, others_bytes, others_count
+from tritonhook.device.nvml import _SENTENCES, DeviceMemory, Nvml, _code, others_bytes, others_count
 from tritonhook.errors import DeviceError
 
 
@@ -26,20 +28,25 @@ class Clocks(FakeNvml):
             raise NVMLError_NotSupported("Not Supported")
         return object.__getattribute__(self, name)
 
+    def of(self, handle, value):
+        """The value, if it is asked for of this GPU."""
+        assert handle == f"GPU-{UUID}"
+        return value
+
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
-        return self.reasons
+        return self.of(handle, self.reasons)
 
     def nvmlDeviceGetPowerUsage(self, handle):
-        return 412_500
+        return self.of(handle, 412_500)
 
     def nvmlDeviceGetClockInfo(self, handle, which):
-        return {self.NVML_CLOCK_SM: 1755}[which]
+        return self.of(handle, {self.NVML_CLOCK_SM: 1755}[which])
 
     def nvmlDeviceGetMaxClockInfo(self, handle, which):
-        return {self.NVML_CLOCK_SM: 1980}[which]
+        return self.of(handle, {self.NVML_CLOCK_SM: 1980}[which])
 
     def nvmlDeviceGetTemperature(self, handle, which):
-        return 61
+        return self.of(handle, {self.NVML_TEMPERATURE_GPU: 61}[which])
 
 
 def conditions(**given):
@@ -93,8 +100,54 @@ def test_the_real_library_and_its_names_for_errors() -> None:
 def test_a_mig_device_is_found_under_its_own_uuid() -> None:
     library = FakeNvml(FakeGpu(), (f"MIG-{UUID}",))
     assert Nvml(library).find(UUID) == f"MIG-{UUID}"
-    with pytest.raises(DeviceError, match="knows no device"):
-        Nvml(library).find("22222222-0000-0000-0000-000000000000")
+    assert Nvml(library).find(f"MIG-{UUID}") == f"MIG-{UUID}"
+    assert Nvml(FakeNvml(FakeGpu())).find(UUID) == Nvml(FakeNvml(FakeGpu())).find(f"GPU-{UUID}") == f"GPU-{UUID}"
+    for unknown in (UUID[::-1], f"GPU-{UUID}"):
+        with pytest.raises(DeviceError, match="^nvmlDeviceGetHandleByUUID: NVML knows no device") as caught:
+            Nvml(library).find(unknown)
+        assert caught.value.code == "NOT_FOUND"
+
+
+def test_devices_their_names_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In text or bytes, by the version of pynvml; each handle is asked for once."""
+    library = FakeNvml(FakeGpu(), (f"GPU-{UUID}", "GPU-2"))
+    nvml = Nvml(library)
+    assert nvml.uuids() == (f"GPU-{UUID}", "GPU-2")
+    assert (nvml.name("GPU-2"), nvml.driver_version()) == ("Fake H100", "595.91.07")
+    library.pids = {7: 100, 8: None}
+    assert nvml.processes("GPU-2") == {7: 100, 8: None}
+    monkeypatch.setattr(library, "nvmlDeviceGetName", lambda handle: handle.encode(), raising=False)
+    monkeypatch.setattr(library, "nvmlSystemGetDriverVersion", lambda: b"1.2", raising=False)
+    monkeypatch.setattr(library, "nvmlDeviceGetHandleByUUID", None, raising=False)
+    assert (nvml.name("GPU-2"), nvml.driver_version()) == ("GPU-2", "1.2")
+    for end in (lambda: None, Mock(side_effect=library.NVMLError)):
+        monkeypatch.setattr(library, "nvmlShutdown", end, raising=False)
+        nvml.close()
+
+
+def test_an_error_without_a_name_is_told_by_its_text_or_value() -> None:
+    class Valued(NVMLError):
+        value = 999
+
+    for error, said, code in (
+        (Valued(), "nvmlInit: 999", "999"),
+        (Valued("Unknown"), "nvmlInit: Unknown", "999"),
+        (NVMLError("text"), "nvmlInit: text", "text"),
+        (type("NVMLError_Corrupted_infoROM", (Valued,), {})("torn"), "nvmlInit: torn", "CORRUPTED_INFO_R_O_M"),
+    ):
+        with pytest.raises(DeviceError, match=f"^{said}$") as caught:
+            Nvml(FakeNvml(FakeGpu(), init_error=error))
+        assert caught.value.code == code
+
+
+def test_without_pynvml_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(DeviceError, match="^nvidia-ml-py is not installed: `pip install nvidia-ml-py`") as caught:
+        Nvml()
+    assert caught.value.code == "NOT_INSTALLED"
+    library = FakeNvml(FakeGpu())
+    monkeypatch.setitem(sys.modules, "pynvml", library)  # type: ignore[arg-type]
+    assert Nvml().uuids() == library.uuids
 
 
 @pytest.mark.parametrize(
@@ -118,7 +171,20 @@ def test_memory_is_asked_for_with_what_is_reserved_and_says_where_there_is_none(
     nvml.reserved_in_used = 1 << 20  # which only version 2 of the call counts
     found = Nvml(nvml).memory(f"GPU-{UUID}")
     assert (found.used, found.total) == (nvml.gpu.used + (1 << 20), nvml.gpu.total)
-    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMemoryInfo", lambda *_, **__: SimpleNamespace(used=None, total=1))
-    with pytest.raises(DeviceError, match="NVML has no figure for this GPU") as said:
-        Nvml(nvml).memory(f"GPU-{UUID}")
-    assert said.value.code == "NOT_AVAILABLE"
+    two = FakeNvml(FakeGpu(), ("GPU-2", f"GPU-{UUID}"))
+    two.gpu.own = 5
+    assert Nvml(two).memory("GPU-2").used == Nvml(two).memory(f"GPU-{UUID}").used + 5
+    for figures in ({"used": None, "total": 1}, {"used": 1, "total": None}):
+        monkeypatch.setattr(
+            FakeNvml, "nvmlDeviceGetMemoryInfo", lambda *_, given=figures, **__: SimpleNamespace(**given)
+        )
+        with pytest.raises(DeviceError, match="^nvmlDeviceGetMemoryInfo: NVML has no figure for this GPU") as said:
+            Nvml(nvml).memory(f"GPU-{UUID}")
+        assert said.value.code == "NOT_AVAILABLE"
+    old = SimpleNamespace(
+        NVMLError=FakeNvml.NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1.0, total=2.0),
+    )
+    assert Nvml(old).memory("GPU-2") == DeviceMemory(1, 2), "this pynvml has no version 2"

@@ -188,6 +188,8 @@ def test_every_gpu_has_a_source_and_a_name_of_its_own() -> None:
 
 def test_gpus_by_number() -> None:
     assert make_gpu(170, 1536).resident_threads == 261_120
+    assert make_gpu(170, 1536) == GpuSpecs("170 SMs", 170, 1536, None, "given on the command line")
+    assert isinstance(pool_bytes(1025, make_gpu(7, 1536)), int)
     with pytest.raises(UsageError, match="--threads-per-sm"):
         make_gpu(170, None)
     with pytest.raises(UsageError, match="above 0"):

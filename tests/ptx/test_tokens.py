@@ -49,6 +49,28 @@ def test_uses_come_in_order_with_their_place() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "{ ret; ret a; } ret; A: ret; A : ret; ; ret",
+        "; @p ret; @!p ret; @ ! %p1 ret; @ %p1 \t ret; @!%p$_1 ret;",
+        "; mov `ret`, [`ret`+4]; p `ret`; !p `ret`; call.uni `ret`; @p call `ret`; x, p `ret`; {`ret`, `ret`};",
+        "; `ret`: ret; @p `ret`, a; `ret`+1;",
+        ".entry `ret`.maxntid; .func `ret`.noreturn; .func (.reg a) `ret`.align; .entry p ret.u8; q ret.b8; p::ret;",
+        "entry ret.u8; .entry  `ret` .u8 .funcs ret.u8;",
+        "p ret.u8",
+    ],
+)
+def test_opcodes_behind_labels_and_guards_are_no_symbols(marked: str) -> None:
+    """The symbols are those in backticks."""
+    code, found = "", []
+    for number, part in enumerate(marked.split("`")):
+        if number % 2:
+            found.append(len(code))
+        code += part
+    assert [use.start for use in symbol_uses(code, {"ret"})] == found
+
+
 N = 100_000
 # Each text takes minutes where the work grows with the square of its length.
 TEXTS: dict[str, str] = {

@@ -15,7 +15,7 @@ import pytest
 
 from tritonhook.errors import ToolError
 from tritonhook.ptxas import install, tool
-from tritonhook.ptxas.install import add_ptxas, package_of
+from tritonhook.ptxas.install import add_ptxas, package_of, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas, inspect_tool
 
 MakeTool = Callable[..., Tool]
@@ -233,10 +233,12 @@ def test_ptxas_added_before_sizes_were_noted_is_hashed(wheel: Serve, only_these:
         find_ptxas("12.1.66")
 
 
-def test_binary_of_another_version_is_an_error(wheel: Serve) -> None:
-    wheel(WHOLE)
-    with pytest.raises(ToolError):
+@pytest.mark.parametrize(("binary", "why"), [(BINARY, "it is version 12.1.66"), (b"text", "cannot run: .*")])
+def test_binary_that_is_not_the_one_asked_for_is_an_error(wheel: Serve, binary: bytes, why: str) -> None:
+    wheel({MEMBER: binary, "x.dist-info/RECORD": record_line(MEMBER, binary).encode()})
+    with pytest.raises(ToolError, match=rf"^nvidia-cuda-nvcc-cu12==12.2.1: its ptxas cannot be used \({why}\)"):
         add_ptxas("12.2.1")
+    assert kept() == []
 
 
 def test_wheel_that_is_no_archive_is_a_tool_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +247,79 @@ def test_wheel_that_is_no_archive_is_a_tool_error(monkeypatch: pytest.MonkeyPatc
         return folder / "some.whl"
 
     monkeypatch.setattr(install, "_download", download)
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolError, match="^nvidia-cuda-nvcc-cu12==12.1.66: the file that pip fetched is not a wheel"):
         add_ptxas("12.1.66")
+
+
+def test_damaged_member_of_a_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(requirement: str, folder: Path) -> Path:
+        with zipfile.ZipFile(folder / "some.whl", "w") as archive:
+            for name, data in WHOLE.items():
+                archive.writestr(name, data)
+        path = folder / "some.whl"
+        path.write_bytes(path.read_bytes().replace(BINARY, TAMPERED))
+        return path
+
+    monkeypatch.setattr(install, "_download", download)
+    with pytest.raises(ToolError, match=rf"nvcc-cu12==12.1.66: {MEMBER} in its wheel cannot be unpacked \(Bad CRC-32"):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
+def test_pip_fetches_into_a_folder_beside_the_place(
+    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, tmp_path: Path
+) -> None:
+    """On the same disk, so that it can be moved; without dependencies, and no source. ptxas can be run."""
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
+        for name, data in WHOLE.items():
+            archive.writestr(name, data)
+    words = tmp_path / "words"
+    copied = f'while [ "$1" != -d ]; do shift; done; cp {tmp_path}/x.whl "$2"'
+    pip = make_tool(f'echo "$@" > {words}; {copied}', name="pip")
+    monkeypatch.setattr(install.sys, "executable", str(pip.path))
+    tool = add_ptxas("12.1.66")
+    assert tool.path.stat().st_mode & 0o777 == 0o755
+    given = words.read_text().split()
+    folder, requirement = given[-2:]
+    assert given[:-2] == [
+        *("-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
+        *("--disable-pip-version-check", "--retries", "1", "-d"),
+    ]
+    assert requirement == "nvidia-cuda-nvcc-cu12==12.1.66"
+    assert Path(folder).parent == tool.path.parent.parent and Path(folder).name.startswith(".adding-")
+    assert json.loads(tool.path.with_name("tool.json").read_text())["format"] == 1
+    make_tool(f'{copied}; cp {tmp_path}/x.whl "$2/y.whl"; echo two >&2', name="pip")
+    with pytest.raises(ToolError, match="^nvidia-cuda-nvcc-cu12==12.1.67: pip could not fetch it: two"):
+        add_ptxas("12.1.67")
+
+
+def test_the_versions_that_can_be_added_come_newest_first(monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool) -> None:
+    """Of all packages, as pip lists them; those of other forms are none that can be fetched."""
+    pip = make_tool(
+        "[ \"$1 $2 $3 $4 $5 $6 $7\" = '-m pip index versions --disable-pip-version-check --retries 1' ] || exit 9\n"
+        "echo 'nvidia (1.2.3)'\ncase $8 in\n"
+        "nvidia-cuda-nvcc) echo 'Available versions: 13.10.1, 13.9.2';;\n"
+        "*cu12) echo 'Available versions: 12.8.93, 12.9, 12.9.86.1,13.9.2';;\n"
+        "*) echo 'ERROR: none' >&2; exit 1;;\nesac",
+        name="pip",
+    )
+    monkeypatch.setattr(install.sys, "executable", str(pip.path))
+    assert released_versions() == ["13.10.1", "13.9.2", "12.8.93"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("echo 'ERROR: no index' >&2; exit 1", "ERROR: no index"), ("echo 'Available versions: '", "it printed none")],
+)
+def test_where_pip_lists_no_version_its_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(install.sys, "executable", str(make_tool(body, name="pip").path))
+    with pytest.raises(ToolError, match=f"^pip could not list the versions of ptxas: {reason}$"):
+        released_versions()
+    monkeypatch.setattr(install.sys, "executable", "/no/such/python")
+    with pytest.raises(ToolError, match="of ptxas: cannot run pip: '/no/such/python': No such file or directory$"):
+        released_versions()
 
 
 def test_pip_that_fails_is_a_tool_error_with_its_reason(monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool) -> None:

@@ -1,19 +1,35 @@
-"""Which kernels of a capture folder count: those of the latest run of a command."""
+"""Which kernels of a capture folder count: those of the latest run of a command; and kernels assembled again."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_ptxas import PTX
+from repository import GOLDEN
 
 import tritonhook
 from tritonhook._util.variables import RUN_ID
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.line_info import Lines
+from tritonhook.cubin.sass import Instruction, Sass
+from tritonhook.cubin.summary import summarise_image
+from tritonhook.errors import ToolError
+from tritonhook.lab.result_cache import Outcome, OutcomeKind
+from tritonhook.lab.sweep import Limits
+from tritonhook.ptxas.tool import Tool
+from tritonhook.snapshot import captured as module
+from tritonhook.snapshot.captured import SourceLine, Task, all_drawn, codes_of, disassembler, recheck
+from tritonhook.snapshot.changes import Change
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels
 
@@ -167,3 +183,207 @@ def test_an_edit_of_several_configurations_leaves_each_the_nearest(
     capsys.readouterr()
     assert main(["diff", "--previous", "captures/add_kernel[BLOCK=512]"]) == 1
     assert "add_kernel[BLOCK=256] → add_kernel[BLOCK=512]" in capsys.readouterr().out
+
+
+# --- assembling again, without a compiler ---------------------------------------------------------
+
+
+def two_steps(name: str, code: str = "2", **new: Any) -> Change:
+    """A kernel whose PTX and ptxas are other ones now."""
+    old = KernelFacts(Identity(name, "sm_90a", "Triton"), name, {"ptx": "a"}, "a", "12.8.93", ("-v",), ("1",), FIGURE)
+    changed = {"stages": {"ptx": "b"}, "ptxas": "13.5.37", "options": ("-O1",), "codes": (code,)} | new
+    return Change(old, replace(old, **changed))
+
+
+FIGURE: dict[str, int | None] = dict.fromkeys(FIGURES, 1)
+Asked = list[tuple[str, str, tuple[str, ...]]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What is assembled: the PTX, the version of ptxas, and the options, which together are the code."""
+    asked: Asked = []
+
+    def drawn(tasks: list[Task], run: Any, disassemble: Any, runs: int) -> list[tuple[KernelFacts]]:
+        assert (run, disassemble, runs) == ("run", "nvdisasm", 1)
+        asked.extend((task.ptx, task.ptxas.version, task.options) for task in tasks)
+        return [(replace(task.locked, codes=(f"{task.ptx} {task.ptxas.version}",)),) for task in tasks]
+
+    def find(version: str) -> Tool:
+        if version == "9.9.9":
+            raise ToolError("not here")
+        return Tool(Path("ptxas"), version, "a test")
+
+    monkeypatch.setattr(module, "all_drawn", drawn)
+    monkeypatch.setattr(module, "find_ptxas", find)
+    monkeypatch.setattr(module, "disassembler", lambda: "nvdisasm")
+    return asked
+
+
+def text_of(facts: KernelFacts) -> str | None:
+    return None if facts.identity.kernel == "lost" else f"{facts.identity.kernel} {facts.stages['ptx']}"
+
+
+def test_the_four_builds_of_what_has_two_steps(asked: Asked) -> None:
+    same = Change(two_steps("same").old, two_steps("same").old)
+    assert module.crossed([same], text_of, "run") == ([same], [])  # type: ignore[arg-type]
+    assert asked == []
+    changes = [same, two_steps("k"), two_steps("m", options=None)]
+    told, notes = module.crossed(changes, text_of, "run")  # type: ignore[arg-type]
+    assert notes == [] and told[0] is same
+    assert asked == [
+        ("k b", "12.8.93", ("-v",)),
+        ("k a", "13.5.37", ("-O1",)),
+        ("m b", "12.8.93", ("-v",)),
+        ("m a", "13.5.37", ()),
+    ]
+    for change, before in zip(told[1:], changes[1:], strict=True):
+        assert (change.old, change.new) == (before.old, before.new) and change.crossed is not None
+        name = change.identity.kernel
+        assert change.crossed.new_ptx.codes == (f"{name} b 12.8.93",)
+        assert change.crossed.new_ptxas.codes == (f"{name} a 13.5.37",)
+
+
+def test_what_cannot_be_crossed_says_why(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 1)
+    changes = [
+        two_steps("lost"),
+        two_steps("away", ptxas="9.9.9"),
+        two_steps("unknown", ptxas=None),
+        two_steps("lost", "3"),
+        *map(two_steps, "abc"),
+    ]
+    told, notes = module.crossed(changes, text_of, "run")  # type: ignore[arg-type]
+    assert [change.crossed is not None for change in told] == [False] * 4 + [True, False, False]
+    begin = "not known whether the PTX or ptxas changed"
+    assert notes[:3] == [
+        f"{begin} lost: its PTX was not kept",
+        f"{begin} away: ptxas 9.9.9 is not at hand; `tritonhook ptxas add 9.9.9` fetches it",
+        f"{begin} unknown: which ptxas made it is not known",
+    ]
+    assert len(notes) == 4 and "worst 1 kernels" in notes[3] and "for 2 more" in notes[3]
+    assert len(module.crossed(changes[:5], text_of, "run")[1]) == 3  # type: ignore[arg-type]
+
+
+def test_a_kernel_is_assembled_again_as_it_was_or_not_at_all(asked: Asked) -> None:
+    facts = two_steps("k").old
+    assert facts is not None
+    capture = Capture("k", "0", "sm_90a", {Stage.PTX: "text"})
+    task = module.task_of(capture, facts)
+    assert task == Task(facts, "text", Tool(Path("ptxas"), "12.8.93", "a test"), ("-v",))
+    assert task.input == ("text", task.ptxas, ("-v",))
+    assert module.task_of(replace(capture, artifacts={}), facts) is None
+    for missing in ({"ptxas": None}, {"options": None}, {"ptxas": "9.9.9"}):
+        assert module.task_of(capture, replace(facts, **missing)) is None
+
+
+def test_the_log_that_tells_the_spills_is_asked_for_once() -> None:
+    facts = two_steps("k").old
+    assert facts is not None
+    text = PTX.format(name="k", target="sm_90a").replace(".version 8.7", ".version 9.9")
+    for options, given in ((("-O1",), ("-O1", "-v")), (("-v", "-O1"), ("-v", "-O1"))):
+        job = Task(facts, text, Tool(Path("ptxas"), "12.8.93", "a test"), options).job(7)
+        assert (job.arguments, job.draw, job.keep_cubin, job.ptxas.version) == (given, 7, True, "12.8.93")
+        assert ".version 8.7" in job.ptx, "the newest that this ptxas reads"
+
+
+GOLDEN_IMAGE = (GOLDEN / "sm_90a.module.cubin").read_bytes()
+SUMMARY = summarise_image(GOLDEN_IMAGE, {})
+ENTRY = SUMMARY.kernels[0].kernel
+
+
+def giving(*programs: str | None) -> Any:
+    """A run of ptxas that gives these programs by turns; None: it refuses the PTX."""
+
+    def run(jobs: Any) -> Any:
+        for job in jobs:
+            program = programs[job.draw % len(programs)]
+            if program is None:
+                yield job, Outcome(OutcomeKind.REJECTED, "no such opcode", 255, None, 0.1, 0.1, Limits())
+            else:
+                image = replace(SUMMARY, program_sha256=program)
+                yield job, Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.1, 0.1, Limits(), image, GOLDEN_IMAGE)
+
+    return run
+
+
+def task_for(program: str, **of_lock: Any) -> Task:
+    codes = (replace(SUMMARY, program_sha256=program).code_hash(ENTRY),)
+    known: dict[str, Any] = {
+        "codes": codes,
+        "ptxas": "12.8.93",
+        "options": ("-v",),
+        "figures": FIGURE | {"instructions": 5},
+        "classes": {"tensor": 3},
+    }
+    locked = KernelFacts(Identity("k", "sm_90a", "Triton"), ENTRY, {"ptx": "a"}, "a", **(known | of_lock))
+    ptx = PTX.format(name=ENTRY, target="sm_90a")
+    return Task(locked, ptx, Tool(Path("/bin/sh"), "12.8.93", "never run"), ("-v",))
+
+
+def test_each_code_that_draws_give_is_told_once() -> None:
+    """Instructions are the lock's where the code is its own, else those of the image."""
+    tasks = [task_for("a"), task_for("c")]
+    first, second = all_drawn(tasks, giving("a", "b", "a", None), disassembler(), runs=4)
+    assert [facts.codes for facts in first] == [facts.codes for facts in second]
+    own, other, refused = first
+    assert own.codes == tasks[0].locked.codes and len({*own.codes, *other.codes}) == 2
+    assert (own.figures["instructions"], own.classes) == (5, {"tensor": 3})
+    (sass,) = disassembler()([(Cubin.from_bytes(GOLDEN_IMAGE), ENTRY)])
+    assert other.figures["instructions"] == second[0].figures["instructions"] == len(sass.instructions)
+    assert other.classes and other.classes != {"tensor": 3}
+    assert (own.ptxas, own.options, own.failure, own.loaded != {}) == ("12.8.93", ("-v",), "", True)
+    assert (refused.codes, refused.figures) == ((), {}) and refused.failure == "ptxas 12.8.93: rejected: no such opcode"
+    uncounted = all_drawn(tasks, giving("a", "b"), runs=2)
+    assert [facts.figures["instructions"] for facts in uncounted[0]] == [None, None]
+    assert codes_of(tasks, giving("b", "a", None)) == [tuple(sorted({*own.codes, *other.codes}))] * 2
+
+
+@pytest.mark.parametrize(
+    ("programs", "of_lock", "settles"),
+    [
+        (("a",), {}, True),
+        ((*"bbb", "a"), {}, True),
+        ((*"bbbbbbbb", "a"), {}, True),  # the last draw
+        ((*"bbbbbbbbb", "a"), {}, False),
+        (("b", "a"), {"ptxas": "13.5.37"}, False),  # another one made the lock: no draw
+        (("b", "a"), {"options": ("-O1",)}, False),
+        ((None, "a"), {}, False),
+    ],
+)
+def test_a_code_that_some_draw_gives_again_is_no_change(
+    programs: tuple[str | None, ...], of_lock: dict[str, Any], settles: bool
+) -> None:
+    task = task_for("a", **of_lock)
+    (now,) = recheck([task], giving(*programs), disassembler())
+    assert (now.codes == task.locked.codes) is settles
+    assert bool(now.failure) is (programs[0] is None)
+
+
+def test_of_several_codes_in_a_lock_the_first_that_is_drawn_counts() -> None:
+    codes = task_for("a").locked.codes + task_for("c").locked.codes
+    tasks = [task_for("a", codes=codes), task_for("d"), task_for("a", codes=codes, dynamic_shared=64)]
+    found = recheck(tasks, giving("b", "c", "d", "a"), disassembler())
+    assert [facts.codes for facts in found] == [codes[1:], tasks[1].locked.codes, codes[1:]]
+    shared = [facts.figures["shared"] for facts in found]
+    assert shared[0] is not None and shared[2] is not None and shared[2] > shared[0]
+
+
+def test_the_line_of_a_kernel_is_that_with_most_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files that count; of equally many the first one; without spills its first line."""
+    opcodes = ["MOV", "STL.64", "LDL", "STL", "LDL", "ADD", "STL", "EXIT"]
+    at = [(1, 9), (0, 5), (0, 5), (1, 3), (1, 3), (1, 2), None, (1, 0)]
+    codes = [Sass("k", tuple(Instruction(16 * n, "", opcode, "", 0) for n, opcode in enumerate(opcodes)))]
+    lines = Lines(("lib.py", "a.py"), tuple(at), (None,) * 8)
+    kernels: list[Any] = []
+    monkeypatch.setattr(module, "disassembler", lambda: lambda given: kernels.extend(given) or codes)
+    monkeypatch.setattr(module, "read_lines", lambda cubin, kernel: lines)
+    captures = [Capture(ENTRY, "0", "sm_90a", {Stage.CUBIN: GOLDEN_IMAGE})]
+    every, own = (lambda file: True), (lambda file: file == "a.py")
+    assert module.spill_lines(captures, every) == [SourceLine("a.py", 3)]
+    assert [(cubin.arch, kernel) for cubin, kernel in kernels] == [(90, ENTRY)]
+    assert module.spill_lines(captures, own) == [SourceLine("a.py", 3)]
+    assert module.spill_lines(captures, lambda file: file == "lib.py") == [SourceLine("lib.py", 5)]
+    assert module.spill_lines(captures, lambda file: False) == [None] and module.spill_lines([], every) == []
+    codes[0] = Sass("k", tuple(one._replace(opcode="MOV") for one in codes[0].instructions))
+    assert module.spill_lines(captures, own) == [SourceLine("a.py", 2)]

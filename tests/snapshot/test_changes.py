@@ -74,6 +74,8 @@ def test_of_code_with_equal_figures_the_hashes_tell() -> None:
     new = replace(facts(code="3"), ptxas="13.4.59", stages={**STAGES, "ptx": "x"})
     change = Change(old, new, Crossed(facts(code="3"), facts(code="2")))
     assert (change.leading, change.values("code"), change.blame) == ("code", Values("1", "3", "1", "3"), "LLVM (ptx)")
+    other = replace(change, crossed=Crossed(facts(code="9"), replace(facts(), codes=())))
+    assert other.values("code") == Values("1", "9", None, "3")
 
 
 def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
@@ -337,6 +339,20 @@ def test_many_kernels_of_one_name_are_matched_by_ptx_then_code_then_figures(monk
     assert sorted(one.identity.number for one in found) == list(range(1, 3_001))
     assert all(one.figures["registers"] == old[one.identity.number - 1].figures["registers"] for one in found[2_000:])
     assert len(counted) <= 3_000
+
+
+def test_the_nearest_of_very_many_have_the_same_rank_by_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures that are not known count as 0. Of few all pairs are tried, the likest first."""
+    old = [facts(registers=30), facts(registers=10), facts(registers=None), facts(registers=20)]
+    new = [facts("k", "2", registers=21), facts("k", "2", registers=1), facts("k", "2", registers=0)]
+    few = list(changes._nearest(old, new, [0, 3], [0, 1]))
+    assert few[0] == (3, 0) and sorted(few) == [(0, 0), (0, 1), (3, 0), (3, 1)]
+    monkeypatch.setattr(changes, "_MOST_PAIRS", 12)
+    assert len(list(changes._nearest(old, new, range(4), range(3)))) == 12
+    monkeypatch.setattr(changes, "_MOST_PAIRS", 11)
+    assert list(changes._nearest(old, new, range(4), range(3))) == [(2, 2), (1, 1), (3, 0)]
+    assert changes._distance(old[0], facts(registers=10)) == (False, -4, 0.5)
+    assert changes._distance(old[0], replace(new[0], stages={"ttir": "a", "ptx": "x"})) == (True, -1, 9 / 51)
 
 
 @pytest.mark.parametrize("rule", ["new", "gone"])

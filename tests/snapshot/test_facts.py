@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_ptxas import PTX
+from repository import GOLDEN
 
 from tests.snapshot.conftest import Compile
-from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli._inputs import kernels_at
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.loaded import loaded_of
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CaptureError
-from tritonhook.snapshot.facts import FIGURES, KernelFacts, identity_of
+from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.snapshot.facts import (
+    BUILT,
+    FIGURES,
+    Identity,
+    KernelFacts,
+    _in_image,
+    identity_of,
+    numbered,
+    sha256,
+    stage_hashes,
+    with_code,
+    without_stages,
+)
 
 
 def test_a_kernel_is_identified_by_what_it_was_specialised_for(facts: list[KernelFacts]) -> None:
@@ -68,3 +88,104 @@ def test_a_tensor_descriptor_is_one_type_in_every_version_of_triton() -> None:
     old, new = (identity_of(Capture("k", "0", "sm_90a", {Stage.TTIR: text})) for text in texts)
     assert old == new
     assert "64x128xbf16" in old.specialisation[0]
+
+
+TTIR = """module {
+  tt.func public @k(%x: !tt.ptr<f16> {tt.divisibility = 16 : i32} loc("x"(#loc)), %n: i32) attributes {a = b} {
+"""
+IMAGE = (GOLDEN / "sm_90a.module.cubin").read_bytes()
+
+
+def test_an_identity_has_constants_types_and_options() -> None:
+    options = {"constants": {"A": {"cls": "f32"}, "B": 4, "C": {"x": 1}}, "num_stages": None, "maxnreg": 64, "x": 1}
+    capture = Capture("k", "0", "sm_90a", {Stage.TTIR: TTIR}, options=options | {"num_warps": 4, "num_ctas": 1})
+    types, constants = "(*f16:16, i32)", ("A=f32", "B=4", "C={'x': 1}")
+    expected = Identity("k", "sm_90a", "Triton", (types, *constants, "maxnreg=64", "num_ctas=1", "num_warps=4"))
+    assert identity_of(capture) == expected
+    assert identity_of(replace(capture, artifacts={Stage.TTGIR: TTIR})) == expected
+    renamed = replace(capture, kernel="other", rewritten_from="k", artifacts={}, options={})
+    assert identity_of(renamed) == Identity("k", "sm_90a", "Triton")
+
+
+def test_facts_of_what_has_no_cubin_are_what_is_known() -> None:
+    text = PTX.format(name="k", target="sm_90a")
+    assembler = Assembler("/ptxas", "12.8.93", ("-v",))
+    capture = Capture("k", "0", "sm_90a", {Stage.PTX: text}, assembler, metadata={"shared": 64})
+    facts = without_stages(capture)
+    assert (facts.identity, facts.entry, facts.stages) == (identity_of(capture), "k", {})
+    assert (facts.ptx_sha256, facts.ptxas, facts.options) == (sha256(text), "12.8.93", ("-v",))
+    assert (facts.codes, facts.figures, facts.dry_run) == ((), dict.fromkeys(FIGURES), capture.dry_run)
+    other = without_stages(replace(capture, artifacts={Stage.HSACO: b"AMD"}))
+    assert (other.codes, other.ptx_sha256) == ((hashlib.sha256(b"AMD").hexdigest()[:16],), None)
+
+
+def test_facts_of_an_image_and_of_its_code(tools: Toolchain) -> None:
+    cubin, summary = Cubin.from_bytes(IMAGE), summarise_image(IMAGE, {})
+    kernel = "foo"
+    text = PTX.format(name=kernel, target="sm_90a")
+    facts = without_stages(Capture(kernel, "0", "sm_90a", {Stage.PTX: text, Stage.CUBIN: IMAGE}))
+    known = {"registers": 8, "stack": 48, "shared": 2048, "spill_stores": None, "spill_loads": None}
+    assert facts.figures == dict.fromkeys(FIGURES) | known
+    assert facts.codes == (summary.code_hash(kernel),) and facts.loaded == loaded_of(IMAGE, kernel) != {}
+    sass = tools.disassemble(cubin, [kernel])[kernel]
+    more, same = with_code([replace(facts, entry="m"), facts], cubin, kernel, sass)
+    assert (more.entry, replace(more, entry="foo")) == ("m", same)
+    loops = sum(len(loop.instructions) for loop in sass.innermost_loops)
+    assert same.figures == facts.figures | {"instructions": len(sass.instructions), "loop_instructions": loops}
+    assert (same.threads, same.launch_bounds) == (128, ("reqntid 64 2 1",))
+    assert sum(same.classes.values()) <= len(sass.instructions) and same.classes
+
+
+def test_facts_of_a_built_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its target is what ptxas was asked for, else what its container says."""
+    summary, cubin = summarise_image(IMAGE, {}), Cubin.from_bytes(IMAGE)
+    for told, suffix in ((None, "z"), ("-v -arch sm_90a -O3", "a"), ("-arch=sm_90", "z")):
+        read = replace(cubin, ptxas_arguments=told, ptxas_version="12.8.93")
+        monkeypatch.setattr("tritonhook.snapshot.facts.Cubin.from_bytes", lambda data, read=read: read)
+        for facts in _in_image(IMAGE, "z", "f.so"):
+            resources, one = cubin.resources[facts.entry], summary.kernel(facts.entry)
+            assert facts.identity == Identity(facts.entry, f"sm_90{suffix}", BUILT, ("in=f.so",))
+            assert facts.codes == (summary.own_code_hash(facts.entry),) and len(facts.loaded) == 4
+            assert (facts.threads, facts.launch_bounds) == (resources.threads, resources.launch_bounds)
+            assert (facts.ptxas, facts.options, facts.stages, facts.ptx_sha256) == ("12.8.93", None, {}, None)
+            local = resources.local_traffic
+            assert local is not None and facts.figures == dict.fromkeys(FIGURES) | {
+                "registers": resources.registers,
+                "stack": resources.stack,
+                "shared": resources.shared,
+                "spill_stores": resources.spill_stores,
+                "spill_loads": resources.spill_loads,
+                "local_bytes": sum(local),
+                "code_bytes": one.code_bytes,
+            }
+
+
+def test_equal_identities_are_numbered_and_equal_kernels_count_once() -> None:
+    def facts(kernel: str, ptx: str | None, code: str) -> KernelFacts:
+        return KernelFacts(Identity(kernel, "sm_90a", "Triton"), kernel, {}, ptx, None, None, (code,), {})
+
+    kernels = [
+        facts("m", "b", "1"),
+        facts("k", "b", "1"),
+        facts("k", None, "2"),
+        facts("k", "b", "1"),
+        facts("k", "b", "0"),
+    ]
+    found = numbered(list(zip("ABCDE", kernels, strict=True)))
+    assert [(name, one.identity.kernel, one.identity.number) for name, one in found] == [
+        ("C", "k", 1),
+        ("E", "k", 2),
+        ("B", "k", 3),
+        ("A", "m", 1),
+    ]
+    assert found[1][1].identity.text == "k sm_90a #2"
+
+
+def test_the_hash_of_a_stage_does_not_follow_the_kernels_name() -> None:
+    texts = {Stage.TTIR: TTIR, Stage.PTX: PTX.format(name="k", target="sm_90a"), Stage.LLIR: "define @k"}
+    hashes = stage_hashes(Capture("k", "0", "sm_90a", texts))
+    assert list(hashes) == ["ttir", "llir", "ptx"] and {len(one) for one in hashes.values()} == {16}
+    renamed = {stage: text.replace("@k", "@other").replace(" k(", " other(") for stage, text in texts.items()}
+    renamed[Stage.PTX] = PTX.format(name="other", target="sm_90a")
+    assert stage_hashes(Capture("other", "0", "sm_90a", renamed)) == hashes
+    assert hashes["llir"] == hashlib.sha256(b"define @{kernel}").hexdigest()[:16]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,10 +28,14 @@ def test_a_kernel_is_found_by_id_name_and_configuration(kernels: Kernels) -> Non
     assert (
         add.registers and add.instructions and add.spills == 0 and add.occupancy and add.ptx in add.artifacts.values()
     )
-    with pytest.raises(KeyError, match=r"add_kernel: 2 kernels"):
-        kernels["add_kernel"]
-    with pytest.raises(KeyError, match="no kernels"):
-        kernels["none"]
+    titles = ["add_kernel[BLOCK=128]", "add_kernel[BLOCK=256]"]
+    for wanted, number, known in (("add_kernel", "2", titles), ("none", "no", [*titles, "gemm_kernel"])):
+        with pytest.raises(KeyError, match=f"{wanted}: {number} kernels; there are:") as caught:
+            kernels[wanted]
+        listed = [line.split() for line in caught.value.args[0].splitlines()[1:]]
+        assert sorted(listed) == sorted(
+            [one.id, kernels.titles[one.id]] for one in kernels if kernels.titles[one.id] in known
+        )
     assert "add_kernel[BLOCK=128]" in repr(kernels) and len(kernels[:2]) == 2
 
 
@@ -41,6 +47,10 @@ def test_rows_have_the_figures_and_the_configuration(kernels: Kernels, monkeypat
     monkeypatch.setattr("tritonhook.snapshot.kernels.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pandas or polars"):
         kernels.to_dataframe()
+    polars = SimpleNamespace(DataFrame=lambda rows: ("a table", rows))
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    monkeypatch.setattr("tritonhook.snapshot.kernels.find_spec", lambda name: polars if name == "polars" else None)
+    assert kernels.to_dataframe() == ("a table", list(kernels.rows()))
     monkeypatch.undo()
     if importlib.util.find_spec("pandas"):
         assert list(kernels.to_dataframe()["title"]) == list(rows)

@@ -59,6 +59,8 @@ $L__tmp0:
         (Stage.TTIR, TTIR, "28:0", "29:0"),
         (Stage.TTIR, TTIR, "#loc1", "#loc7"),
         (Stage.TTIR, TTIR, "/a/kernels.py", "/b/kernels.py"),
+        (Stage.TTIR, TTIR, 'loc("x"(#loc))', 'loc("y"(#loc2))'),
+        (Stage.TTIR, TTIR, "module {", "// a comment\nmodule {"),
         (Stage.LLIR, LLIR, "!dbg !7", "!dbg !17"),
         (Stage.LLIR, LLIR, "line: 32", "line: 33"),
         (Stage.LLIR, LLIR, "%3", "%7"),

@@ -91,14 +91,17 @@ class FakeCuda:
         return _set(device, ordinal)
 
     def cuDeviceGetUuid_v2(self, raw, device):
+        assert device == 0
         raw._obj[:] = list(bytes.fromhex(UUID.replace("-", "")))
         return 0
 
     def cuDeviceGetName(self, text, size, device):
+        assert device == 0
         text.value = b"Fake H100"
         return 0
 
     def cuDeviceGetAttribute(self, value, number, device):
+        assert device == 0
         major, minor = divmod(self.gpu.arch, 10)
         return _set(value, {16: self.gpu.sms, 39: self.gpu.threads, 75: major, 76: minor}[number])
 

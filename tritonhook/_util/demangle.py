@@ -98,7 +98,7 @@ class _Children:
             if not line.endswith(b"\n"):
                 self._child.kill()
                 self._child.communicate()
-                self._child, self._lost = None, self._lost + 1
+                self._child, self._lost, line = None, self._lost + 1, b""
             return line.rstrip(b"\n").decode("utf-8", "replace")
 
     @staticmethod

@@ -106,7 +106,7 @@ def _words_in(path: str) -> list[str]:
         text = Path(path).read_text(errors="surrogateescape")
     except OSError:
         return []
-    splitter = shlex.shlex(text, posix=True, punctuation_chars=False)
+    splitter = shlex.shlex(text, posix=True)
     splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
     try:
         return list(splitter)
@@ -152,7 +152,7 @@ def _name_of(module: Module) -> str:
         name = next(iter(module.ptx.entries), "")
     except PtxError:
         name = ""
-    return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80] or "module"
+    return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80]
 
 
 # --- the level that options ask for ---------------------------------------------------------------

@@ -239,7 +239,7 @@ class _Rule:
         inner = only_maker(a)
         if inner is None:
             return None
-        if inner.name in _NOT and self.type == "pred":
+        if inner.name in _NOT and _bits(inner.type):  # of floating-point numbers both are false for NaN
             name, swapped = _NOT[inner.name]
             return self.make(name, *(inner.sources[::-1] if swapped else inner.sources), type_=inner.type)
         if inner.is_a("not"):

@@ -10,10 +10,11 @@ import pytest
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass, words_of
+from tritonhook.cubin.sass import Instruction, Sass, words_of
 from tritonhook.errors import CubinError, ToolError
+from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Tool, available_nvdisasm
-from tritonhook.ptxas.toolchain import Toolchain, count_live_registers, list_words, run_nvdisasm
+from tritonhook.ptxas.toolchain import Toolchain, count_live_registers, list_words, reading_toolchain, run_nvdisasm
 
 MakeTool = Callable[..., Tool]
 
@@ -58,6 +59,29 @@ def test_instructions_of_several_kernels_are_read_once_and_stand_in_each_at_thei
     assert moved == []
     targets = {one.operands for one in listed.values() if one.opcode == "BRA"}
     assert targets != {one.operands for one in backwards.values() if one.opcode == "BRA"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("echo '[{},[]]'", "0 instructions"),
+        ("echo ' Illegal instruction ' >&2; echo '[{},[]]'", "Illegal instruction"),
+        ("echo text", "Expecting value: line 1 column 1 (char 0)"),
+        ("echo '[{},[{}]]'", "'sass-instructions'"),
+    ],
+)
+def test_code_that_cannot_be_listed_is_an_error_with_its_reason(make_tool: MakeTool, body: str, reason: str) -> None:
+    tool = make_tool(f'[ "$1 $2 $3" = "-json --binary SM90a" ] && {body}', name="nvdisasm")
+    with pytest.raises(ToolError) as caught:
+        list_words(tool, "sm_90a", [bytes(16)])
+    assert str(caught.value).startswith(f"nvdisasm 9.8.7 could not read code for sm_90a ({reason}); `pip install -U ")
+    assert list_words(tool, "sm_90a", []) == {}
+
+
+def test_the_wheels_nvdisasm_reads_and_assembles_nothing() -> None:
+    made = reading_toolchain()
+    assert made.ptxas == made.nvdisasm and made.nvdisasm.path.name == "nvdisasm"
+    assert [toolchain._full_target(arch) for arch in (80, 89, 90, 100)] == ["sm_80", "sm_89", "sm_90a", "sm_100a"]
 
 
 def _opcodes_and_loops(sass: Sass) -> tuple[object, ...]:
@@ -115,3 +139,42 @@ def test_live_registers_are_counted_for_each_instruction_of_a_kernel(
     longer = Sass(sass.kernel, (*sass.instructions, sass.instructions[0]))
     assert count_live_registers([silent], cubin.data, sass) is None
     assert count_live_registers(available_nvdisasm(), cubin.data, longer) is None
+
+
+LISTING = """\
+.headerflags @"EF_CUDA_SM90"
+\t.section\t.text.other,"ax",@progbits
+        /*0000*/  MOV R1, R2 ;  // |   9   |   1   |
+\t.section\t.text.k,"ax",@progbits
+.text.k:  // |  5  |
+        /*0000*/  MOV R1, R2 ;  // |   7   |   1   |
+        /*0010*/  EXIT ;
+        /*0010*/  EXIT ;  // |       |   2   |
+.L_1:
+\t.section\t.text.k2,"ax",@progbits
+        /*0020*/  EXIT ;  // |   3   |       |
+"""
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "live"),
+    [
+        ("EXIT NOP NOP", (7, 0, 0)),
+        ("MOV EXIT", (7, 0)),
+        ("MOV EXIT NOP", (7, 0, 0)),
+        ("MOV MOV EXIT NOP", None),
+        ("NOP NOP", None),
+    ],
+)
+def test_live_registers_are_read_from_the_listing_of_one_kernel(
+    make_tool: MakeTool, opcodes: str, live: tuple[int, ...] | None
+) -> None:
+    """An empty column is 0, as is a NOP at the end, which the listing leaves out."""
+    given = enumerate(opcodes.split())
+    sass = Sass("k", tuple(Instruction(16 * number, "", opcode, "", 0) for number, opcode in given))
+    words = '[ "$1 $2" = "--life-range-mode count" ] || exit 3'
+    silent, listing = make_tool("", name="silent"), make_tool(f"{words}; cat <<'END'\n{LISTING}END", name="nvdisasm")
+    assert count_live_registers([silent, listing], b"", sass) == live
+    shifted = LISTING.replace("/*0000*/", "/*0020*/")
+    broken = make_tool(f"cat <<'END'\n{shifted}END", name="broken")
+    assert count_live_registers([broken], b"", sass) is None

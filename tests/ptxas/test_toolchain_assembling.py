@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Finished, Tool, run_tool
 from tritonhook.ptxas.toolchain import (
     Assembled,
@@ -22,7 +24,9 @@ from tritonhook.ptxas.toolchain import (
     Crash,
     Toolchain,
     assemble,
+    complete_options,
     fixed_layout_prefix,
+    may_draw,
     parse_spills,
     signal_name,
 )
@@ -85,6 +89,72 @@ def test_spills_get_from_the_log_into_the_cubin(tools: Toolchain) -> None:
     assert (resources.spill_stores, resources.spill_loads) == parse_spills(result.log)["k"]
     assert resources.stack is not None and resources.spill_stores is not None and resources.spill_loads is not None
     assert resources.spill_stores > 100 and resources.spill_loads > 100 and resources.stack > 100
+
+
+def test_an_assembled_module_comes_with_its_log_and_command(
+    make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Run behind the prefix that fixes its memory's layout, or without."""
+    log = "Function properties for mma_kernel\n 8 bytes stack frame, 20 bytes spill stores, 12 bytes spill loads\n\n"
+    image = GOLDEN / "sm_90a.module.cubin"
+    kernel = Cubin.from_bytes(image.read_bytes()).kernels[0]
+    log = log.replace("mma_kernel", kernel)
+    tool = make_tool(
+        f'echo $MARK "$@" > {tmp_path}/words; while [ "$1" != -o ]; do shift; done; cp {image} "$2"; printf "{log}" >&2'
+    )
+    monkeypatch.setattr(toolchain, "fixed_layout_prefix", lambda: ("env", "MARK=fixed"))
+    for fixed in (True, False):
+        result = assemble(tool, KERNEL, ("-O1",), fixed_layout=fixed)
+        assert isinstance(result, Assembled)
+        words = f"{tool.path} -O1 --gpu-name=sm_90a -v kernel.ptx -o kernel.cubin"
+        assert result.command == ("env MARK=fixed " if fixed else "") + words
+        assert result.log == log.replace(r"\n", "\n")
+        resources = result.cubin.resources[kernel]
+        assert (resources.spill_stores, resources.spill_loads) == (20, 12)
+        given = (tmp_path / "words").read_text().split()
+        assert given[: 1 + fixed] == ["fixed", "-O1"][not fixed :]
+        assert [Path(word).name for word in given[-5:]] == words.split()[2:]
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        ((), ["--gpu-name=sm_90a", "-v"]),
+        (("-v", "-arch", "sm_80"), []),
+        (("--gpu-name=sm_80", "--verbose"), []),
+        (("-gpu-name=sm_80",), ["-v"]),
+        (("--verbose", "-O1"), ["--gpu-name=sm_90a"]),
+    ],
+)
+def test_options_get_the_target_and_what_tells_the_spills(options: tuple[str, ...], added: list[str]) -> None:
+    assert complete_options(options, KERNEL) == complete_options(options, KERNEL.text) == [*options, *added]
+
+
+def test_only_some_targets_may_draw() -> None:
+    assert [may_draw(arch) for arch in (100, "sm_100a", "sm_103", 90, "sm_120a", 110, 10)] == [True] * 3 + [False] * 4
+
+
+def test_a_newer_version_of_ptx_is_answered_with_a_ptxas_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The oldest that is here, else one to fetch, if that reads it."""
+
+    def said(ptx_version: str, *here: str) -> str:
+        monkeypatch.setattr(toolchain, "available_ptxas", lambda: [Tool(tmp_path, version, "") for version in here])
+        ptx = Ptx(KERNEL.text.replace("8.7", ptx_version))
+        crash = Crash(
+            Tool(tmp_path, "1", ""), ptx, "words", 1, None, "ptxas fatal : Unsupported .version " + ptx_version
+        )
+        return str(AssembleError(crash))
+
+    assert "; ptxas 12.9.86, which is here, reads PTX 8.8: take it" in said("8.8", "13.5.37", "12.9.86", "12.8.93")
+    assert "no ptxas that is here reads PTX 8.8; get 13.5.37 with `tritonhook ptxas add 13.5.37`" in said(
+        "8.8", "12.8.93"
+    )
+    assert "no ptxas that is here reads PTX 99.0; get a newer one\n" in said("99.0", "13.5.37")
+    other = Crash(Tool(tmp_path, "1.2.3", ""), KERNEL, "words", 7, None, "")
+    assert str(AssembleError(other)) == f"{other.summary}\n  repeat with: words"
+    assert other.summary == "ptxas 1.2.3 rejected the PTX: exit code 7, without a message"
 
 
 def test_rejected_module_is_a_crash_without_a_signal(tools: Toolchain, scratch: Path) -> None:
@@ -232,6 +302,9 @@ def test_parse_spills(log: str, expected: dict[str, tuple[int, int]]) -> None:
         (128, None),
         (-11, "SIGSEGV"),
         (139, "SIGSEGV"),
+        (129, "SIGHUP"),
+        (191, None),
+        (192, None),
         (-6, "SIGABRT"),
         (137, "SIGKILL"),
         (-200, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptx_modules import HEADER, kernel
 
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.module import bodies, recursive_entries, stackless_entries, statements
+from tritonhook.ptx.module import Statement, bodies, recursive_entries, stackless_entries, statements
 
 
 def test_statements_have_their_function_scope_and_place() -> None:
@@ -62,6 +62,26 @@ def test_calls_are_followed_through_many_functions() -> None:
     assert recursive_entries(Ptx(bounded.replace("f2000() { ret; }", "f2000() { call f1999; ret; }"))) == ("k",)
 
 
+def _told(item: Statement) -> tuple[str, str, int]:
+    return item.opcode, item.function, len(list(item.scope.numbers)) - 1
+
+
+def test_labels_guards_and_what_cannot_be_read() -> None:
+    """A label stands before its own statement, or before a block that begins with the next one."""
+    body = "A: ret; mov.b32 a, b; B: { x; C: } y; @ ! %p1 z {a, b}, [c+4]; D: @%p1 v; @; E: ?!; w\n; }\n.entry l() { u;"
+    ptx = Ptx(HEADER + kernel("k", body))
+    found = [item for item in statements(ptx) if item.function and item.opcode != ".reg"]
+    assert [(item.opcode, item.is_labelled) for item in found] == [
+        *(("ret", True), ("mov.b32", False), ("x", True), ("y", True), ("z", False), ("v", True)),
+        *(("", False), ("", False), ("w", False), ("u", False)),
+    ]
+    z, v, lone, odd = found[4:8]
+    assert (z.guard, z.operands, v.guard, odd.guard) == ("! %p1", ("{a, b}", "[c+4]"), "%p1", "")
+    assert ptx.text[lone.position :].startswith("@;") and ptx.text[odd.position :].startswith("E: ?!;")
+    assert (odd.operands, odd.function, _told(odd)[2]) == ((), "k", 1)
+    assert _told(found[2])[2] == 2 and found[-1].function == "l" and len({item.scope for item in found}) == 3
+
+
 def test_blocks_are_told_from_other_braces() -> None:
     text = """.extern .func f(.param .b32 x);
 .global .b32 table[2] = {1, 2};
@@ -71,7 +91,7 @@ def test_blocks_are_told_from_other_braces() -> None:
 """
     ptx = Ptx(HEADER + text + kernel("k", "L: { mov.b64 %rd1, {%r1, %r2}; M: }\nret;"))
     assert list(bodies(ptx)) == ["k"]
-    found = [(item.opcode, item.function, len(list(item.scope.numbers)) - 1) for item in statements(ptx)]
+    found = [_told(item) for item in statements(ptx)]
     assert found == [
         (".extern", "", 0),
         (".global", "", 0),

@@ -1,10 +1,10 @@
-"""Which operands an instruction writes and reads."""
+"""Which operands an instruction writes and reads, and which of them are numbers."""
 
 from __future__ import annotations
 
 import pytest
 
-from tritonhook.ptx.dataflow import access, elements
+from tritonhook.ptx.dataflow import access, elements, number
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,26 @@ def test_elements_of_lists() -> None:
     assert elements("{%r0, [%r1+4]}") == ["%r0", "[%r1+4]"]
     assert elements("(%r0, %r1)") == ["%r0", "%r1"]
     assert [list(elements(text)) for text in ("%r0", "[%r0]", "{%r0", "")] == [["%r0"], ["[%r0]"], ["{%r0"], [""]]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(
+            ("0", 0),
+            ("9", 9),
+            ("-0x1F", -31),
+            ("+0X1f", 31),
+            ("0b101", 5),
+            ("0B1", 1),
+            ("017", 15),
+            ("-00", 0),
+            ("7U", 7),
+        ),
+        *((text, None) for text in ("", "09", "0b2", "0x", "1.5", "%r1", "- 1", "7UU", "0f3F800000")),
+        *(("0b" + "0" * 67 + "1", 1), ("0b" + "0" * 68 + "1", 1 << 64)),
+    ],
+)
+def test_integers_are_read_in_each_base(text: str, value: int | None) -> None:
+    """One of more than 70 characters, as no compiler writes it, is too large for 64 bits."""
+    assert number(text) == value
