@@ -85,12 +85,13 @@ class Warp:
             self.any_tile(number)
         count = open_begin
         steady = cutlass.Boolean(True)
+        starts = self.softmax.starts() if self.policy.spare_registers else None
         while steady & (count < open_end):
             self.k_ring.wait_full(count)
-            scores = self.scores(count)
-            steady = not self.softmax.has_grown(self.softmax.largest(scores))
+            scores = self.scores(count, starts)
+            steady = not self.softmax.must_rescale(scores, starts)
             if steady:
-                self.finish(count, scores)
+                self.finish(count, scores, starts)
                 count = count + step
         while count < end:
             if steady:
@@ -107,18 +108,18 @@ class Warp:
         self.softmax.see(scores, self.acc_o)
         self.finish(count, scores, early=True)
 
-    def scores(self, count):
-        """Make S of one tile."""
+    def scores(self, count, starts=None):
+        """Make S of one tile. starts: as in new_scores."""
         c, policy = self.config, self.policy
         base = self.k_base + self.k_ring.slot(count) * c.kv_bytes
-        scores = policy.new_scores()
+        scores = policy.new_scores(None if c.softcap else starts)
         policy.add_scores(scores, self.q_of, base, self.k_offsets)
         if c.softcap:
-            soft_cap(scores, policy, self.tanh_scale)
+            soft_cap(scores, policy, self.tanh_scale, starts)
         return scores
 
-    def finish(self, count, scores, early: bool = False):
-        """Make the probabilities of one tile and add P V to O.
+    def finish(self, count, scores, starts=None, early: bool = False):
+        """Make the probabilities of one tile and add P V to O. starts: as in `scores`.
 
         The probabilities of a step are made between the products of the step before. With `early` all of them are made
         before the first product, which takes fewer registers, and so with two_level, where a block of O gets all
@@ -128,7 +129,7 @@ class Warp:
         self.k_ring.release(count, self.lane)
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
         steps = range(policy.columns // policy.step_columns)
-        p_of = self.p_of(scores)
+        p_of = self.p_of(scores, starts)
         if early or c.two_level:
             p_of = [p_of(step) for step in steps].__getitem__
         self.v_ring.wait_full(count)
@@ -139,7 +140,7 @@ class Warp:
                 policy.add_values(self.acc_o, p_of(step), base, self.v_offsets, step)
         self.v_ring.release(count, self.lane)
 
-    def p_of(self, scores):
+    def p_of(self, scores, starts):
         """A function from a step of keys to the operands of P, which makes them when it is called."""
         policy = self.policy
         columns = policy.step_columns
@@ -147,7 +148,8 @@ class Warp:
         def operands(step: int):
             return [
                 policy.p_operand(
-                    [self.softmax.exponentials(scores, block, columns * step + i) for i in range(columns)], step
+                    [self.softmax.exponentials(scores, block, columns * step + i, starts) for i in range(columns)],
+                    step,
                 )
                 for block in range(policy.blocks)
             ]

@@ -115,8 +115,8 @@ class AttentionTma(Attention):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
         smem = SmemAllocator()
-        k_ring = Ring.allocate(smem, c.stages_k, c.row_warps)
-        v_ring = Ring.allocate(smem, c.stages_v, c.row_warps)
+        k_ring = Ring.allocate(smem, c.stages_k, c.row_warps, self.policy.spare_registers)
+        v_ring = Ring.allocate(smem, c.stages_v, c.row_warps, self.policy.spare_registers)
         q_full = smem.allocate_array(cutlass.Int64, c.row_warps)
         q_smem = self.allocate_tiles(smem, c.q_bytes, self.dtype)
         k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes, self.kv_dtype)

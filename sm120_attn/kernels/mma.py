@@ -11,6 +11,8 @@ FP8 tiles of up to 64 columns have panels of 64 bytes, two rows to 128 bytes, an
 chunk c of row r at c ^ (r / 2 % 4): there too, eight rows are in eight different places.
 """
 
+from typing import Any
+
 from ..config import MMA_BYTES
 from . import inline_ptx as ptx
 
@@ -19,6 +21,9 @@ STEP_ROWS = 16  # rows that one ldmatrix reads: four 8x8 matrices, two by two
 
 class Mma:
     """Make S = Q K^T with fp32 accumulators. Methods emit code for one warp; `config` is known at compile time."""
+
+    # Whether registers are left for what saves instructions: starts of S (OnlineSoftmax.starts), phases by shifts.
+    spare_registers = False
 
     def __init__(self, config):
         self.config = config
@@ -65,8 +70,14 @@ class Mma:
         """D = A B + C with the MMA instruction of the inputs' dtype."""
         raise NotImplementedError
 
-    def new_scores(self):
-        return [[None] * self.columns for _ in range(self.blocks)]
+    def new_scores(self, starts=None):
+        """Make S: [block][n8][value]. starts: of each row, the values with which an n8 column begins; None for zero."""
+        if starts is None:
+            return [[None] * self.columns for _ in range(self.blocks)]
+        columns: list[list[Any]] = [[] for _ in range(self.blocks)]
+        for r, values in enumerate(starts):
+            columns[self.row_of(r)[0]] += values
+        return [[column] * self.columns for column in columns]
 
     def add_scores(self, scores, q_of, k_base, k_offsets):
         """Add Q K^T to scores. q_of: function from a step along head_dim to its A operands."""

@@ -40,6 +40,7 @@ class Mma8(Mma):
         super().__init__(config)
         self.scales = ptx.UNIT_SCALES if block_scaled else None
         self.out_blocks = -(-config.head_dim // 16)
+        self.spare_registers = config.head_dim <= 128
         self.bias_bits, self.lazy_bits = BIAS_AND_LAZY_BITS[config.dtype]
         self.chunks = config.panel_bytes // CHUNK_BYTES  # in a row of a panel
 

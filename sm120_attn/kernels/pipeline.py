@@ -16,13 +16,14 @@ from . import inline_ptx as ptx
 
 @dataclass(frozen=True)
 class Ring:
-    slots: int
+    slots: int  # a power of two
     readers: int  # compute warps; each arrives once
     barriers: Any  # pointer to the full barriers of all slots, then the empty ones
+    spare_registers: bool
 
     @classmethod
-    def allocate(cls, smem, slots: int, readers: int) -> "Ring":
-        return cls(slots, readers, smem.allocate_array(cutlass.Int64, 2 * slots))
+    def allocate(cls, smem, slots: int, readers: int, spare_registers: bool) -> "Ring":
+        return cls(slots, readers, smem.allocate_array(cutlass.Int64, 2 * slots), spare_registers)
 
     def init(self):
         """Initialise the barriers. Called by one thread, before any thread waits."""
@@ -34,6 +35,8 @@ class Ring:
         return 0 if self.slots == 1 else count % self.slots
 
     def phase(self, count):
+        if self.spare_registers:  # the shift saves four instructions of a tile; other kernels spill with it
+            return (count >> (self.slots.bit_length() - 1)) & 1
         return (count // self.slots) & 1
 
     def full(self, count):

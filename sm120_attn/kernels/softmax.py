@@ -9,6 +9,7 @@ still row_max plus log2 of the sum.
 """
 
 import functools
+import operator
 
 import cutlass.cute as cute
 from cutlass import Float32
@@ -17,6 +18,7 @@ from . import inline_ptx as ptx
 
 # The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
+LARGEST_START = 1.0e38  # of S; scores of a larger size are not exact, with any start
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
@@ -55,6 +57,38 @@ class OnlineSoftmax:
         growth = [ptx.fma(largest[r], self.scale, -self.row_max[r]) for r in range(self.policy.rows)]
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
+    def starts(self):
+        """Where S may begin in place of zero, so that a score is positive if its row has grown by more than the limit.
+
+        Per row: a register for each value of an n8 column, because an MMA takes four that follow each other. They are
+        -(row_max + limit) / scale, with a step of Newton's. Where that is no number of use, all scores are positive.
+        """
+        lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
+        starts = []
+        for r in range(self.policy.rows):
+            bits = self.row_max[r] + self.limit
+            rough = bits * -inverse
+            start = ptx.fma(ptx.fma(rough, self.scale, bits), -inverse, rough)
+            start = ptx.select(rough > -LARGEST_START, start, Float32(LARGEST_START))
+            _, values = self.policy.row_of(r)
+            starts.append([start, *(ptx.kept(start, lane) for _ in values[1:])])
+        return starts
+
+    def must_rescale(self, scores, starts):
+        """Whether a maximum has grown by more than the limit: has_grown, or with `starts` whether a score is positive.
+
+        Scores are negative if the sign is among the bits that all have: three scores to an instruction, where a maximum
+        takes one for each.
+        """
+        if starts is None:
+            return self.has_grown(self.largest(scores))
+        signs = []
+        for r in range(self.policy.rows):  # a chain for each row: one for all would wait for the last product
+            block, values = self.policy.row_of(r)
+            mine = [ptx.bits(scores[block][n][i]) for n in range(self.policy.columns) for i in values]
+            signs.append(functools.reduce(operator.and_, mine))
+        return cute.arch.vote_any_sync(functools.reduce(operator.and_, signs) >= 0)
+
     @cute.jit
     def rescale_if_grown(self, largest, acc_o):
         if self.has_grown(largest):
@@ -81,13 +115,14 @@ class OnlineSoftmax:
         self.policy.scale_row(acc_o, r, mine)
         return theirs
 
-    def exponentials(self, scores, block: int, n: int):
-        """exp2 of the scores of one n8 column; also adds them to the sums."""
+    def exponentials(self, scores, block: int, n: int, starts=None):
+        """exp2 of the scores of one n8 column; also adds them to the sums. starts: where S began; None for zero."""
         made = [None] * len(scores[block][n])
         for r in (2 * block, 2 * block + 1):
+            shift = -self.row_max[r] if starts is None else Float32(self.limit)
             _, values = self.policy.row_of(r)
             for i in values:
-                made[i] = ptx.exp2(ptx.fma(scores[block][n][i], self.scale, -self.row_max[r]))
+                made[i] = ptx.exp2(ptx.fma(scores[block][n][i], self.scale, shift))
                 self.row_sum[r] = self.row_sum[r] + made[i]
         return made
 
@@ -120,14 +155,16 @@ def finished(row_max, row_sum, sink=None):
     return ptx.select(empty, Float32(0.0), inverse), ptx.select(empty, Float32(-float("inf")), lse)
 
 
-def soft_cap(scores, policy, tanh_scale):
-    """Replace each score by tanh(x), where score * tanh_scale = 2 log2(e) x.
+def soft_cap(scores, policy, tanh_scale, starts=None):
+    """Replace each score by tanh(x), where score * tanh_scale = 2 log2(e) x. starts: of S, as in new_scores.
 
     tanh(x) = 1 - 2 / (1 + exp(2x)): two MUFU instructions with an error of 1e-7; tanh.approx has 5e-4.
     """
-    one, minus_two = Float32(1.0), Float32(-2.0)
-    for block in range(policy.blocks):
+    minus_two = Float32(-2.0)
+    for r in range(policy.rows):
+        block, values = policy.row_of(r)
+        one = Float32(1.0) if starts is None else 1.0 + starts[r][0]
         for n in range(policy.columns):
-            scores[block][n] = [
-                ptx.fma(ptx.reciprocal(1.0 + ptx.exp2(s * tanh_scale)), minus_two, one) for s in scores[block][n]
-            ]
+            for i in values:
+                x = ptx.reciprocal(1.0 + ptx.exp2(scores[block][n][i] * tanh_scale))
+                scores[block][n][i] = ptx.fma(x, minus_two, one)

@@ -134,6 +134,11 @@ def attend_online(warp, policy, tiles: int, growth: float):
     scale = softmax.LOG2_E / np.sqrt(c.head_dim)
     bits = DECODE[q] @ DECODE[k.reshape(-1, c.head_dim)].T * scale
 
+    def scores_of(starts=None):
+        scores = policy.new_scores(starts)
+        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
+        return scores
+
     def walk(own_tiles):
         """A warp's softmax and output, then its maxima, sums and output without lanes, and how often it rescaled."""
         online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
@@ -142,15 +147,15 @@ def attend_online(warp, policy, tiles: int, growth: float):
         for tile in own_tiles:
             warp.write_tile(8192, k[tile])
             warp.write_tile(8192 + 16384, v[tile])
-            scores = policy.new_scores()
-            policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
-            largest = online.largest(scores)
-            if online.has_grown(largest):
-                online.rescale(largest, output)
+            starts = None if tile == own_tiles[0] else online.starts()  # as in the steady loop
+            scores = scores_of(starts)
+            if online.must_rescale(scores, starts):
+                starts, scores = None, scores_of()
+                online.rescale(online.largest(scores), output)
             operands = []
             for step in range(c.tile_n // 32):
                 p = [
-                    policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
+                    policy.p_operand([online.exponentials(scores, block, 4 * step + i, starts) for i in range(4)], step)
                     for block in range(policy.blocks)
                 ]
                 operands.append(p)
@@ -370,3 +375,29 @@ def test_probabilities_stay_below_the_largest_value():
     largest = {"e4m3": np.nanmax(DECODE), "e5m2": 57344.0}
     for dtype, (bias, lazy) in BIAS_AND_LAZY_BITS.items():
         assert 2.0 ** (bias + lazy) <= largest[dtype]
+
+
+@pytest.mark.parametrize("row", range(2))
+def test_one_positive_score_of_any_row_ends_the_steady_loop(warp, row):
+    policy = mma_fp8.Mma8(config_of())
+    online = softmax.OnlineSoftmax(policy, 0.5)
+    online.row_max[:] = 3.0
+    starts = online.starts()
+    scores = [[[np.full(32, -1e-3) for _ in range(4)] for _ in range(policy.columns)] for _ in range(policy.blocks)]
+
+    assert [np.ravel(values)[0] for values in starts] == pytest.approx([-(3.0 + online.limit) / 0.5] * 2)
+    assert not online.must_rescale(scores, starts)
+    _, values = policy.row_of(row)
+    scores[0][policy.columns - 1][values[1]][17] = 1e-3
+    assert online.must_rescale(scores, starts)
+
+
+@pytest.mark.parametrize("row_max", [softmax.NOTHING_SEEN, float("inf"), 1e30])
+def test_a_start_that_is_no_number_of_use_ends_the_steady_loop(warp, row_max):
+    """So it is where a row has seen no key, where a score was infinite, and where the scale is tiny."""
+    online = softmax.OnlineSoftmax(mma_fp8.Mma8(config_of()), 1e-30)
+    online.row_max[:] = row_max
+    with np.errstate(invalid="ignore", over="ignore"):
+        starts = online.starts()
+
+    assert all((values[0] > 1e37).all() for values in starts)

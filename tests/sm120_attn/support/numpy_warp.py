@@ -123,7 +123,7 @@ class Instructions:
         return turned if word.ndim == 2 else register_of(turned.view(np.uint8).reshape(32, 4))
 
     def bits(self, x):
-        return np.asarray(x, np.float32).view(np.uint32)
+        return np.asarray(x, np.float32).view(np.int32)
 
     def from_bits(self, x):
         return np.ascontiguousarray(x, dtype=np.uint32).view(np.float32)

@@ -15,8 +15,8 @@ from sm120_attn.verify import inspect
 LOOPS = GOLDEN / "sm120" / "fp8_loops.json"
 PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
 # Instructions and matrix instructions of a tile of 128 keys and 16 rows. The best public kernel has 758 and 583.
-GOALS = {64: (470, 64), 128: (600, 128)}
-TWO_LEVEL = {64: (500, 64), 128: (620, 128)}  # with the additions to O: 4 for each MMA of O that ends a tile
+GOALS = {64: (420, 64), 128: (500, 128)}
+TWO_LEVEL = {64: (450, 64), 128: (590, 128)}  # with the additions to O: 4 for each MMA of O that ends a tile
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,14 @@ def report() -> dict:
 
 
 def test_the_steady_loops_are_within_the_goals(report: dict) -> None:
-    """At most 12 SHFL, no PRMT, at most 4 MOV, no spills, and few instructions at all, with one level and with two."""
+    """At most 12 SHFL, no PRMT, at most 5 MOV, no spills, and few instructions at all, with one level and with two."""
     found = [(kernel["config"]["head_dim"], kernel["config"]["two_level"]) for kernel in report["kernels"]]
     assert found == [(head_dim, two_level) for head_dim in GOALS for two_level in (False, True)]
     goals = [levels[head_dim] for head_dim in GOALS for levels in (GOALS, TWO_LEVEL)]
     for loop, (instructions, mma) in zip(report["loops"], goals, strict=True):
         assert loop["mma"] == mma and loop["mma_opcode"].startswith("QMMA.SF.16832")
         assert loop["instructions"] <= instructions
-        assert loop["SHFL"] <= 12 and loop["PRMT"] == 0 and loop["MOV"] <= 4
+        assert loop["SHFL"] <= 12 and loop["PRMT"] == 0 and loop["MOV"] <= 5
     for kernel in report["kernels"]:
         assert kernel["spill_instructions"] == kernel["stack_bytes"] == kernel["syscalls"] == kernel["calls"] == 0
         assert kernel["utmaldg"] > 0 and kernel["setmaxreg"] > 0 and kernel["shared_bytes"] <= 99 * 1024
