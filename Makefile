@@ -156,8 +156,8 @@ $(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/
 overhead: $(VENV)/.installed
 	$(VENV)/bin/python -m benchmarks overhead --with-tritonparse
 
-# Mutation testing: hours. SAMPLE mutants are drawn from all packages alike. The first run of mutmut, for which no name
-# fits, makes the mutants and finds which tests reach them. The environment has mutmut and not tritonhook, because the
+# Mutation testing: hours. SAMPLE mutants are drawn from all packages alike. The first run of mutmut, for no mutant, makes
+# them and finds which tests reach them. The environment has mutmut and not tritonhook, because the
 # mutated copy in mutants/ must be the one that tests import.
 SAMPLE ?= 4000
 mutants:
@@ -165,7 +165,7 @@ mutants:
 	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1 && \
 	  $(VENV)-mutants/bin/python tests/support/install_cpu_torch.py; }
 	mkdir -p mutants  # Python never looks again at a folder of PYTHONPATH that was not there when it started
-	-$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/python -m benchmarks.mutants no-mutant-has-this-name
+	$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/python -m benchmarks.mutants
 	$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH \
 		$(VENV)-mutants/bin/python -m benchmarks mutants --sample $(SAMPLE)
 

@@ -19,7 +19,11 @@ the modules; sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import multiprocessing
+import os
+import pickle
 import random
 import signal
 import subprocess
@@ -29,6 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import islice, zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common import REPOSITORY, environment
@@ -87,41 +92,78 @@ def found_in_mutants() -> dict[str, dict[str, int | None]]:
     return {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
 
 
-class Failures:
-    """A plugin of pytest: the tests that fail."""
+class Share:
+    """A plugin of pytest: of several processes that run the same tests, each runs the modules that no other has taken,
+    and remembers which tests fail."""
 
-    def __init__(self) -> None:
-        self.found: set[str] = set()
+    def __init__(self, taken: Path) -> None:
+        self.taken = taken  # a folder: a file for each module that a process has taken
+        self.mine: dict[Path, bool] = {}
+        self.failed: set[str] = set()
+
+    def pytest_runtest_protocol(self, item: Any) -> bool | None:
+        if item.path not in self.mine:
+            self.mine[item.path] = self._take(item.path)
+        return None if self.mine[item.path] else True  # True: done, nothing to run
+
+    def _take(self, module: Path) -> bool:
+        try:
+            (self.taken / hashlib.sha256(bytes(module)).hexdigest()).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
-            self.found.add(report.nodeid)
+            self.failed.add(report.nodeid)
 
 
 def try_them(names: Sequence[str]) -> None:
     """Run mutmut, in a process of its own, for these mutants: without its first run of all tests, as the run that finds
     which tests reach what was one; and with a few tests for each. A test that fails in that run meets no mutant."""
-    from mutmut.__main__ import cli
+    from mutmut import __main__ as mutmut_main
     from mutmut.runners.harness import PytestRunner
     from mutmut.state import state
     from mutmut.workers.isolation import ForkRunner
 
     execute, submit = PytestRunner.execute_pytest, ForkRunner.submit
+    collect, wanted = mutmut_main.collect_source_file_mutation_data, frozenset(names)
 
-    def to_the_end(runner: Any, params: list[str], plugins: Sequence[Any] = (), **given: Any) -> int:
-        if "-x" not in params or not plugins:
-            signal.alarm(MOST_SECONDS_ALIVE if "-x" in params else 0)  # mutmut limits CPU time: a deadlock takes none
-            try:
-                return int(execute(runner, params, plugins=plugins, **given))
-            finally:
-                signal.alarm(0)
-        failures = Failures()
-        execute(runner, [one for one in params if one != "-x"], plugins=[*plugins, failures], **given)
-        for tests in state().tests_by_mangled_function_name.values():
-            tests -= failures.found
-        for name in failures.found:
-            state().duration_by_test.pop(name, None)
-        print(f"tests that fail without a mutant: {sorted(failures.found)}", file=sys.stderr)
+    def with_limit(runner: Any, params: list[str], plugins: Sequence[Any] = (), **given: Any) -> int:
+        if plugins and "--collect-only" not in params:
+            return which_tests_reach_what(runner, [one for one in params if one != "-x"], plugins)
+        signal.alarm(MOST_SECONDS_ALIVE if "-x" in params else 0)  # mutmut limits CPU time: a deadlock takes none
+        try:
+            return int(execute(runner, params, plugins=plugins, **given))
+        finally:
+            signal.alarm(0)
+
+    def which_tests_reach_what(runner: Any, params: list[str], plugins: Sequence[Any]) -> int:
+        known, failed = state(), set[str]()
+        with TemporaryDirectory() as folder:
+
+            def part(number: int) -> None:
+                share = Share(Path(folder))
+                execute(runner, params, plugins=[*plugins, share])
+                found = dict(known.tests_by_mangled_function_name), dict(known.duration_by_test), share.failed
+                (Path(folder) / f"part-{number}").write_bytes(pickle.dumps(found))
+
+            fork, cores = multiprocessing.get_context("fork"), os.cpu_count() or 1
+            parts = [fork.Process(target=part, args=(number,)) for number in range(cores)]
+            for process in parts:
+                process.start()
+            for number, process in enumerate(parts):
+                process.join()
+                reached, seconds, failures = pickle.loads((Path(folder) / f"part-{number}").read_bytes())
+                for function, tests in reached.items():
+                    known.tests_by_mangled_function_name[function] |= tests
+                known.duration_by_test.update(seconds)
+                failed |= failures
+        for tests in known.tests_by_mangled_function_name.values():
+            tests -= failed
+        for name in failed:
+            known.duration_by_test.pop(name, None)
+        print(f"tests that fail without a mutant: {sorted(failed)}", file=sys.stderr)
         return 0
 
     def own_and_fastest(runner: Any, name: str, tests: Sequence[str], *_: float) -> None:
@@ -132,9 +174,14 @@ def try_them(names: Sequence[str]) -> None:
         needed = sum(seconds[test] for test in chosen)
         submit(runner, name, chosen, int(20 + 6 * needed), needed)
 
-    PytestRunner.execute_pytest, ForkRunner.submit = to_the_end, own_and_fastest
+    def those_wanted(*, mutant_names: Sequence[str]) -> Any:  # mutmut compares each name with each mutant: minutes
+        mutants, files = collect(mutant_names=())
+        return [one for one in mutants if one[1] in wanted], files
+
+    PytestRunner.execute_pytest, ForkRunner.submit = with_limit, own_and_fastest
     ForkRunner.run_clean_tests = lambda runner, tests: 0
-    cli(["run", *names])
+    mutmut_main.collect_source_file_mutation_data = those_wanted
+    mutmut_main.cli(["run", *names])
 
 
 def package_of(module: str) -> str:
