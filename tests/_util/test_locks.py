@@ -98,8 +98,9 @@ def test_a_lock_for_changes_is_taken_around_each_fork(monkeypatch: pytest.Monkey
 
 
 def test_another_process_tells_its_parent_and_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["sh", "-c", "read -r line", "a b", "", "\udcff)"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+    words = ["sh", "-c", "echo; read -r line", "a b", "", "\udcff)"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout and child.stdout.readline()  # Popen returns before the kernel has written the new words
         assert parent_of(child.pid) == os.getpid() and command_line_of(child.pid) == [*words[:-1], "\ufffd)"]
     assert parent_of(child.pid) is None and command_line_of(child.pid) == []
     for text in ("7 (a) b) S 41 7 7", "7 (a) S x", "7 (a) S", ""):
