@@ -54,7 +54,9 @@ def test_no_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "check|bench|inspect|selftest" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["check", "bench", "selftest"])
+@pytest.mark.parametrize(
+    "verb", [*(pytest.param(v, marks=pytest.mark.nightly) for v in ("check", "bench")), "selftest"]
+)
 def test_without_a_gpu_a_verb_says_so_in_one_line(verb: str, tmp_path: Path) -> None:
     # given neither a GPU nor, mostly, torch
     out = ["--out", str(tmp_path / "selftest.json")] if verb == "selftest" else []

@@ -39,11 +39,15 @@ def test_the_steady_loop_of_a_long_sequence_is_short(arch):
 @pytest.mark.parametrize(
     ("fields", "opcode"),
     [
-        ({"fp8_mma": "plain"}, "QMMA.16832"),
+        pytest.param({"fp8_mma": "plain"}, "QMMA.16832", marks=pytest.mark.nightly),
         ({"fp8_mma": "portable", "out_dtype": "fp32", "varlen": True, "lse": True, "causal": True}, "QMMA.16832"),
         ({"arch": "sm_90a", "dtype": "e5m2", "out_dtype": "fp16", "softcap": True, "window": True}, "HMMA"),
-        ({"arch": "sm_90a", "fp8_mma": "portable", "head_dim": 96, "out_dtype": "fp32"}, "HMMA"),
-        ({"head_dim": 256, "causal": True}, "QMMA.SF"),
+        pytest.param(
+            {"arch": "sm_90a", "fp8_mma": "portable", "head_dim": 96, "out_dtype": "fp32"},
+            "HMMA",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param({"head_dim": 256, "causal": True}, "QMMA.SF", marks=pytest.mark.nightly),
     ],
 )
 def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
@@ -70,7 +74,9 @@ def right():
     return read_code(compile_function(WITHOUT_MISTAKE).cubin).instructions
 
 
-@pytest.mark.parametrize("mistake", mutants.MISTAKES)
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(one, marks=pytest.mark.nightly if i > 1 else ()) for i, one in enumerate(mutants.MISTAKES)]
+)
 def test_a_kernel_with_a_mistake_is_another_one(right, mistake):
     """Given the planned FP8 kernel for sm_12x, when a mistake is put into its policy, then it is built, and differs."""
     wrong = mutants.compiled_with(WITHOUT_MISTAKE, mistake)
@@ -94,8 +100,10 @@ def test_scales_are_a_mistake_of_the_block_scaled_mma_only():
     "fields",
     [
         {"head_dim": 40, "causal": True, "varlen": True, "lse": True, "dtype": "fp16"},
-        {"head_dim": 256, "window": True, "softcap": True},
-        {"head_dim": 136, "causal": True, "window": True, "align": "bottom-right"},
+        pytest.param({"head_dim": 256, "window": True, "softcap": True}, marks=pytest.mark.nightly),
+        pytest.param(
+            {"head_dim": 136, "causal": True, "window": True, "align": "bottom-right"}, marks=pytest.mark.nightly
+        ),
         {"kernel": "cp_async", "head_dim": 72, "window": True, "varlen": True, "lse": True},
     ],
 )
@@ -114,7 +122,7 @@ def test_features_build_together(fields):
     "config",
     [
         replace(plan(replace(LONG, arch="sm_90a", sms=132)).config, head_dim=32, tile_n=32),
-        Config(arch="sm_120a", head_dim=32, tile_n=32, mma_throughput=True),
+        pytest.param(Config(arch="sm_120a", head_dim=32, tile_n=32, mma_throughput=True), marks=pytest.mark.nightly),
         Config(
             kernel="cp_async",
             warps=4,

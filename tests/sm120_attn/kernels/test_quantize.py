@@ -100,8 +100,13 @@ def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
     assert sorted((read, written) for inside, read, written in found if inside) == wanted
 
 
-@pytest.mark.parametrize("arch", ["sm_120a", pytest.param("sm_121a", marks=pytest.mark.nightly), "sm_90a"])
-@pytest.mark.parametrize("changed", [{}, {"whole": True}, {"dtype": "fp32", "tensors": 3, "varlen": True}])
+@pytest.mark.parametrize(
+    "arch", ["sm_120a", *(pytest.param(a, marks=pytest.mark.nightly) for a in ("sm_121a", "sm_90a"))]
+)
+@pytest.mark.parametrize(
+    "changed",
+    [pytest.param({}, marks=pytest.mark.nightly), {"whole": True}, {"dtype": "fp32", "tensors": 3, "varlen": True}],
+)
 def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, changed: dict) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     from sm120_attn.compile.compiler import compile_offline
