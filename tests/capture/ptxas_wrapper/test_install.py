@@ -236,7 +236,7 @@ def test_killed_at_every_line(ptxas: Path, monkeypatch: pytest.MonkeyPatch, link
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
 
 
-def test_200_kills_at_random_moments(ptxas: Path) -> None:
+def test_kills_at_random_moments(ptxas: Path) -> None:
     before = facts(ptxas)
     target = find_target(str(ptxas))
     install(target)  # once before: from then on the version of ptxas is in a cache
@@ -252,7 +252,7 @@ def test_200_kills_at_random_moments(ptxas: Path) -> None:
     longest = max(0.012, 2 * (time.monotonic() - began))
     chance = random.Random(4)
     states = []
-    for _ in range(200):
+    for _ in range(200 if "NIGHTLY" in os.environ else 50):
         child = os.fork()
         if child == 0:
             try:
