@@ -152,7 +152,7 @@ def many_kernels() -> dict[str, Any]:
         "control": {},
     }
     document = timed(
-        5, kernels=kernels, code={"z": "other opcodes"}, flushes=False, device=None, versions={"torch": None}
+        5, kernels=kernels, code={"z": "other opcodes"}, flushes=False, device=None, versions={"cuda": None}
     )
     for block in document["blocks"]:
         block["conditions"] |= {"sm_clock_mhz": None, "other_processes": None}
@@ -247,7 +247,7 @@ READ: Mapping[str, Callable[[], dict[str, Any]]] = {
     **ODD,
     "ab_of_many_kernels": many_kernels,
     "ab_of_wrong_outputs": lambda: timed(wrong={"candidate": "output 0 differs"}),
-    "ab_of_the_same_code": lambda: timed(kernels=dict.fromkeys(("reference", "candidate", "control"), {})),
+    "ab_of_the_same_code": lambda: timed(kernels={side: {} for side in ("reference", "candidate", "control")}),
     "ab_without_blocks": lambda: timed(device=None, stopped=None),
 }
 
