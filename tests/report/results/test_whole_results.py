@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import KINDS, golden, summary_of
+from documents import KINDS, PlainScreen, golden, summary_of
+from msgspec import structs
 from odd_documents import ODD
 from screens import Screens
 from tuned import SKIPPED, tuned
@@ -30,8 +31,14 @@ from tritonhook.emulate.sanitizer.run import Sanitized
 from tritonhook.memory.timeline import Mark, Reading, Snapshot
 from tritonhook.ptx.miscompiles import KnownModule
 from tritonhook.ptxas.tool import Tool
+from tritonhook.report.render.code import render_code_diff, render_sass, render_text_diff
+from tritonhook.report.render.github import annotation_commands, job_summary, joined
+from tritonhook.report.render.markdown import render_markdown
+from tritonhook.report.render.notebook import render_fragment
+from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.result import Result, Summary, Table
 from tritonhook.report.results.bisect import Bisect
+from tritonhook.report.results.capture import CodeFields, Row
 from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 from tritonhook.report.results.memory import Memory, Variants, chrome_trace
 from tritonhook.report.results.policy import PolicyResult
@@ -40,6 +47,7 @@ from tritonhook.report.results.snapshot import KernelChanges, LockContent
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Known, Verification
+from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import Crossed, compare
 from tritonhook.snapshot.facts import Identity
 from tritonhook.tuning.policy_check import Checked, CheckedPin, State
@@ -267,3 +275,37 @@ def test_the_summary_of_a_document_is_as_in_its_golden_file(name: str, screens: 
 def test_a_trace_for_chrome_is_as_in_its_golden_file(screens: Screens) -> None:
     trace = chrome_trace([*several_timelines().values(), TRACES["nothing"]()])
     screens.check_result("chrome_trace", (line for name, value in trace.items() for line in told(value, name)))
+
+
+def rendered() -> dict[str, Callable[[], str]]:
+    """One result in each form that people read, and code with its differences, in colours."""
+    rows = [Row("@P0" * (n == 2), f"OP{n}", "R1,R2", n << 5, (0, n) if n % 4 else None, None) for n in range(14)]
+    a, b = (CodeFields("_Z4fillPfi", (), ("/src/k.py",), None, tuple(code)) for code in (rows, [*rows[1:9], rows[0]]))
+    lines = [SourceLine("a%b,c:d.py", n // 2 + 1) for n in range(11)]
+    return {
+        "terminal": lambda: render_terminal(changes().summary(), PlainScreen()),
+        "terminal_wide": lambda: render_terminal(several_timelines().summary(), PlainScreen(), wide=True),
+        "markdown": lambda: render_markdown(changes().summary()),
+        "notebook": lambda: render_fragment(changes().summary()),
+        "comment": lambda: joined("", changes(), "9d2c3e1f00aa4b5c6d7e", "https://example.org/1"),
+        "job_summary": lambda: job_summary(changes()),
+        "annotations": lambda: "\n".join(annotation_commands(with_new_only(), lines)),
+        "code_diff": lambda: render_code_diff(a, b, PlainScreen()),
+        "text_diff": lambda: render_text_diff("a\nb\nc", "a\n\td\nc", PlainScreen()),
+        "listing": lambda: render_sass(a, "sm_90a"),
+    }
+
+
+def with_new_only() -> KernelChanges:
+    """Without the kernels that are gone: these have no line."""
+    found = changes()
+    return structs.replace(found, kernels=tuple(kernel for kernel in found.kernels if kernel.new is not None))
+
+
+@pytest.mark.parametrize("form", rendered())
+def test_a_rendering_is_as_in_its_golden_file(form: str, screens: Screens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--update writes the file again."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "10000"}.items():
+        monkeypatch.setenv(name, value)
+    screens.check_result(f"as_{form}", map(ascii, rendered()[form]().splitlines()))
