@@ -14,36 +14,55 @@ import pytest
 from documents import KINDS, PlainScreen, golden, summary_of
 from msgspec import structs
 from odd_documents import ODD
+from repository import GOLDEN
 from screens import Screens
 from tuned import SKIPPED, tuned
 from verified import verified
 
 from tests.capture.policy.test_file import ENTRY
+from tests.compare.test_diff import compare as compare_cubins
+from tests.compare.test_diff import golden as golden_cubin
 from tests.golden.make_golden_memory import TRACES, timeline
 from tests.report.results.test_documents import bisections
-from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, UNSTEADY
+from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP, UNSTEADY
 from tests.snapshot.test_changes import STAGES, facts
 from tests.tuning.test_policy_check import CHECKED
+from tritonhook._util.schema import as_schema
 from tritonhook.capture.policy.model import Pin
+from tritonhook.compare.diff import CodeVerdict
+from tritonhook.compare.modules import KernelDelta, ModuleDiff
+from tritonhook.compare.names import NameComparison, RenamedBuild
+from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.run import Ran
 from tritonhook.emulate.sanitizer.findings import Finding, Place
 from tritonhook.emulate.sanitizer.run import Sanitized
+from tritonhook.lab.minimise import NamePart
+from tritonhook.memory.prediction import find_gpu, predict, stack_needs
 from tritonhook.memory.timeline import Mark, Reading, Snapshot
+from tritonhook.ptx.cta_loads import TmaLoad
 from tritonhook.ptx.miscompiles import KnownModule
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Assembled, Crash
 from tritonhook.report.render.code import render_code_diff, render_sass, render_text_diff
 from tritonhook.report.render.github import annotation_commands, job_summary, joined
 from tritonhook.report.render.markdown import render_markdown
 from tritonhook.report.render.notebook import render_fragment
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.result import Result, Summary, Table
+from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.bisect import Bisect
 from tritonhook.report.results.capture import CodeFields, Row
+from tritonhook.report.results.diff import Diff
 from tritonhook.report.results.emulation import EmulatedKernel, Emulation
+from tritonhook.report.results.file import File, GpuFile
 from tritonhook.report.results.memory import Memory, Variants, chrome_trace
+from tritonhook.report.results.modules import ModuleDiffResult
+from tritonhook.report.results.names import Names
 from tritonhook.report.results.policy import PolicyResult
-from tritonhook.report.results.probe import Probe
+from tritonhook.report.results.probe import Probe, Triggers
 from tritonhook.report.results.snapshot import KernelChanges, LockContent
+from tritonhook.report.results.stacks import FixedKernel, MemoryFix, MemoryPrediction
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Known, Verification
@@ -216,6 +235,51 @@ def of_policies() -> dict[str, Callable[[], Result]]:
     }
 
 
+def of_names(crashed: bool) -> Names:
+    """A kernel under three names: golden cubins; or the second one made ptxas crash."""
+    tool, builds = Tool(Path("/bin/ptxas"), "12.8.93", "fake"), list[RenamedBuild]()
+    for name in ("plain", "cutlass", "renamed"):
+        cubin, _ = golden_cubin(f"sm_90a.exp.{name}")
+        ptx = Ptx(f".version 8.7\n.target sm_90a\n.entry {cubin.kernels[0]}() {{ ret; }}\n")
+        builds.append(RenamedBuild(cubin.kernels[0], ptx, Assembled(cubin, "", "ptxas k.ptx")))
+    pair, control = (compare_cubins("sm_90a.exp.plain", f"sm_90a.exp.{name}") for name in ("cutlass", "renamed"))
+    if crashed:
+        builds[1] = replace(builds[1], result=Crash(tool, builds[1].ptx, "ptxas k.ptx", -11, "SIGSEGV", "a text"))
+        return Names.of(NameComparison(builds[0], builds[1], builds[2], None, None, 1, (1, 0, 1)))
+    return Names.of(NameComparison(builds[0], builds[1], builds[2], pair, control, 8, (1, 3, 2)), tool, ("-v", "-O3"))
+
+
+def of_cubins() -> dict[str, Callable[[], Result]]:
+    (plain, plain_code), (other, _) = (golden_cubin(f"sm_90a.exp.{name}") for name in ("plain", "cutlass"))
+    module, module_code = golden_cubin("sm_90a.module")
+    cluster, cta = (
+        Cubin.from_bytes((GOLDEN / f"sm_120a.tensor_load.{form}.cubin").read_bytes()) for form in ("cluster", "cta")
+    )
+    (kernel,) = cluster.kernels
+    loads = TmaLoad("k", 7, "cp.async.bulk.mbarrier", 1), TmaLoad("k", 9, "cp.x", 2, "why")
+    resources = plain.resources[plain.kernels[0]], other.resources[other.kernels[0]]
+    delta = KernelDelta("foo", "bar", CodeVerdict.DIFFERENT_CODE, *resources, 1024, 1088, "a summary")
+    both = ModuleDiff(plain, other, (delta,), ("x",), ("y", "z"))
+    texts = ".entry a\nret;", ".entry b\nexit;"
+    changed = compare_cubins("sm_90a.exp.plain", "sm_90a.exp.cutlass")
+    trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
+    return {
+        "diff": lambda: Diff.of(changed, ("12.8.93", "13.0.48"), texts, ("a", "b"), ["a note"], full=True),
+        "diff_of_the_same": lambda: Diff.of(compare_cubins("sm_90a.module", "sm_90a.module", "foo", "foo")),
+        "names": lambda: of_names(False),
+        "names_of_a_crash": lambda: of_names(True),
+        "file": lambda: File.of(GpuFile("k.fatbin", "fat binary", (module,), (module_code,), "12.8.93", ["a note"])),
+        "file_with_all_code": lambda: File.of(GpuFile("k", "cubin", (plain,), (plain_code,), None, []), full=True),
+        "modules": lambda: ModuleDiffResult.of(both, None, None, ["a note"]),
+        "stacks": lambda: MemoryPrediction.of(predict(stack_needs(cluster), find_gpu("RTX 5090")), 1 << 30, True),
+        "stacks_of_a_module": lambda: MemoryPrediction.of(predict(stack_needs(module), find_gpu("H100")), None, False),
+        "fixed_loads": lambda: MemoryFix.of(loads, [FixedKernel.of(kernel, cluster, cta)], "12.8.93", None, "out.ptx"),
+        "fixed_loads_unknown": lambda: MemoryFix.of(loads[:1], [], None, "no ptxas", None),
+        "triggers": lambda: Triggers.of({SETUP: trigger, replace(SETUP, arch="sm_80"): None}, [NO_ANSWER], "x_*"),
+        "timed": lambda: TimedComparison.of(as_schema(timed(12), TimedComparison), judged=True),
+    }
+
+
 MADE: Mapping[str, Callable[[], Result]] = {
     "kernel_changes": changes,
     "kernel_changes_the_worst": lambda: changes().chosen(2, None, None),
@@ -249,6 +313,7 @@ MADE: Mapping[str, Callable[[], Result]] = {
     "known_nothing": lambda: Known.of("k", [KnownModule("a", "sm_90a", None), KnownModule("b", None, None, (), "cut")]),
     **of_tools(),
     **of_policies(),
+    **of_cubins(),
 }
 READ: Mapping[str, Callable[[], dict[str, Any]]] = {
     **{kind: partial(golden, kind) for kind in KINDS},
