@@ -260,6 +260,8 @@ def of_cubins() -> dict[str, Callable[[], Result]]:
     resources = plain.resources[plain.kernels[0]], other.resources[other.kernels[0]]
     delta = KernelDelta("foo", "bar", CodeVerdict.DIFFERENT_CODE, *resources, 1024, 1088, "a summary")
     both = ModuleDiff(plain, other, (delta,), ("x",), ("y", "z"))
+    same = KernelDelta("foo", "foo", CodeVerdict.SAME_CODE, *resources, 1024, 1024)
+    equal = ModuleDiff(plain, other, (same,), (), ())
     texts = ".entry a\nret;", ".entry b\nexit;"
     changed = compare_cubins("sm_90a.exp.plain", "sm_90a.exp.cutlass")
     trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
@@ -271,6 +273,7 @@ def of_cubins() -> dict[str, Callable[[], Result]]:
         "file": lambda: File.of(GpuFile("k.fatbin", "fat binary", (module,), (module_code,), "12.8.93", ["a note"])),
         "file_with_all_code": lambda: File.of(GpuFile("k", "cubin", (plain,), (plain_code,), None, []), full=True),
         "modules": lambda: ModuleDiffResult.of(both, None, None, ["a note"]),
+        "modules_of_the_same": lambda: ModuleDiffResult.of(equal, "12.8.93", "13.0.48", []),
         "stacks": lambda: MemoryPrediction.of(predict(stack_needs(cluster), find_gpu("RTX 5090")), 1 << 30, True),
         "stacks_of_a_module": lambda: MemoryPrediction.of(predict(stack_needs(module), find_gpu("H100")), None, False),
         "fixed_loads": lambda: MemoryFix.of(loads, [FixedKernel.of(kernel, cluster, cta)], "12.8.93", None, "out.ptx"),
