@@ -166,6 +166,52 @@ def test_a_shared_variable_of_the_function_itself() -> None:
 
 # --- what is refused -----------------------------------------------------------------------------
 
+NOT_OWN = "its destination is not proved to be this CTA's shared memory"
+WHY = {
+    LOAD.replace("bytes [", "bytes.multicast::cluster ["): "it writes to several CTAs (.multicast::cluster)",
+    LOAD.replace(".tile", ".tile.cta_group::2"): "it signals a barrier of a CTA pair (.cta_group::2)",
+    LOAD.replace("[%r2]", "%r2"): "its destination could not be read",
+    LOAD.replace(", [%r1]", ""): "its barrier could not be read",
+    LOAD.replace("[%r1]", "%r1"): "its barrier could not be read",
+    BULK.replace(", [%r1]", ""): "its barrier could not be read",
+    BULK.replace("[%r2]", "[%r3+%r3]"): f"{NOT_OWN}: %r3+%r3 does not come from a .shared symbol",
+    BULK.replace("[%r2]", "[%r1+%r2]"): f"{NOT_OWN}: two addresses are added",
+    BULK.replace("[%r2]", "[%r7]"): f"{NOT_OWN}: %r7 is never written in load",
+    BULK.replace("[%r2]", "[far]"): f"{NOT_OWN}: far is neither a register, a thread index nor a .shared symbol",
+    BULK.replace("[%r2]", "[smem+0x1000000]"): f"{NOT_OWN}: the constant 0x1000000 reaches the bits of the CTA's rank",
+}
+BODIES = {
+    "mov.u32 %r2;": "mov.u32 could not be read",
+    "selp.b32 %r2, %r1, %r1;": "selp.b32 could not be read",
+    "mov.b64 {%r2, %r3}, %rd1;": "mov.b64 writes a vector",
+    "add.f32 %r2, %r1, %r3;": "%r2 is a float, the result of add.f32",
+    "prmt.b32 %r2, %r1, %r3, 0;": "%r2 is the result of prmt.b32",
+    "mul.lo.u32 %r2, %r1, 2;": "mul.lo.u32 is done to an address",
+    "sub.u32 %r2, %r3, %r1;": "sub.u32 is done to an address",
+    "add.u32 %r2, %r1, %r1;": "add.u32 is done to an address",
+    "mad.lo.u32 %r2, %r1, 2, %r3;": "mad.lo.u32 is done to an address",
+    "shl.b32 %r2, %r3, %r3;": "shl.b32 %r2, %r3, %r3 shifts by a register",
+    "mov.u32 %r4, %tid.x; shl.b32 %r2, %r4, 14;": "shl.b32 %r2, %r4, 14 reaches the bits of the CTA's rank",
+    "mov.u32 %r2, 5;": "%r2 is an address on one path and a number on another",
+    "mov.u32 %r2, %r8; mov.u32 %r8, %r2; mov.u32 %r8, %clock;": "%clock is neither a register, a thread index"
+    " nor a .shared symbol",
+}
+
+
+@pytest.mark.parametrize(
+    ("load", "body", "why"),
+    [
+        *((load, "", why) for load, why in WHY.items()),
+        *((BULK, body, f"{NOT_OWN}: {why}") for body, why in BODIES.items()),
+    ],
+)
+def test_a_load_that_stays_says_why(load: str, body: str, why: str) -> None:
+    ptx = module(load, body=body)
+    assert refusal(ptx) == why
+    line = ptx.text[: ptx.text.index(load)].count("\n") + 1
+    assert FIX.remarks(ptx) == (f"load, line {line}: {load.partition('.mbarrier')[0]} stays: {why}",)
+
+
 REFUSED = {
     "multicast": (
         {"load": LOAD.replace("bytes [", "bytes.multicast::cluster [").replace("[%r1];", "[%r1], %rs1;")},

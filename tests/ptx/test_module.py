@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import pytest
@@ -79,32 +80,43 @@ def test_bytes_that_end_with_nul_are_the_same_module(ending: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data, words_of_the_error",
+    "data, error",
     [
-        (b"", ("kernel.ptx", "no .version", "0 characters")),
-        (b"\0", ("no .version",)),
-        (b".version 8.7\n.address_size 64\n", ("no .target",)),
-        (b".target sm_90a\n", ("no .version",)),
-        (b"// .version 8.7\n// .target sm_90a\n", ("no .version",)),
-        (b"define void @add() {}", ("no .version",)),
-        (b".version 8.7\n.target sm_90a // \xff\n", ("byte 31", "UTF-8")),
-        (b"\x7fELF\x02\x01\x01", ("ELF", "diff")),
+        (b"", "not PTX: no .version directive in the text (0 characters)"),
+        (b"\0", "not PTX: no .version directive in the text (0 characters)"),
+        (b".version 8.7\n.address_size 64\n", "not PTX: no .target directive in the text (30 characters)"),
+        (b".target sm_90a\n", "not PTX: no .version directive in the text (15 characters)"),
+        (b"// .version 8.7\n// .target sm_90a\n", "not PTX: no .version directive in the text (34 characters)"),
+        (b"define void @add() {}" * 100, "not PTX: no .version directive in the text (2,100 characters)"),
+        (b".version 8.7\n.target sm_90a // \xff\n", "not PTX: byte 31 is not UTF-8 text"),
+        (b"\x7fELF", "an ELF image, not PTX; give the .ptx file, or use `tritonhook diff` on cubins"),
     ],
 )
-def test_what_is_not_ptx_is_an_error_that_says_why(data: bytes, words_of_the_error: tuple[str, ...]) -> None:
+def test_what_is_not_ptx_is_an_error_that_says_why(data: bytes, error: str) -> None:
+    for given, name in ((("kernel.ptx",), "kernel.ptx"), ((), "input")):
+        with pytest.raises(PtxError) as caught:
+            Ptx.from_bytes(data, *given)
+        assert str(caught.value) == f"{name}: {error}"
+
+
+@pytest.mark.parametrize(("name", "run"), [("a/k.py", "tritonhook run"), ("k.cu", "tritonhook run -- nvcc")])
+def test_a_program_in_place_of_ptx_is_told_how_to_capture_it(name: str, run: str) -> None:
     with pytest.raises(PtxError) as caught:
-        Ptx.from_bytes(data, "kernel.ptx")
-    for word in words_of_the_error:
-        assert word in str(caught.value)
-    assert str(caught.value).startswith("kernel.ptx: ")
+        Ptx.from_bytes(b"x", name)
+    why = "not PTX: no .version directive in the text (1 characters)"
+    assert str(caught.value) == f"{name}: {why}; capture what it compiles: `{run} {name}`"
 
 
 @pytest.mark.parametrize(
     "names, asked, message",
-    [((), None, "no .entry"), (("a", "b"), None, "2 entries (a, b)"), (("a", "b"), "c", "no entry 'c'.*a, b")],
+    [
+        ((), None, "no .entry"),
+        (("a", "b"), None, "2 entries (a, b); name one with --entry"),
+        (("a", "b"), "c", "no entry 'c'; the module has: a, b"),
+    ],
 )
 def test_only_entry_is_never_a_guess(names: tuple[str, ...], asked: str | None, message: str) -> None:
-    with pytest.raises(PtxError, match=re.escape(message).replace(r"\.\*", ".*")):
+    with pytest.raises(PtxError, match=f"^{re.escape(message)}$"):
         module(*names).only_entry(asked)
 
 
@@ -141,5 +153,17 @@ def test_other_directives_are_the_only_change() -> None:
 
 
 def test_hash_is_of_the_text() -> None:
-    assert module("a").sha256 == module("a").sha256
-    assert module("a").sha256 != module("b").sha256
+    ptx = Ptx(f"{HEADER}// \u00fc")
+    assert ptx.sha256 == hashlib.sha256(ptx.text.encode("utf-8")).hexdigest()
+
+
+def test_parameters_are_of_an_entrys_first_list() -> None:
+    more = ".entry bare { ret; }\n.entry k(.param .u32 other) { ret; }\n.func f(.param .u32 x) { ret; }\n"
+    ptx = Ptx(module("k").text + more)
+    names = ("k", "bare", "f", "none")
+    assert {name: ptx.parameters(name) for name in names} == {"k": ("k_param_0",), "bare": (), "f": (), "none": ()}
+
+
+def test_uses_are_counted_in_code_only() -> None:
+    ptx = Ptx(module("k", "l").text + "// k\n.global .b64 table[2] = {k, k};\n")
+    assert (ptx.uses("k"), ptx.uses("k_param_0"), ptx.uses("k", "l"), ptx.uses("none"), ptx.uses()) == (3, 2, 4, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ptx_modules import module
 
-from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, lowered_for, newest_version, retarget, version_for
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 
@@ -41,6 +41,11 @@ def test_a_retargeted_module_differs_in_two_directives() -> None:
     after = retarget(before, "sm_120a", "8.8")
     assert after.text == before.text.replace("sm_90a", "sm_120a").replace("8.7", "8.8")
     assert retarget(after, "sm_120a", "8.8") is after
+
+
+@pytest.mark.parametrize(("ptxas", "version"), [("12.5.82", "8.5"), ("12.8.93", "8.7"), ("13.0.88", "8.7")])
+def test_a_module_is_lowered_to_what_a_ptxas_reads(ptxas: str, version: str) -> None:
+    assert lowered_for(module("k"), ptxas) == Ptx(module("k").text.replace("8.7", version))
 
 
 def test_ptxas_itself_agrees(tools: Toolchain) -> None:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from ptx_modules import HEADER, kernel
 
+from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.module import Statement, bodies, recursive_entries, stackless_entries, statements
+from tritonhook.ptx.module import (
+    MODULE,
+    Body,
+    Statement,
+    bodies,
+    direct_calls,
+    line_numbers,
+    reaching,
+    recursive_entries,
+    split_operands,
+    stackless_entries,
+    statements,
+)
 
 
 def test_statements_have_their_function_scope_and_place() -> None:
@@ -101,3 +115,65 @@ def test_blocks_are_told_from_other_braces() -> None:
         ("mov.b64", "k", 2),
         ("ret", "k", 1),
     ]
+
+
+def test_every_field_of_a_statement() -> None:
+    text = ".global .b32 t[2] = {1, 2};\n.func f() { L: { @!p mov.b64 {%a, %b}, [c + 4]; } { ?; } N: ; exit; }\n"
+    ptx = Ptx(text + ".version 8.7\n.target sm_90a\n.func g() { ret; }")
+    found = list(statements(ptx))
+    inner, odd, last, other = (found[n].scope for n in (1, 2, 3, 4))
+    assert found == [
+        Statement(".global", (".b32 t[2] = {1, 2}",), 0, "", MODULE),
+        Statement("mov.b64", ("{%a, %b}", "[c + 4]"), text.index("mov"), "f", inner, "!p", True),
+        Statement("", (), text.index("?"), "f", odd),
+        Statement("exit", (), text.index("exit"), "f", last, "", True),
+        Statement("ret", (), ptx.text.index("ret"), "g", other),
+    ]
+    assert [list(scope.numbers) for scope in (inner, odd, last, other)] == [[2, 1, 0], [3, 1, 0], [1, 0], [4, 0]]
+    assert found[1].parts == ("mov", "b64") and list(MODULE.numbers) == [0]
+    assert bodies(ptx) == {
+        "f": Body("\n.func f() ", text.index("{ L") + 1),
+        "g": Body("\n" + " " * 12 + "\n" + " " * 14 + "\n.func g() ", ptx.text.rindex("{") + 1),
+    }
+
+
+def test_lines_are_counted_from_one() -> None:
+    ptx = Ptx(HEADER + "\nret;")
+    line = line_numbers(ptx)
+    assert [line(at) for at in (0, 11, 12, 13, ptx.text.index("\nret"), ptx.text.index("ret"))] == [1, 1, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "operands"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        (" a , b,", ["a", "b"]),
+        ("a,,b", ["a", "", "b"]),
+        ("{a, b}, [c, {d, e}], (f, g)", ["{a, b}", "[c, {d, e}]", "(f, g)"]),
+        ("(a, b), f, (c)", ["(a, b)", "f", "(c)"]),
+    ],
+)
+def test_operands_are_split_outside_brackets(text: str, operands: list[str]) -> None:
+    assert split_operands(text) == operands
+
+
+def test_calls_and_who_reaches_them() -> None:
+    functions = ".func f() { call g; call (%r1), h, (%r2); }\n.func g() { ret; }\n.func h() { call vprintf, (a); }\n"
+    text = HEADER + functions + kernel("k", "call.uni f;\nret;") + kernel("l", "call g;\nret;") + kernel("m")
+    ptx = Ptx(text)
+    assert direct_calls(ptx) == {"f": {"g", "h"}, "h": set(), "k": {"f"}, "l": {"g"}}
+    assert reaching(ptx, ["g"]) == {"g", "f", "k", "l"}
+    assert reaching(ptx, ["h", "l"]) == {"h", "f", "k", "l"}
+    assert reaching(ptx, []) == set()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_braces_than_ptxas_reads_are_an_error(more: int) -> None:
+    ptx = Ptx(HEADER + ".func f() " + "{" * (3000 + more) + "}" * (3000 + more))
+    if not more:
+        assert list(statements(ptx)) == []
+        return
+    message = "^more than 3,000 braces are open at once; ptxas cannot read that either$"
+    with pytest.raises(PtxError, match=message):
+        list(statements(ptx))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tritonhook.ptx.module import Ptx
@@ -21,6 +23,18 @@ ret;
 }
 .file 1 "/home/someone/add.py"
 """
+
+
+NORMAL = """\
+.target sm_90a .address_size 64 .visible .entry add(.param .u64 add_param_0) { .reg .b32 %r<4>; .reg .b64 %rd<2>; \
+ld.param.u64 %rd1, [add_param_0]; add.s32 %r1, %r2, %r3; ret; }"""
+
+
+def test_the_normal_form_and_its_hash() -> None:
+    assert normal_form(TEXT + DEBUG) == NORMAL
+    named = NORMAL.replace(" add(", " {kernel}(").replace("add_param_0", "{kernel}_param_0")
+    assert digest(TEXT) == hashlib.sha256(named.encode()).hexdigest()
+    assert normal_form("a /* open") == "a" and normal_form('a "// b" c') == 'a "// b" c'
 
 
 def digest(text: str, kernel: str = "add") -> str:
@@ -98,3 +112,8 @@ def test_a_line_with_more_than_a_position_stays(line: str) -> None:
 def test_a_text_whose_positions_cannot_be_told_from_its_code_stays(old: str, new: str) -> None:
     text = TEXT.replace(old, new)
     assert without_positions(text) == text
+
+
+def test_a_block_comment_elsewhere_keeps_no_position() -> None:
+    text = TEXT.replace("// a comment", "/* a comment */")
+    assert without_positions(text) == text.replace("\n.loc 1 20 3", "").replace('\n.file 1 "/home/someone/add.py"', "")

@@ -14,7 +14,7 @@ from repository import GOLDEN
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.program import Item, Program, parameter_name, read_program, renumbered
+from tritonhook.ptx.program import Item, Program, parameter_name, read_program, register_type, renumbered
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import Assembled, assemble
 
@@ -98,10 +98,96 @@ def test_a_directive_of_the_header_is_kept_by_itself() -> None:
     assert function.directives == (".reqntid 128, 1, 1", ".minnctapersm 2")
 
 
-@pytest.mark.parametrize("body", ["12 34;", ".reg .b99 x;"])
-def test_what_cannot_be_read_is_an_error(body: str) -> None:
-    with pytest.raises(PtxError, match="k: cannot read"):
+HEADS = """.version 8.7
+.target sm_90a, texmode_independent , debug
+.address_size 64
+.global .b32 t[2] =
+ {1, 2};
+.func (.param .b32 o) f(.param .b32 i,
+ .param .align 8 .b8 j[8]) ;
+.func none
+.noreturn { trap; }
+"""
+SIZES = """
+.reg .f16x2 h; .reg\t.b128 q; .reg .bf16 b<3>; .reg .f32x2 d; .reg .tf32 e; .reg .u8 c;
+add h, b2, b3; mov q, d, e.x, c; .loc 1 2 3"""
+WRITTEN = """.version 8.7
+.target sm_90a, texmode_independent
+.address_size 64
+.global .b32 t[2] = {1, 2};
+.func (.param .b32 o) f(.param .b32 i, .param .align 8 .b8 j[8]);
+.func none
+.noreturn
+{
+	trap;
+}
+.visible .entry k(.param .u64 k_param_0)
+{
+	.reg .pred %p<2>;
+	.reg .b8 %rb<1>;
+	.reg .b16 %rs<1>;
+	.reg .b32 %r<5>;
+	.reg .b64 %rd<2>;
+	.reg .b128 %rq<1>;
+	ld.param.u64 %rd0, [k_param_0];
+	mov.u32 %r0, 5;
+L0:
+	.local .align 4 .b8 room_1[8];
+	mov.u32 %r1, %tid.x;
+	st.local.b32 [room_1], %r1;
+	ld.local.b32 %r2, [room_1+4];
+	setp.gt.u32 %p0, %r2, 3;
+	@%p0 bra L2;
+	mov.u32 %r1, 7;
+	bra L1;
+L1:
+	st.global.b32 [%rd0+8], %r1;
+L2:
+	st.global.v2.b32 [%rd0+16], {%r2, %r1};
+	setp.eq.u32 %p1, %r0, 5;
+	@!%p1 bra.uni L0;
+	.pragma "nounroll";
+	st.global.b32 [%rd0], %r0;
+	ret;
+	add %r3, %rs0, b3;
+	mov %rq0, %rd1, %r4.x, %rb0;
+}
+"""
+
+
+def test_a_program_is_written_in_one_form() -> None:
+    ptx = Ptx(HEADS + kernel("k", BLOCKS + SIZES))
+    program = read_program(ptx)
+    assert program.text == WRITTEN
+    read = [item for function in program.functions for item in function.items if item.position >= 0]
+    assert len(read) == 18 and all(ptx.text[item.position :].startswith(item.opcode) for item in read)
+    none, k = program.functions
+    assert (none.parameters, none.directives, none.is_entry, k.is_entry) == (None, (".noreturn",), False, True)
+    changed = replace(none, items=())
+    assert program.with_function(changed).functions == (changed, k)
+    assert [register_type(f"%{name}0") for name in ("p", "rb", "rs", "r", "rd", "rq")] == [
+        *("pred", "b8", "b16", "b32", "b64", "b128")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("12\n 34;", "cannot read the statement '12 34'"),
+        (".reg .b99 x;", "cannot read the registers '.b99 x'"),
+        ("}\n.func f(.reg .b32 %r1) { ret;", "takes registers as parameters; only .param is read here"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(body: str, error: str) -> None:
+    with pytest.raises(PtxError) as caught:
         read_program(Ptx(HEADER + kernel("k", body)))
+    assert str(caught.value) == f"{'f' if 'func' in body else 'k'}: {error}"
+
+
+@pytest.mark.parametrize("name", ["%x0", "r0", "%r", "%r0 "])
+def test_a_name_of_no_register_is_an_error(name: str) -> None:
+    with pytest.raises(PtxError, match=f"^'{name}' is no register of a program$"):
+        register_type(name)
 
 
 def test_renumbered_registers_have_no_gaps() -> None:

@@ -232,7 +232,7 @@ def kernels_table(timed: Timed) -> Table:
 
 
 def _resources(configurations: Sequence[KernelCode]) -> str:
-    shown = [f"{number(c.registers)} registers, stack {number(c.stack)} B" for c in configurations]
+    shown = [f"{number(c.registers)} registers, stack {number(c.stack, 'B')}" for c in configurations]
     return "; ".join(shown) or "not compiled"
 
 
@@ -241,7 +241,7 @@ def environment_table(timed: Timed) -> Table:
     comparison = timed.comparison
     rows = [("GPU", number(timed.device))]
     rows += [(f"ptxas, {side}", ptxas_of(timed, side)) for side in (REFERENCE, CANDIDATE)]
-    rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
+    rows += [(str(name), number(version)) for name, version in (timed.versions or {}).items()]
     l2 = {None: UNKNOWN, True: "emptied before each launch", False: "left warm"}[timed.flushes]
     rows.append(("L2 cache", l2))
     rows += [(f"{side} launched", _launched(how)) for side, how in (timed.sides or {}).items()]
