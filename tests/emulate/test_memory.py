@@ -247,3 +247,77 @@ def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
     assert bytes(memory.constant.data[:4]) == b"abc\0" and Memory(late=True).late
     assert len(spaces.Store.of_size(0).data) == 64 == len(spaces.Store.of_size(64).data)
     assert len(spaces.Store.of_size(65).data) == 128
+
+
+@pytest.mark.parametrize(
+    ("space", "address", "unit", "count", "how", "said"),
+    [
+        (SHARED, 2047, 2, 1, "r", "read of 2 bytes outside of shared memory at 0x7ff"),
+        (SHARED, 2048, 1, 1, "w", "write of 1 bytes outside of shared memory at 0x800"),
+        (SHARED, 5, 2, 2, "w", "misaligned write of 4 bytes of shared memory at 0x1005"),  # of the third CTA
+        (SHARED, (7 << 24) + 2, 4, 1, "a", "misaligned atomic access of 4 bytes of shared memory at 0x1002"),
+        (CLUSTER, 2 << 24, 4, 1, "r", "read of 4 bytes outside of shared::cluster memory at -0x1"),
+        (CLUSTER, (1 << 24) + 2048, 4, 1, "b", "mbarrier of 4 bytes outside of shared::cluster memory at -0x1"),
+        (CLUSTER, (1 << 24) + 1, 2, 1, "a", "misaligned atomic access of 2 bytes of shared::cluster memory at 0x1801"),
+        (LOCAL, 61, 4, 1, "r", "read of 4 bytes outside of local memory at 0x3d"),
+        (LOCAL, 3, 4, 1, "w", "misaligned write of 4 bytes of local memory at 0x1043"),  # of thread 65
+        (CONSTANT, 97, 4, 1, "r", "read of 4 bytes outside of const memory at 0x61"),
+        (CONSTANT, 90, 4, 1, "c", "misaligned copy of 4 bytes of const memory at 0x5a"),
+        (GENERIC, SHARED_WINDOW + 2048, 4, 1, "r", "read of 4 bytes outside of shared::cluster memory at -0x1"),
+        (GENERIC, LOCAL_WINDOW + 64, 4, 1, "a", "atomic access of 4 bytes outside of local memory at 0x40"),
+        (
+            GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1022, 4, 1, "r",
+            "read of 4 bytes outside of all buffers, -2 bytes beyond the end of first (1,024 bytes)",
+        ),
+        (
+            GENERIC, GLOBAL_BASE + GUARD_BYTES - 1, 4, 1, "w",
+            "write of 4 bytes outside of all buffers, 1 bytes before first",
+        ),
+        (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1022, 2, 1, "r", ""),
+        (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 2, 4, 1, "r", "misaligned read of 4 bytes of global memory at 0x4002"),
+        (SHARED, 2040, 4, 2, "r", ""),
+        (CLUSTER, (1 << 24) + 2032, 4, 4, "r", ""),
+        (LOCAL, 48, 8, 2, "w", ""),
+        (CONSTANT, 99, 1, 1, "r", ""),
+        (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1024 + 96, 4, 1, "a", ""),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_an_access_that_is_refused(at, space, address, unit, count, how, said):
+    """Of one lane: thread 65, the second one of the third CTA."""
+    group = at.some(64, 128, lambda n: n == 1)
+    where = np.full(64, address, np.uint64 if space in (GLOBAL, GENERIC) else np.uint32)
+    if not said:
+        store, index = at.memory.locate(group, space, where, unit * count, how)
+        size = unit * count
+        assert bytes(store.data[index[1] : index[1] + size]) == at.bytes_at(65, space, address, size)
+        return
+    with pytest.raises(Fault) as caught:
+        at.memory.locate(group, space, where, unit * count, how)
+    assert (caught.value.text, caught.value.thread, caught.value.pc) == (said, 65, None)
+
+
+@pytest.mark.parametrize("active", [None, lambda n: n != 1])
+@pytest.mark.parametrize(("windows", "kinds"), [
+    ([GLOBAL_BASE + GUARD_BYTES, LOCAL_WINDOW], "local"),
+    ([GLOBAL_BASE + GUARD_BYTES, SHARED_WINDOW], "shared"),
+    ([LOCAL_WINDOW, SHARED_WINDOW], "shared and local"),
+])  # fmt: skip
+def test_generic_addresses_of_two_kinds(at, windows, kinds, active):
+    """One store of all lanes to two kinds of memory, and a load; without lane 1, where that is not active."""
+    lanes = np.arange(THREADS)
+    where = (np.resize(np.array(windows, np.uint64), THREADS) + (lanes // 2 % 8 * 4).astype(np.uint64)).astype(
+        np.uint64
+    )
+    group = at.some(0, THREADS, active or (lambda n: True)) if active else Group(at.machine, slice(0, THREADS), None, 0)
+    values = (lanes // 2 % 8 * 1000 + lanes % 2 + 1).astype(np.uint32)[None]
+    at.memory.write(group, GENERIC, where, 4, values)
+    found = at.memory.read(group, GENERIC, where, 4)
+    assert found.dtype == np.uint32 and found[:, group.active].tolist() == values[:, group.active].tolist()
+    for lane in np.flatnonzero(group.active).tolist():
+        assert at.bytes_at(lane, GENERIC, int(where[lane]), 4) == values[0, lane].tobytes()
+
+
+def test_buffers_hold_their_contents_and_zeros_around_them(at):
+    assert at.memory.contents(at.first) == PATTERN[:1024] and at.memory.contents(at.second) == bytes(100)
+    everything = bytes(at.memory.global_.data)
+    assert everything == bytes(GUARD_BYTES) + PATTERN[:1024] + bytes(GUARD_BYTES + 512 + GUARD_BYTES)

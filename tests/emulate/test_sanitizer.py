@@ -9,9 +9,10 @@ np = pytest.importorskip("numpy")
 from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
+from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.sanitizer.findings import source_lines  # noqa: E402
-from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
+from tritonhook.emulate.sanitizer.run import _unit, sanitize  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 
 ROOM = '.file 1 "/home/kernels.py"\n.shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;'
@@ -89,12 +90,12 @@ KERNELS = {
 }  # fmt: skip
 
 
-def found(body, threads=64):
+def found(body, threads=64, grid=1, ctas=(0,)):
     """What is found in a kernel that stores %r4."""
     buffers = [np.zeros(128, np.uint32)] * 2
-    launch = launch_of(*buffers, threads=threads)
-    text = ".loc 1 7 3\n" + MINE + body + STORE
-    return sanitize(module_of(text, 2, declarations=ROOM), Run(launch, (0,)), [one.tobytes() for one in buffers])
+    launch = launch_of(*buffers, threads=threads, grid=grid)
+    text = ".loc 1 7 3\n" + MINE + body + (STORE if grid == 1 else "")
+    return sanitize(module_of(text, 2, declarations=ROOM), Run(launch, ctas), [one.tobytes() for one in buffers])
 
 
 @pytest.mark.parametrize("name", [name for name, (_, fault) in KERNELS.items() if fault])
@@ -177,3 +178,88 @@ def test_places_in_the_source():
         Ptx('.version 8.0\n.target sm_90\n.file 2 "x/a.py"\n.file 1 "/y/b.py"\n.loc 1 5 1\nadd;\n.loc 2 6 1\n')
     )
     assert [place(line) for line in (1, 6, 8)] == ["", "b.py:5", "a.py:6"]
+
+
+BEYOND = "write of 4 bytes outside of all buffers, 0 bytes beyond the end of argument x0 (512 bytes)"
+NOTHING_ORDERS = "race: nothing orders the two accesses of the shared address"
+PARTED = "barrier in divergence: lanes of one warp wait for others that do not come here"
+
+
+@pytest.mark.parametrize(
+    ("body", "threads", "ctas", "said"),
+    [
+        (
+            "mov.u32 %r8, %ctaid.x; setp.eq.u32 %p1, %r8, 2;\n@%p1 st.global.b32 [%rd20+512], %r2;", 33, (1, 2),
+            [f"out of bounds: {BEYOND}; thread 0 of CTA 2 at line 14 (kernels.py:7): "
+             "@%p1 st.global.b32 [%rd20+512], %r2;"],
+        ),
+        (
+            "setp.eq.u32 %p1, %r20, 165;\n@%p1 st.global.b32 [%rd20+512], %r2;", 40, (1, 4),
+            [f"out of bounds: {BEYOND}; thread 5 of CTA 4 at line 14 (kernels.py:7): "
+             "@%p1 st.global.b32 [%rd20+512], %r2;"],
+        ),
+        (
+            "\n  st.shared.b32 [%r3+2], %r2;", 64, (3,),
+            ["misaligned: misaligned write of 4 bytes of shared memory at 0x402; "
+             "thread 0 of CTA 3 at line 14 (kernels.py:7): st.shared.b32 [%r3+2], %r2;"],
+        ),
+        (
+            "st.shared.b32 [%r3], %r2;\nld.shared.b32 %r4, [%r5];", 64, (1, 3),
+            [f"{NOTHING_ORDERS} 0x480; write by warp 1 of CTA 1 at line 13 (kernels.py:7): st.shared.b32 [%r3], %r2;; "
+             "read by warp 0 of CTA 1 at line 14 (kernels.py:7): ld.shared.b32 %r4, [%r5];"],
+        ),
+        (
+            "xor.b32 %r5, %r3, 4;\nst.shared.b32 [%r3], %r2;\nld.shared.b32 %r4, [%r5];", 32, (3,),
+            [f"{NOTHING_ORDERS} 0x404; write by lane 1 of CTA 3 at line 14 (kernels.py:7): st.shared.b32 [%r3], %r2;; "
+             "read by lane 0 of CTA 3 at line 15 (kernels.py:7): ld.shared.b32 %r4, [%r5];"],
+        ),
+        (
+            "ld.shared.b32 %r4, [%r1+4];\nst.global.b32 [%rd20], %r4;", 32, (3,),
+            ["uninitialised: shared memory that nothing has written changes what the kernel stores; "
+             "read at line 13 (kernels.py:7): ld.shared.b32 %r4, [%r1+4];"],
+        ),
+        (
+            "and.b32 %r6, %r2, 31; setp.lt.u32 %p1, %r6, 4;\n@%p1 bra A;\nbar.sync 0;\nbra.uni B;\nA: \n"
+            "bar.sync 1;\nB:", 32, (0,),
+            [f"{PARTED}; 28 lanes of warp 0, the first is 4 at line 15 (kernels.py:7): bar.sync 0;; "
+             "4 lanes of warp 0, the first is 0, elsewhere at line 18 (kernels.py:7): bar.sync 1;",
+             f"{PARTED}; 4 lanes of warp 0, the first is 0 at line 18 (kernels.py:7): bar.sync 1;; "
+             "28 lanes of warp 0, the first is 4, elsewhere at line 15 (kernels.py:7): bar.sync 0;"],
+        ),
+        (
+            "and.b32 %r6, %r2, 31; setp.lt.u32 %p1, %r6, 4;\n@%p1 bra A;\nshfl.sync.idx.b32 %r4, %r2, 0, 31, -1;\n"
+            "bra.uni B;\nA:\nshfl.sync.idx.b32 %r4, %r2, 1, 31, -1;\nB:", 32, (0,), [],
+        ),
+        (
+            "cvta.shared.u64 %rd1, room; setp.lt.u32 %p1, %r20, 4; selp.b64 %rd2, %rd1, %rd20, %p1;\n"
+            "atom.add.u32 %r4, [%rd2], 1;", 32, (0,), [],
+        ),
+        (
+            "\n".join(f"add.u32 %r4, %r4, %r{10 + n};" for n in range(5)) + "\nst.global.b32 [%rd20], %r4;", 1, (0,),
+            ["uninitialised: registers that nothing has written change what the kernel stores; "
+             + "; ".join(f"read at line {13 + n} (kernels.py:7): add.u32 %r4, %r4, %r{10 + n};" for n in range(4))],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_each_fault(body, threads, ctas, said):
+    got = found(body, threads, 6, ctas)
+    assert [str(one) for one in got.findings] == said
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit"),
+    [
+        ("", 4),
+        ("ld.shared.b32 %r1, [%r2];", 4),
+        ("ld.shared.v2.b64 {%rd1, %rd2}, [%r2];", 4),
+        ("ld.shared.u16 %rs1, [%r2];", 2),
+        ("st.b16 [%rd1], %rs1;", 2),
+        ("atom.shared.cas.b16 %rs1, [%r2], %rs2, %rs3;", 2),
+        ("red.shared.add.noftz.bf16 [%r2], %rs2;", 2),
+        ("st.shared.v2.b8 [%r2], {%rs1, %rs2}; ld.shared.u16 %rs1, [%r2];", 1),
+        ("ld.global.b8 %rs1, [%rd1]; ld.local.b8 %rs1, [%rd1]; ld.const.b8 %rs1, [%rd1]; ld.param.b8 %rs1, [x0];", 4),
+        ("ldu.global.b8 %rs1, [%rd1]; mov.b16 %rs1, %rs2;", 4),
+    ],
+)
+def test_the_smallest_access_of_shared_memory(lines, unit):
+    assert _unit(read_kernel(module_of(lines, 1), "k")) == unit

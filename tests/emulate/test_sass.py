@@ -20,7 +20,7 @@ from tritonhook.errors import NotUnderstood  # noqa: E402
 Line = tuple[str, str, str]
 
 
-def run(lines, threads=1, arch=90, size=4, immediates=None, shared=4096, stack=0, garbage=0):
+def run(lines, threads=1, arch=90, size=4, immediates=None, shared=4096, stack=0, garbage=0, banks=None):
     """Execute lines of one CTA; give the buffer that the only parameter points to. immediates: by number of a line."""
     lines = [*lines, ("", "EXIT", "")]
     code = tuple(
@@ -28,7 +28,7 @@ def run(lines, threads=1, arch=90, size=4, immediates=None, shared=4096, stack=0
         for number, (predicate, opcode, operands) in enumerate(lines)
     )
     given = tuple((immediates or {}).get(number, 0) for number in range(len(lines)))
-    kernel = SassKernel(Sass("k", code), arch, given, stack, shared, {})
+    kernel = SassKernel(Sass("k", code), arch, given, stack, shared, banks or {})
     memory = Memory(shared, stack)
     out = memory.allocate(bytes(size))
     machine = Machine(Geometry((1, 1, 1), (threads, 1, 1), (0,)), memory)
@@ -129,6 +129,110 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
 )
 def test_instructions(code, stored):
     assert run([*START, *code, *STORE]) == pack("<I", stored & 0xFFFF_FFFF)
+
+
+WORDS = [0x8A8180FF, 0x01020304, 0x7FFFFFFF, 0xFFFF8001]
+BEFORE: list[Line] = [
+    *(("", "MOV", f"R{12 + number},{word:#x}") for number, word in enumerate(WORDS)),
+    *(("", "MOV", f"R{number},RZ") for number in (8, 9, 10, 11)),
+    *(("", "MOV", f"R{number},{number:#x}") for number in (2, 3)),
+    ("", "LDC.64", "R4,c[0x0][0x210]"),
+]
+AFTER: list[Line] = [("", "STG.E.128", "desc[UR4][R4.64],R8")]
+PUT: Line = ("", "STS.128", "[RZ+0x20],R12")
+BANK = bytes(range(0x78, 0x98))
+
+
+@pytest.mark.parametrize(
+    ("lines", "stored"),
+    [
+        # --- loads
+        ([PUT, ("", "LDS", "R8,[RZ+0x24]")], [WORDS[1], 0, 0, 0]),
+        ([PUT, ("", "LDS.64", "R8,[RZ+0x28]")], [*WORDS[2:], 0, 0]),
+        ([PUT, ("", "LDS.128", "R8,[RZ+0x20]")], WORDS),
+        ([PUT, ("", "LDS.U8", "R8,[RZ+0x21]"), ("", "LDS.S8", "R9,[RZ+0x21]")], [0x80, 0xFFFFFF80, 0, 0]),
+        ([PUT, ("", "LDS.U16", "R8,[RZ+0x22]"), ("", "LDS.S16", "R9,[RZ+0x22]")], [0x8A81, 0xFFFF8A81, 0, 0]),
+        ([PUT, ("", "LDS.S8", "R8,[RZ+0x24]"), ("", "LDS.S16", "R9,[RZ+0x24]")], [4, 0x304, 0, 0]),
+        ([("", "STL.64", "[RZ+0x8],R12"), ("", "LDL", "R8,[RZ+0xc]")], [WORDS[1], 0, 0, 0]),
+        ([("", "ST.E.64", "desc[UR4][R4.64+0x8],R12"), ("", "LD.E", "R8,desc[UR4][R4.64+0x8]")], [WORDS[0], 0, 0, 0]),
+        ([("", "STG.E", "desc[UR4][R4.64],R13"), ("", "LDG.E.STRONG.GPU", "R9,desc[UR4][R4.64]")], [0, WORDS[1], 0, 0]),
+        # --- stores
+        ([("", "STS.U8", "[RZ+0x1],R13"), ("", "LDS.64", "R8,[RZ]")], [0x400, 0, 0, 0]),
+        ([("", "STS.U16", "[RZ+0x2],R13"), ("", "LDS.64", "R8,[RZ]")], [0x3040000, 0, 0, 0]),
+        ([("", "STS.64", "[RZ+0x8],R12"), ("", "LDS.128", "R8,[RZ]")], [0, 0, *WORDS[:2]]),
+        # --- constants
+        ([("", "LDC", "R8,c[0x3][0x8]"), ("", "LDC.64", "R10,c[0x3][0x10]")],
+         [0x83828180, 0, 0x8B8A8988, 0x8F8E8D8C]),
+        ([("", "LDC.U8", "R8,c[0x3][0x9]"), ("", "LDC.S8", "R9,c[0x3][0x9]"), ("", "LDC.S8", "R10,c[0x3][0x7]")],
+         [0x81, 0xFFFFFF81, 0x7F, 0]),
+        ([("", "LDC.U16", "R8,c[0x3][0xa]"), ("", "LDC.S16", "R9,c[0x3][0xa]"), ("", "LDC.S16", "R10,c[0x3][0x6]")],
+         [0x8382, 0xFFFF8382, 0x7F7E, 0]),
+        ([("", "MOV", "R2,0x4"), ("", "LDC", "R8,c[0x3][R2]"), ("", "LDC.64", "R10,c[0x3][R2+0x14]")],
+         [0x7F7E7D7C, 0, 0x93929190, 0x97969594]),
+        ([("", "MOV", "R2,-0x4"), ("", "LDC", "R8,c[0x0][R2+0x214]")], [0x4000, 0, 0, 0]),
+        # --- atomics
+        ([PUT, ("", "ATOMS.ADD", "R8,[RZ+0x24],R2"), ("", "LDS", "R9,[RZ+0x24]")], [WORDS[1], WORDS[1] + 2, 0, 0]),
+        ([PUT, ("", "ATOMS.MAX.S32", "R8,[RZ+0x20],R2"), ("", "LDS", "R9,[RZ+0x20]")], [WORDS[0], 2, 0, 0]),
+        ([PUT, ("", "ATOMS.MAX", "R8,[RZ+0x20],R2"), ("", "LDS", "R9,[RZ+0x20]")], [WORDS[0], WORDS[0], 0, 0]),
+        ([PUT, ("", "ATOMS.CAS", "R8,[RZ+0x20],R12,R3"), ("", "LDS", "R9,[RZ+0x20]")], [WORDS[0], 3, 0, 0]),
+        ([PUT, ("", "ATOMS.CAS", "R8,[RZ+0x20],R3,R2"), ("", "LDS", "R9,[RZ+0x20]")], [WORDS[0], WORDS[0], 0, 0]),
+        ([PUT, ("", "ATOMS.CAS.64", "R8,[RZ+0x20],R12,R2"), ("", "LDS.64", "R10,[RZ+0x20]")], [*WORDS[:2], 2, 3]),
+        ([("", "STG.E.64", "desc[UR4][R4.64],R12"),
+          ("", "ATOMG.E.ADD.64.STRONG.GPU", "PT,R8,desc[UR4][R4.64],R2"), ("", "LDG.E.64", "R10,desc[UR4][R4.64]")],
+         [*WORDS[:2], WORDS[0] + 2, WORDS[1] + 3]),
+        ([("", "STG.E", "desc[UR4][R4.64],R3"), ("", "RED.E.ADD.STRONG.GPU", "desc[UR4][R4.64],R2"),
+          ("", "LDG.E", "R9,desc[UR4][R4.64]")], [0, 5, 0, 0]),
+        ([("", "ATOM.E.OR.STRONG.GPU", "PT,R8,desc[UR4][R4.64+0x4],R3"), ("", "LDG.E.64", "R10,desc[UR4][R4.64]")],
+         [0, 0, 0, 3]),
+        ([("", "MOV", "R12,0x3f800000"), ("", "MOV", "R13,0x40000000"), ("", "STG.E.64", "desc[UR4][R4.64],R12"),
+          ("", "REDG.E.ADD.F32x2.FTZ.RN.STRONG.GPU", "desc[UR4][R4.64],R12"),
+          ("", "LDG.E.64", "R8,desc[UR4][R4.64]")], [0x40000000, 0x40800000, 0, 0]),
+        ([("", "MOV", "R12,0x3c004000"), ("", "STG.E", "desc[UR4][R4.64],R12"),
+          ("", "RED.E.ADD.F16x2.RN.STRONG.GPU", "desc[UR4][R4.64],R12"), ("", "LDG.E", "R8,desc[UR4][R4.64]")],
+         [0x40004400, 0, 0, 0]),
+        # --- special registers
+        ([("", "CS2R", "R8,SRZ"), ("", "CS2R.32", "R10,SR_LTMASK"), ("", "S2UR", "UR6,SR_EQMASK"),
+          ("", "MOV", "R11,UR6")], [0, 0, 0, 1]),
+        ([("", "S2R", "R8,SR_GEMASK"), ("", "S2R", "R9,SR_CTAID.X"), ("", "S2R", "R10,SR_CgaCtaId")],
+         [0xFFFFFFFF, 0, 0, 0]),
+        ([("", "R2UR", "UR6,R3"), ("", "MOV", "R8,UR6"), ("", "R2UR.FILL", "PT,UR6,R2"), ("", "MOV", "R9,UR6")],
+         [3, 2, 0, 0]),
+    ],
+)  # fmt: skip
+def test_memory_holds_what_is_stored(lines, stored):
+    found = run([*BEFORE, *lines, *AFTER], size=16, stack=64, banks={3: BANK})
+    assert list(unpack("<4I", found)) == stored
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (("", "LDS.U8.64", "R8,[RZ]"), ""),
+        (("", "LDS.FROB", "R8,[RZ]"), ".FROB"),
+        (("", "LDG.E", "P0,R8,desc[UR4][R4.64]"), "a predicate is written"),
+        (("", "LDC", "R8,c[0x3][R2+0x20]"), "an address outside of the parameters"),
+        (("", "LDC", "R8,c[0x3][R2+0x1d]"), "an address outside of the parameters"),
+        (("", "LDC", "R8,c[0x3][R2+0x1]"), "an address outside of the parameters"),
+        (("", "LDC", "R8,c[0x0][R2+0x20c]"), "an address outside of the parameters"),
+        (("", "LDC.64", "R8,c[0x3][R2+0x1c]"), "an address outside of the parameters"),
+        (("", "LDC.U8", "R8,c[0x3][R2]"), "constant bank 3 by a register"),
+        (("", "LDC", "R8,c[0x4][R2]"), "constant bank 4 by a register"),
+        (("", "LDC", "R8,R2"), "operand R2"),
+        (("", "ATOMS", "R8,[RZ],R2"), ""),
+        (("", "ATOMS.ADD.MAX", "R8,[RZ],R2"), ""),
+        (("", "ATOMG.E.ADD", "P0,R8,desc[UR4][R4.64],R2"), "a predicate is written"),
+        (("", "ATOMG.E.ADD.F32x2", "PT,R8,desc[UR4][R4.64],R2"), ""),
+        (("", "S2R", "R8,SR_CLOCKLO"), "SR_CLOCKLO"),
+        (("", "S2R", "R8,TID.X"), "TID.X"),
+        (("", "R2UR.OR", "UR6,R3"), ".OR"),
+        (("", "R2UR", "P0,UR6,R3"), "a predicate is written"),
+    ],
+)
+def test_accesses_that_are_refused(line, why):
+    lines = [*BEFORE, ("", "MOV", "R2,RZ"), line]
+    with pytest.raises(NotUnderstood) as refused:
+        run([*lines, *AFTER], size=16, banks={3: BANK})
+    assert str(refused.value) == str(NotUnderstood(line[1], INSTRUCTION_BYTES * (len(lines) - 1), why))
 
 
 def test_two_halves_of_a_constant():

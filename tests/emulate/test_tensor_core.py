@@ -7,7 +7,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from tritonhook.emulate.numbers import encode  # noqa: E402
-from tritonhook.emulate.tensor_core import architectures, fragments, shared_tiles, sums  # noqa: E402
+from tritonhook.emulate.tensor_core import architectures, fragments, products, shared_tiles, sums  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
 
@@ -157,3 +157,112 @@ def test_descriptor_fields():
     assert shared_tiles.Descriptor.of(bits) == shared_tiles.Descriptor(0x1000, 2048, 1024, 128)
     with pytest.raises(NotUnderstood):
         shared_tiles.Descriptor.of(1 << 49)
+
+
+# --- products of warps -------------------------------------------------------------------------------
+
+
+def held(kind, registers, bits, matrix):
+    """The registers of a warp that hold a matrix of codes."""
+    found = np.zeros((registers, 32), np.uint32)
+    for register, lane, number, row, column in fragment_places(kind, bits, registers):
+        found[register, lane] |= np.uint32(int(matrix[row, column]) << number * bits)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "k", "arch"),
+    [
+        (("f32", "f16", "f16"), 16, "sm_80"),
+        (("f32", "bf16", "bf16"), 16, "sm_90a"),
+        (("f32", "tf32", "tf32"), 8, "sm_90a"),
+        (("f32", "e4m3", "e4m3"), 32, "sm_90a"),
+        (("f32", "e5m2", "e4m3"), 32, "sm_120a"),
+        (("s32", "s8", "s8"), 32, "sm_80"),
+        (("s32", "u8", "s8"), 32, "sm_90a"),
+        (("s32", "s4", "u4"), 64, "sm_80"),
+    ],
+)
+def test_products_of_small_integers_are_exact(kinds, k, arch):
+    draw, bits = np.random.default_rng(3), fragments.width(kinds[1])
+    low = [0 if kind[0] == "u" else -8 if kind == "s4" else -2 for kind in kinds[1:]]
+    high = [{"u4": 16, "u8": 256, "s4": 8}.get(kind, 3) for kind in kinds[1:]]
+    a, b = (draw.integers(*of, shape) for of, shape in zip(zip(low, high, strict=True), ((16, k), (k, 8)), strict=True))
+    c = draw.integers(-5, 5, (16, 8))
+    whole = kinds[0] == "s32"
+    codes = [(x & (1 << bits) - 1) if whole else encode(x.astype(float), kind) for x, kind in zip((a, b), kinds[1:])]  # noqa: B905
+    given = [held(kind, k * bits // width, bits, x) for kind, width, x in zip("ab", (64, 128), codes, strict=True)]
+    added = np.zeros((4, 32), np.int32 if whole else np.float32)
+    places = [(n, lane, lane // 4 + 8 * (n >> 1), lane % 4 * 2 + (n & 1)) for n in range(4) for lane in range(32)]
+    for n, lane, row, column in places:
+        added[n, lane] = c[row, column]
+    found = products.of_warp(kinds, k, arch)(*given, added.view(np.uint32)).view(added.dtype)
+    wanted = a @ b + c
+    assert found.shape == (4, 32)
+    assert all(found[n, lane] == wanted[row, column] for n, lane, row, column in places)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "arch", "saturate", "what"),
+    [
+        (("f32", "s8", "s8"), "sm_80", False, "a product of s8 and s8 to f32"),
+        (("s32", "f16", "s8"), "sm_80", False, "a product of f16 and s8 to s32"),
+        (("f32", "f16", "u4"), "sm_80", False, "a product of f16 and u4 to f32"),
+        (("f32", "f16", "f16"), "sm_80", True, "a product of f16 and f16 to f32"),
+        (("bf16", "f16", "f16"), "sm_80", False, "a product of f16 and f16 to bf16"),
+        (("f32", "e4m3", "e5m2"), "sm_90a", False, "a product of e4m3 and e5m2 on sm_90a"),
+    ],
+)
+def test_products_of_kinds_that_there_are_not(kinds, arch, saturate, what):
+    with pytest.raises(NotUnderstood) as caught:
+        products.of_warp(kinds, 16, arch, saturate)
+    assert str(caught.value) == str(NotUnderstood(what))
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_integers_that_are_too_great(saturate):
+    ones, most = np.full((4, 32), 0x7F7F7F7F, np.uint32), np.full((4, 32), (1 << 31) - 1, np.uint32)
+    found = products.of_warp(("s32", "s8", "s8"), 32, "sm_80", *([saturate] if saturate else []))(ones, ones[:2], most)
+    assert (found == (most[0, 0] if saturate else (1 << 31) - 1 + 32 * 127 * 127)).all()
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 1), (2, 1), (2, 2), (2, 4)])
+def test_products_of_doubles_lie_as_the_isa_says(rows, blocks):
+    """m8n8k4; m16n8k4, k8 and k16. Two warps."""
+    draw, k = np.random.default_rng(4), 4 * blocks
+    a, b, c = (draw.integers(-9, 9, (2, *of)) for of in ((8 * rows, k), (k, 8), (8 * rows, 8)))
+    numbers, lanes = np.arange(rows * max(2, blocks))[:, None], np.arange(64)
+    warp, group, thread = lanes // 32, lanes % 32 // 4, lanes % 4
+    of_a, of_b, of_c = (numbers[:count] for count in (rows * blocks, blocks, 2 * rows))
+    row_c, column_c = group + 8 * (of_c // 2), 2 * thread + of_c % 2
+    given = (
+        a[warp, group + 8 * (of_a % rows), thread + 4 * (of_a // rows)],
+        b[warp, thread + 4 * of_b, group],
+        c[warp, row_c, column_c],
+    )
+    found = products.of_doubles(*(one.astype(np.float64).view(np.uint64) for one in given)).view(np.float64)
+    assert found.tolist() == (a @ b + c)[warp, row_c, column_c].tolist()
+
+
+@pytest.mark.parametrize("given", [(), ((1, 1), (3, 2)), ((2, 0), (0, 3))])
+def test_scaled_products_have_a_factor_for_each_row_and_column(given):
+    """Factors are powers of two, 127 is one. given: the byte, and which lanes of each four hold it, for A and B."""
+    (byte_a, pair), (byte_b, thread) = given or ((0, 0), (0, 0))
+    draw = np.random.default_rng(5)
+    a, b, c = (draw.integers(-2, 3, shape) for shape in ((16, 32), (32, 8), (16, 8)))
+    rows, columns = draw.integers(0, 4, 16), draw.integers(0, 4, 8)
+    scales = np.full((2, 32), 0x99999999, np.uint32)
+    for where, byte, lane, power in (
+        *((0, byte_a, row % 8 * 4 + 2 * pair + row // 8, rows[row]) for row in range(16)),
+        *((1, byte_b, column * 4 + thread, columns[column]) for column in range(8)),
+    ):
+        scales[where].view(np.uint8)[4 * lane + byte] = 127 + power
+    group, column = (
+        np.arange(32) // 4 + 8 * (np.arange(4)[:, None] // 2),
+        np.arange(32) % 4 * 2 + np.arange(4)[:, None] % 2,
+    )
+    held_a, held_b = held("a", 4, 8, encode(a.astype(float), "e4m3")), held("b", 2, 8, encode(b.astype(float), "e5m2"))
+    added = c[group, column].astype(np.float32).view(np.uint32)
+    found = products.scaled(("e4m3", "e5m2"), *given)(held_a, held_b, added, *scales).view(np.float32)
+    wanted = (a @ b) * 2 ** (rows[:, None] + columns) + c
+    assert found.tolist() == wanted[group, column].tolist()

@@ -217,7 +217,8 @@ class Memory:
         if begin is not None:
             index = index + begin
         if size > 1 and (wrong := index & (size - 1)).any():
-            self._refuse(group, wrong != 0, index, f"misaligned {_WORDS[how]} of {size} bytes of {space} memory")
+            text = f"misaligned {_WORDS[how]} of {size} bytes of {space} memory"
+            self._refuse(group, (wrong != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, size, how)
         return store, index

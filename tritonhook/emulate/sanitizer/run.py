@@ -102,7 +102,7 @@ class _Telling:
     def divergence(self) -> Iterator[Finding]:
         """Barriers that some lanes of a warp wait at for others, which are elsewhere."""
         for pc, lanes, others in self.machine.parted():
-            if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith(("bar", "barrier")):
+            if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith("bar"):
                 text = "lanes of one warp wait for others that do not come here"
                 yield Finding(
                     findings.BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others))
@@ -132,7 +132,7 @@ class _Telling:
             lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
             code = self.machine.code.instructions
             places = tuple(self.place("read", pc) for pc, one in enumerate(code) if one.line in lines)[:4]
-            text = f"registers that nothing has written ({', '.join(sorted(names)[:4])}) change what the kernel stores"
+            text = "registers that nothing has written change what the kernel stores"  # the places have their names
             yield Finding(findings.UNWRITTEN, text, places)
 
 
