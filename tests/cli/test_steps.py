@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +18,13 @@ import pytest
 from recorded_calls import Calls
 
 from tritonhook.capture.selection import Selected, Skipped
-from tritonhook.cli import bisect, completion, parser, tune
+from tritonhook.cli import bisect, check, completion, lock, parser, tune, verify
 from tritonhook.cli._parser import Parser, TopParser, add_verbs, from_namespace, verb_in
 from tritonhook.cli.ab import timed
+from tritonhook.cli.lab import caps
+from tritonhook.cli.mem import fix
 from tritonhook.cli.verify import targets
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.errors import DeviceError, SnapshotError, ToolError, TritonHookError, UsageError
 from tritonhook.ptxas.tool import Tool
 from tritonhook.tuning.engine import TuneSettings
 from tritonhook.verify.differential import Recipe
@@ -134,7 +136,7 @@ def test_tune_takes_its_steps_in_order(calls: Calls) -> None:
         _keep=None,
         _give=7,
     )
-    words = "--rtol 0.5 --limit 9 --top 3 --min-share 2% -o p.toml".split()
+    words = ["--rtol", "0.5", "--limit", "9", "--top", "3", "--min-share", "2%", "-o", "p.toml"]
     asked = options("tune", "s.py", *words, "--", "--steps", "3")
     assert tune.run(asked) == 7
     trusted = options("tune", "s.py", *words, "--trust", "--", "--steps", "3")
@@ -200,8 +202,8 @@ def test_tune_only_assembles_and_only_checks(calls: Calls) -> None:
         ("m:f --", "-- : only a script takes arguments after --"),
         (
             "m:f --assemble-only",
-            "--assemble-only: not for m:f, whose launches are recorded on a GPU; record them there with `tritonhook run "
-            "--launch-values`, and give the capture folder",
+            "--assemble-only: not for m:f, whose launches are recorded on a GPU; record them there with "
+            "`tritonhook run --launch-values`, and give the capture folder",
         ),
         ("m:f --rtol -0.5", "--rtol -0.5: give 0 or more"),
         ("m:f --rtol nan", "--rtol nan: give 0 or more"),
@@ -729,3 +731,344 @@ def test_what_differs_in_the_code_is_described_or_the_reason_given(calls: Calls)
 
     timed._try("--save", refuse)
     assert calls[-1] == ("complain", "ab --save", error)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (["SAME"], 0),
+        (["SAME", "SKIPPED"], 0),
+        (["SKIPPED", "NOT_UNDERSTOOD"], 2),
+        (["NOT_UNDERSTOOD"], 2),
+        ([], 2),
+        (["DIFFERENT", "SKIPPED"], 1),
+        (["SAME", "CRASH"], 1),
+    ],
+)
+def test_verify_gives_what_was_found(calls: Calls, verdicts: list[str], code: int) -> None:
+    found = tuple(SimpleNamespace(verdict=verify.Verdict[name]) for name in verdicts)
+    executor = SimpleNamespace(device="GPU")
+    temporary(calls, verify)
+    calls.answer(verify, why_no_gpu=None, check_cpu=None, _runner=nullcontext(executor), _verified=found, give=None)
+    calls.answer_made("tritonhook.report.results.verification.Verification", "result")
+    Path("a").touch()
+    Path("b").touch()
+    asked = options("verify", "a", "b")
+    assert verify.run(asked) == code
+    steps = [
+        ("_runner", asked),
+        ("_verified", asked, Path("/tmp/tritonhook-verify-"), executor),
+        ("Verification", "a b", "GPU", found),
+        ("give", asked.results, "result"),
+    ]
+    assert calls == [("why_no_gpu",), *steps]
+    calls.clear()
+    calls.answer(verify, why_no_gpu="no GPU")
+    on_cpu = options("verify", "a", "b", "--cpu")
+    assert verify.run(asked) == code
+    assert calls[:3] == [("why_no_gpu",), ("check_cpu", on_cpu), ("_runner", on_cpu)]
+
+
+def test_what_runs_the_kernels_has_the_limit_asked_for(calls: Calls) -> None:
+    calls.answer(verify, Executor=None, CpuExecutor=None)
+    for words in ((), ("--limit", "7"), ("--cpu",), ("--cpu", "--limit", "70", "--ctas", "3")):
+        for most in (None, 5.0, 100.0):
+            verify._runner(options("verify", "k.ptx", *words), most)
+    on_gpu, on_cpu, ctas = verify.LIMIT_S, verify.CPU_LIMIT_S, targets.CTAS
+    assert calls == [
+        *(("Executor", limit) for limit in (on_gpu, min(on_gpu, 5), min(on_gpu, 100), 7, 5, 7)),
+        *(("CpuExecutor", ctas, limit) for limit in (on_cpu, min(on_cpu, 50), min(on_cpu, 1000))),
+        *(("CpuExecutor", 3, limit) for limit in (70, 50, 70)),
+    ]
+    for words in (("--runs", "0"), ("--ctas", "0"), ("--limit", "0"), ("--limit", "nan")):
+        said = refused(verify.run, options("verify", "k.ptx", *words))
+        assert said == "--runs, --ctas and --limit must be positive"
+
+
+# --- lock and check -------------------------------------------------------------------------------
+
+
+def test_a_script_is_locked_by_its_dry_runs(calls: Calls) -> None:
+    calls.put(lock, TemporaryDirectory=lambda prefix: nullcontext(f"/tmp/{prefix}"))
+    calls.answer(lock, lock_path=Path("usual"), check_new=None, _run_dry=["failed"], _lock=3, default_out="default")
+    folder = "/tmp/tritonhook-"
+    assert lock.run(options("lock", "s.py", "--arch", "sm_80,sm_90a", "-o", "o.lock", "--force")) == 3
+    assert calls == [
+        ("check_new", Path("o.lock"), True),
+        ("_run_dry", "s.py", ["sm_80", "sm_90a"], Path(folder)),
+        ("_lock", (folder,), Path("o.lock"), ["failed"], "s.py"),
+    ]
+    calls.clear()
+    assert (lock.run(options("lock", "a.so", "b.so")), lock.run(options("lock"))) == (3, 3)
+    usual = (("lock_path", Path.cwd()), ("check_new", Path("usual"), False))
+    assert calls == [
+        *(*usual, ("_lock", ("a.so", "b.so"), Path("usual"), [])),
+        *(*usual, ("default_out",), ("_lock", ("default",), Path("usual"), [])),
+    ]
+    for words in (("s.py",), ("s.py", "a", "--arch", "sm_80"), ("a", "s.py", "--arch", "sm_80")):
+        said = refused(lock.run, options("lock", *words))
+        assert said == "s.py: a script; give it alone, with --arch sm_90a,... to run it dry"
+    said = refused(lock.run, options("lock", "caps", "--arch", "sm_80"))
+    assert said == "--arch: for a script, which is run dry; a capture folder has its architectures"
+
+
+def test_each_architecture_is_tried_before_the_first_dry_run(calls: Calls) -> None:
+    calls.answer(lock, script_command="command", check_assembled=None)
+    calls.answer(lock, run_dry=lambda command, folder, dry: 3 if dry.arch == "sm_90a" else 0)
+    calls.put(lock, DryRun=SimpleNamespace(of=lambda arch: SimpleNamespace(arch=arch)))
+    failed = lock._run_dry("s.py", ["sm_80", "sm_90a"], Path("folder"))
+    assert failed == ["s.py ended with status 3 in its dry run for sm_90a"]
+    first, second = (SimpleNamespace(arch=arch) for arch in ("sm_80", "sm_90a"))
+    assert calls == [
+        ("script_command", ["s.py"], False),
+        *(("check_assembled", first), ("check_assembled", second)),
+        *(("run_dry", "command", Path("folder"), first), ("run_dry", "command", Path("folder"), second)),
+    ]
+
+
+def test_a_lock_is_written_and_what_it_lacks_is_said(calls: Calls, capsys) -> None:
+    calls.answer(lock, lockable_at=([("a", "ptx"), ("b", None), ("c", "ptx")], [], ["dry: note"]), write_lock=None)
+    calls.answer(lock, read_whole_lock=SimpleNamespace(budgets="budgets"), spills_note=["s"], budget_notes=["b"])
+    assert lock._lock(("dry",), Path("o.lock"), ["failed"], "s.py") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote o.lock: 3 kernels; o.lock.d has the PTX of 2",
+        *("- failed", "- s.py: note", "- s", "- b"),
+    ]
+    assert calls == [
+        ("lockable_at", ("dry",)),
+        ("read_whole_lock", Path("o.lock")),
+        ("write_lock", Path("o.lock"), [("a", "ptx"), ("b", None), ("c", "ptx")], {"budgets": "budgets"}),
+        *(("spills_note", ["a", "b", "c"]), ("budget_notes", ["a", "b", "c"])),
+    ]
+
+    def no_lock(path: Path) -> Any:
+        raise SnapshotError("there is none")
+
+    calls.answer(lock, lockable_at=([("a", None)], [], []), read_whole_lock=no_lock, spills_note=[], budget_notes=[])
+    assert lock._lock(("a.so",), Path("o.lock"), []) == 0
+    assert capsys.readouterr().out == "wrote o.lock: 1 kernel\n"
+    assert ("write_lock", Path("o.lock"), [("a", None)], {"budgets": None}) in calls
+
+
+def test_kernels_of_captures_and_built_files_are_locked_together(calls: Calls) -> None:
+    captures = {"r": object.__new__(lock.Capture), "s": "damaged"}
+    object.__setattr__(captures["r"], "arch", "sm_80")
+    folder = SimpleNamespace(captures=lambda: captures)
+    read = SimpleNamespace(kernels=["x", "y"], notes=["built note"])
+    calls.answer(lock, is_built=lambda place: place.endswith(".so"), captures_at=folder, working=nullcontext())
+    calls.answer(lock, kernels_at=lambda *given, names: ((["k"],), ["note"]), lockable=lambda *given: [("k", "ptx")])
+    calls.answer(lock, built_kernels=read)
+    check_archs = calls.standing_for("check_archs", None)
+    found = lock.lockable_at(["a.so", "caps", "b.so"], ["known"], check_archs)  # type: ignore[list-item]
+    assert found == ([("k", "ptx"), ("x", None), ("y", None)], ["k"], ["note", "built note"])
+    assert calls[3:] == [
+        ("captures_at", "caps"),
+        ("check_archs", "caps", {"sm_80"}),
+        ("kernels_at", folder, {"names": ("caps",)}),
+        ("lockable", ["k"], ["known"]),
+        ("working", "reading the kernels of a.so and b.so"),
+        ("built_kernels", ["a.so", "b.so"]),
+    ]
+    said = refused(lock.lockable_at, ["one", "two", "a.so"])
+    assert said == "one two: give one capture folder; built files may be several"
+    assert lock.lockable_at([]) == ([], [], [])
+
+
+def test_check_compares_places_and_verifies_or_updates(calls: Calls) -> None:
+    now = SimpleNamespace(ptx_sha256="1", ptxas="12.9", options=("-O1",))
+    old: Any = SimpleNamespace(ptx_sha256="2", ptxas="12.8", options=None)
+    whole: Any = SimpleNamespace(kernels=[old], tests="tests", budgets="budgets")
+
+    def found(places: Any, known: Any, check_archs: Any) -> Any:
+        check_archs("/dry", {"sm_80"})
+        return check.Found([(now, "ptx")], ["captured"], ["/dry: note in /dry: x", "other"])  # type: ignore[list-item]
+
+    def told_apart(changes: Any, text: Any) -> Any:
+        return [*changes, text(now), text(old)], ["further"]
+
+    workflow: Any = SimpleNamespace(is_own="own", tell=calls.standing_for("tell", None))
+    calls.answer(check, lockable_at=found, _check_archs=None, note_of=lambda given: [f"bugs of {list(given)}"])
+    calls.answer(check, level_of="O1", compare=["change"], _pages="pages", kept_ptx="kept", told_apart=told_apart)
+    calls.answer(check, lines_of="lines", _verified=lambda place, own, notes: place == "a.so", give_changes=0)
+    calls.answer(check, settled="settled", write_lock=None)
+    path = Path("k.lock")
+    for words, code in ((("--verify", "--top", "3"), 1), ((), 0)):
+        calls.clear()
+        asked = options("check", "k.lock", "s.py", "a.so", "--fail-on", "code", *words)
+        assert check._check_places(asked, path, ["/dry", "a.so"], whole, workflow if words else None) == code
+        changes = ["change", "ptx", "kept"]
+        notes = ["s.py: note in /dry: x", "other", "bugs of [('ptx', '12.9', 'O1')]", "further"]
+        name, places, known, _ = calls[0]
+        assert (name, places, known) == ("lockable_at", ["/dry", "a.so"], [old])
+        given = calls[-1]
+        assert given[:-1] == ("give_changes", asked.results, asked.fail_on, "k.lock", "s.py a.so", changes, notes)
+        assert (given[-1]["shown"], given[-1]["pages"]) == (asked.shown, "pages")
+        assert calls[1] == ("_check_archs", "s.py", [old], {"sm_80"})
+        steps = [call for call in calls[2:-1] if call[0] not in ("note_of", "told_apart")]
+        assert steps[:4] == [
+            ("level_of", ("-O1",)),
+            ("compare", [old], [now]),
+            ("_pages", [old], check.Found([(now, "ptx")], ["captured"], calls_notes(calls))),  # type: ignore[list-item]
+            ("kept_ptx", path, old),
+        ]
+        assert steps[4:] == (
+            [
+                ("lines_of", ["captured"], changes, "own"),
+                *(("_verified", "/dry", "s.py", notes), ("_verified", "a.so", "a.so", notes)),
+            ]
+            if words
+            else []
+        )
+        if words:
+            given[-1]["tell"]("result")
+            assert calls[-1] == ("tell", "result", {"lines": "lines"})
+        else:
+            assert given[-1]["tell"] is None
+    calls.clear()
+    asked = options("check", "k.lock", "s.py", "--update")
+    assert check._check_places(asked, path, ["/dry"], whole, workflow) == 0
+    assert calls[0][2] == () and calls[-3:-1] == [
+        ("settled", path, [old], [(now, "ptx")]),
+        ("write_lock", path, "settled", "tests", "budgets"),
+    ]
+    notes = [*notes, "k.lock now holds what is in s.py"]
+    assert calls[-1] == ("give_changes", asked.results, (), "k.lock", "s.py", changes, notes, {"gate": False})
+    said = refused(check._check_places, options("check", "k.lock", "a", "--fail-on", "compile-time:2x"), *"abcd")
+    assert said == "compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`"
+
+
+def calls_notes(calls: Calls) -> list[str]:
+    """The notes of what was found at the places, as they were before the user's names stood in them."""
+    (pages,) = (call for call in calls if call[0] == "_pages")
+    assert pages[2].notes == ["/dry: note in /dry: x", "other"]
+    return list(pages[2].notes)
+
+
+def test_check_gives_each_way_what_it_needs(calls: Calls) -> None:
+    whole = SimpleNamespace(kernels=["k"], budgets="budgets")
+    calls.answer(check, _with_lock=lambda options: options, lock_path=Path("usual"), run_of_workflow="workflow")
+    calls.answer(check, read_whole_lock=whole, _with_budgets=("rule",), check_new=None, _check_ptx=3, _check_places=4)
+    calls.answer(check, is_built=lambda place: place == "a.so", dry_captures=lambda *given: nullcontext(given))
+    asked = options("check", "--ptxas", "12.9", "--github")
+    with_rules = replace(asked, fail_on=("rule",))
+    assert check.run(asked) == 3
+    assert calls == [
+        ("_with_lock", asked),
+        ("lock_path", Path.cwd()),
+        ("run_of_workflow", True, asked.results),
+        ("read_whole_lock", Path("usual")),
+        ("_with_budgets", asked, "budgets"),
+        ("_check_ptx", with_rules, Path("usual"), ["k"], "workflow"),
+    ]
+    calls.clear()
+    asked = options("check", "k.lock", "s.py", "a.so", "--arch", "sm_80", "--update")
+    assert check.run(asked) == 4
+    path, with_rules = Path("k.lock"), replace(asked, fail_on=("rule",))
+    places = [("s.py", "sm_80"), ("a.so", None)]
+    assert calls[4:] == [
+        ("check_new", path, {"force": True}),
+        *(("is_built", "s.py"), ("dry_captures", "s.py", "sm_80"), ("is_built", "a.so"), ("dry_captures", *places[1])),
+        ("_check_places", with_rules, path, places, whole, "workflow"),
+    ]
+    captures = "--ptxas and --options: only without captures, which are assembled already"
+    verified = "--verify: give captures with launches, or a script and --arch; not with --update"
+    for words, said in (
+        (("--arch", "sm_80"), "--arch: give a script"),
+        (("--update",), "--update: give the captures, or built files"),
+        (("k.lock", "caps", "--ptxas", "12.9"), captures),
+        (("k.lock", "caps", "--options", "-O1"), captures),
+        (("--verify",), verified),
+        (("k.lock", "caps", "--verify", "--update"), verified),
+    ):
+        assert refused(check.run, options("check", *words)) == said
+
+
+# --- lab and mem ----------------------------------------------------------------------------------
+
+
+def test_a_survey_asks_for_known_targets_and_says_what_it_costs(calls: Calls, monkeypatch) -> None:
+    monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
+    expect = calls.standing_for("expect", None)
+    calls.answer(caps, _matching=["probe"], wanted_tools=["tool", "other"], running=nullcontext(("go", expect)))
+    calls.answer(caps, find_nvdisasm="nvdisasm", give=None, say=None, usable_processors=2, is_quiet=False)
+    calls.answer("tritonhook.cli._sweeps.Sweep", cache="cache")
+    calls.answer("tritonhook.ptxas.tool", targets=lambda tool: {"tool": ["sm_80"], "other": ["sm_120a", "sm_20"]}[tool])
+
+    def survey(tools: Any, archs: Any, probes: Any, go: Any, nvdisasm: Any, announced: Any, cache: Any) -> str:
+        announced(999)
+        announced(6000)
+        return "matrix"
+
+    calls.answer("tritonhook.lab.capabilities", survey=survey)
+    calls.answer_made("tritonhook.report.results.capabilities.Capabilities", "result")
+    said = "tritonhook: 6,000 assemblies, about 1 min here; those of earlier runs are cached"
+    for words, archs in (
+        ((), ("sm_80", "sm_120a")),
+        (("--arch", "all"), None),
+        (("--arch", "sm_90a, sm_80,"), ("sm_90a", "sm_80")),
+    ):
+        calls.clear()
+        asked = options("lab", "caps", *words, "--ptxas", "12.8.93,all", "--only", "TMA")
+        assert caps.run(asked) == 0
+        _, *surveyed = next(call for call in calls if call[0] == "survey")
+        assert surveyed[:5] == [["tool", "other"], archs, ["probe"], "go", "nvdisasm"] and surveyed[6] == "cache"
+        without = [call for call in calls if call[0] not in ("survey", "targets")]
+        assert without[0][0] == "_matching" and without[0][2] == "TMA"
+        assert without[1:] == [
+            ("wanted_tools", ("12.8.93", "all")),
+            ("cache", asked.sweep),
+            ("running", asked.sweep, "cache"),
+            ("find_nvdisasm",),
+            ("expect", 999),
+            *(("is_quiet",), ("usable_processors",), ("say", said), ("expect", 6000)),
+            ("Capabilities", "matrix"),
+            ("give", asked.results, "result"),
+        ]
+
+
+def test_a_memory_fix_assembles_both_forms_by_the_recorded_ptxas(calls: Calls, capsys) -> None:
+    own = SimpleNamespace(path="path", version="1.2")
+    ptx, changed = "ptx", SimpleNamespace(text="fixed")
+    loads = [SimpleNamespace(refusal=None)]
+    calls.put(fix, ClusterToCta=lambda: SimpleNamespace(apply=calls.standing_for("apply", changed)))
+    calls.answer(
+        fix, _load=(ptx, ("-O1",), own), sites=loads, write_new=None, recorded_ptxas=None, find_ptxas=tool("9")
+    )
+    calls.answer(fix, working=nullcontext(), _effects=["effect"], give=None)
+    calls.answer_made("tritonhook.report.results.stacks.MemoryFix", "result")
+    Path("k.ptx").touch()
+    asked = options("mem", "fix", "k.ptx", "-o", "o.ptx", "--force", "--target", "sm_120a", "--trust")
+    assert fix.run(asked) == 0 and capsys.readouterr().err == "wrote o.ptx\n"
+    assert calls == [
+        ("_load", Path("k.ptx")),
+        ("sites", ptx),
+        ("apply", ptx),
+        ("write_new", Path("o.ptx"), "fixed", True),
+        ("recorded_ptxas", "path", "1.2", True),
+        ("find_ptxas", None),
+        ("working", "assembling both forms with ptxas 9"),
+        ("_effects", tool("9"), ptx, changed, ("-O1", "--gpu-name=sm_120a")),
+        ("MemoryFix", loads, ["effect"], "9", None, "o.ptx"),
+        ("give", asked.results, "result"),
+    ]
+
+    def fail(*given: Any) -> Any:
+        raise ToolError("first \n  second")
+
+    calls.answer(fix, find_ptxas=fail)
+    asked = options("mem", "fix", "k.ptx", "--ptxas", "8")
+    assert fix.run(asked) == 2 and capsys.readouterr().err == ""
+    assert calls[-3:] == [
+        ("find_ptxas", "8"),
+        ("MemoryFix", loads, [], None, "first; second", None),
+        ("give", asked.results, "result"),
+    ]
+    calls.answer(fix, find_ptxas=tool("9"), _effects=fail)
+    assert fix.run(asked) == 2
+    assert calls[-3:-1] == [
+        ("_effects", tool("9"), ptx, changed, ("-O1",)),
+        ("MemoryFix", loads, [], "9", "first; second", None),
+    ]
+    loads.append(SimpleNamespace(refusal="why"))
+    calls.answer(fix, _effects=[])
+    assert fix.run(asked) == 1
