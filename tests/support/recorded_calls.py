@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tritonhook.cli import parser
+from tritonhook.cli._parser import from_namespace
+from tritonhook.errors import UsageError
 
 
 class Calls(list[tuple[Any, ...]]):
@@ -38,3 +43,21 @@ class Calls(list[tuple[Any, ...]]):
             return answer(*given, **named) if isinstance(answer, FunctionType) else answer
 
         return stand_in
+
+
+def options(*words: str) -> Any:
+    """What the verb's `run` gets for these words."""
+    namespace = parser(words[0]).parse_args(list(words))
+    return from_namespace(namespace.chosen.options, namespace)
+
+
+def refused(call: Any, *given: Any, kind: type[Exception] = UsageError) -> str:
+    """The message of the error that a call must raise."""
+    with pytest.raises(kind) as raised:
+        call(*given)
+    return str(raised.value)
+
+
+def temporary(calls: Calls, module: Any) -> None:
+    """The module's temporary folders are named after their prefix, and never made."""
+    calls.put(module, tempfile=SimpleNamespace(TemporaryDirectory=lambda prefix: nullcontext(f"/tmp/{prefix}")))
