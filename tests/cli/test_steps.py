@@ -120,6 +120,41 @@ def test_versions_between_two_of_which_each_is_there(calls: Calls) -> None:
     assert bisect._distance("12.8.93", "13.5") == (1, 3) and bisect._distance("13.5", "12.8.93") == (1, 3)
 
 
+def test_bisect_fetches_what_is_missing_and_assembles_each_once_or_several_times(calls: Calls) -> None:
+    ptx: Any = SimpleNamespace(target="sm_90a", text="text")
+    unknown = bisect._unknown("k", ptx, ("-O1",))
+    figures = dict.fromkeys(bisect.FIGURES)
+    identity = bisect.Identity("k", "sm_90a", "PTX")
+    digest = bisect.sha256("text")
+    assert unknown == bisect.KernelFacts(identity, "k", {}, digest, None, ("-O1",), (), figures)
+    there, fetched = (Tool(Path(f"/{version}/ptxas"), version, "added") for version in ("1.1", "1.2"))
+    calls.answer(
+        bisect,
+        working=nullcontext(),
+        add_ptxas=fetched,
+        running=nullcontext(("go", calls.standing_for("expect", None))),
+    )
+    calls.answer(bisect, all_drawn=[("facts",)] * 2, _tried=lambda version, facts: (version, facts))
+    calls.answer("tritonhook.cli._sweeps.Sweep", cache="cache")
+    tools, sweep = bisect._Tools({"1.1": there}), options("bisect", "k.ptx", *ENDS).sweep
+    assert tools.get("1.1") is there and calls == []
+    assert tools.get("1.2") is tools.get("1.2") is fetched and tools.fetched == ["1.2"]
+    assert calls == [("working", "fetching ptxas 1.2 (about 30 MB)"), ("add_ptxas", "1.2")]
+    kernel = bisect._Kernel(unknown, "text", ("-O1",))
+    assemble = bisect._Assemble([kernel], tools, sweep, "disassemble")  # type: ignore[arg-type]
+    tasks = [bisect.Task(unknown, "text", tool, ("-O1",)) for tool in (there, fetched)]
+    for draws, runs in ((False, 1), (True, bisect.STEADY_RUNS + 1)):
+        calls.clear()
+        tried = assemble._assembled([(0, "1.1"), (0, "1.2")], draws)
+        assert tried == [("1.1", ("facts",)), ("1.2", ("facts",))]  # type: ignore[comparison-overlap]
+        assert calls[:4] == [
+            ("cache", sweep),
+            ("running", sweep, "cache"),
+            ("expect", 2 * runs),
+            ("all_drawn", tasks, "go", "disassemble", runs),
+        ]
+
+
 def test_the_ptx_of_each_kind_of_place(calls: Calls) -> None:
     def capture(name: str, text: str | None) -> Any:
         facts = SimpleNamespace(identity=SimpleNamespace(kernel=f"{name}!"))
