@@ -180,6 +180,14 @@ def test_a_program_that_is_not_known_is_named_and_not_run(here: Path, monkeypatc
 # --- captures -------------------------------------------------------------------------------------
 
 
+def test_the_words_behind_a_script_are_its_own() -> None:
+    assert _places(("script.py", "abc", "1024")) == ("script.py", "abc", "1024")
+    assert _places(()) == () and _places(None) is None
+    for given in ("abc", ("abc",), ("gone.ptx", "abc")):
+        with pytest.raises(UsageError, match="abc: no such file or folder, and too short for an id"):
+            _places(given)
+
+
 def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path) -> None:
     record = next(it for it in folder.records if folder.capture(it).kernel == "foo_bar")
     kernels = folder.path / "kernels"

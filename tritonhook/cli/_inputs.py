@@ -37,7 +37,11 @@ def place(**settings: Any) -> Any:
 
 
 def _places(given: Any) -> Any:
-    return tuple(map(_place, given)) if isinstance(given, tuple) else _place(given)
+    from tritonhook.cli._programs import is_script
+
+    if not isinstance(given, tuple):
+        return _place(given)
+    return given if given and is_script(given[0]) else tuple(map(_place, given))  # a script's words are its own
 
 
 def _place(text: str | None) -> str | None:
