@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tritonhook._util import files
-from tritonhook._util.files import STAGED, staged_beside, write_whole
+from tritonhook._util.files import (
+    STAGED,
+    cache_folder,
+    read_given,
+    read_regular,
+    read_start,
+    staged_beside,
+    sync_folder,
+    write_given,
+    write_whole,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -64,3 +76,81 @@ def test_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert path.read_text() in texts
     assert names(tmp_path) == ["file"]
     assert Path(staged_beside(path)).name.startswith(STAGED)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Path]:
+    """A file of six bytes, a link to it, a link to nothing, a folder and a pipe."""
+    found = {name: tmp_path / name for name in ("file", "link", "broken", "folder", "pipe")}
+    found["file"].write_bytes(b"abcdef")
+    found["link"].symlink_to("file")
+    found["broken"].symlink_to("new")
+    found["folder"].mkdir()
+    os.mkfifo(found["pipe"])
+    return found
+
+
+NO_FILE = (errno.EINVAL, "a pipe or a device, not a file")
+FOLDER = (errno.EISDIR, "Is a directory")
+MORE = (errno.EFBIG, "6 bytes, more than the 5 that are read")
+LINK = (errno.ELOOP, "a link, not a file; copy the file that it points to")
+NONE = (errno.ENOENT, "No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("read", "answers"),
+    [
+        (read_given, {"file": b"abcdef", "link": b"abcdef", "folder": FOLDER, "pipe": NO_FILE, "broken": NONE}),
+        (read_regular, {"file": b"abcdef", "link": LINK, "folder": FOLDER, "pipe": NO_FILE, "broken": LINK}),
+        (lambda path: read_given(path, 5), {"file": MORE, "link": MORE}),
+        (lambda path: read_regular(path, 5), {"file": MORE}),
+        (lambda path: read_given(path, 6), {"file": b"abcdef"}),
+        (lambda path: read_regular(path, 6), {"file": b"abcdef"}),
+        (lambda path: read_start(path, 2), {"file": b"ab", "link": b"ab", "folder": FOLDER, "pipe": NO_FILE}),
+        (lambda path: read_start(path, 9), {"file": b"abcdef", "broken": NONE}),
+        (sync_folder, {"folder": None, "file": (errno.ENOTDIR, "Not a directory")}),
+        (lambda path: write_whole(path, b""), {"pipe": NO_FILE, "folder": FOLDER}),
+    ],
+)
+def test_what_is_no_file_is_said(places: dict[str, Path], read: Callable[[Path], object], answers: object) -> None:
+    def answer(path: Path) -> object:
+        try:
+            return read(path)
+        except OSError as error:
+            assert str(error.filename) == str(path)
+            return error.errno, error.strerror
+
+    assert isinstance(answers, dict)
+    assert {name: answer(places[name]) for name in answers} == answers
+
+
+def test_a_file_that_the_user_names_keeps_its_link_and_a_pipe_its_reader(places: dict[str, Path]) -> None:
+    write_given(places["link"], "é")
+    write_given(places["broken"], b"new")
+    assert places["link"].is_symlink() and places["file"].read_text() == "é"
+    assert places["broken"].is_symlink() and places["broken"].with_name("new").read_bytes() == b"new"
+    with pytest.raises(OSError) as raised:
+        write_given(places["pipe"], "text")
+    pipe = str(places["pipe"])
+    assert (raised.value.errno, raised.value.strerror, str(raised.value.filename)) == (
+        errno.ENXIO,
+        "nobody reads this pipe",
+        pipe,
+    )
+    with pytest.raises(IsADirectoryError) as raised:
+        write_given(places["folder"], "text")
+    assert raised.value.strerror == "Is a directory"
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_given(pipe, "é")
+        write_given(pipe, b"+")
+        assert os.read(reader, 10) == "é+".encode()
+    finally:
+        os.close(reader)
+
+
+def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/x/cache")
+    for value, folder in (("/a/b", "/a/b"), ("", "/home/x/cache/tritonhook")):
+        monkeypatch.setenv("TRITONHOOK_CACHE", value)
+        assert cache_folder() == Path(folder)

@@ -232,6 +232,20 @@ def test_resources_that_grow_are_worse() -> None:
         assert text in d.summary
 
 
+def test_what_launches_add_is_counted_beside_the_static_bytes() -> None:
+    def known(shared: int | None) -> CubinDiff:
+        given = (ResourceDelta("registers", 8, 9), ResourceDelta("shared", 16, shared), ResourceDelta("stack", 0, 0))
+        return replace(compare("sm_90a.exp.plain", "sm_90a.exp.plain"), resources=given)
+
+    registers, _, stack = known(32).resources
+    for a, b, total in ((64, 128, (80, 160)), (0, 1, (16, 33)), (1, 0, (17, 32)), (None, 1, (None, 33))):
+        counted = (ResourceDelta("shared", *total), ResourceDelta("dynamic_shared", a, b))
+        assert known(32).with_launches(a, b).resources == (registers, *counted, stack)
+    for a, b in ((0, 0), (None, None), (None, 0)):
+        assert known(32).with_launches(a, b) == known(32)
+    assert known(None).with_launches(64, 64) == known(None)
+
+
 def test_traffic_to_local_memory_is_told_only_where_spills_are_not_known() -> None:
     cubin, sass = golden("sm_90a.exp.plain")
     kernel = cubin.kernels[0]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from shell_ptxas import shell_ptxas
@@ -216,3 +217,26 @@ def test_what_launches_add_is_in_both_comparisons(ptx: Ptx) -> None:
     assert told == before | {"shared": (shared[0] + 64, shared[1] + 32), "dynamic_shared": (64, 32)}
     assert comparison.diff.with_launches(None, 0) is comparison.diff
     assert comparison.with_launches(None).control_diff is comparison.control_diff
+
+
+def test_each_name_is_assembled_and_each_kernel_read_with_what_was_given(ptx: Ptx) -> None:
+    asked: list[Any] = []
+
+    def disassemble(cubin: Any, kernels: list[str]) -> Any:
+        asked.append((cubin.side, kernels))
+        return {kernel: f"code of {kernel}" for kernel in kernels}
+
+    tools: Any = SimpleNamespace(assemble=lambda text, arguments: (text, arguments), disassemble=disassemble)
+    renamed = ptx.rename_entries({"work": "other"})
+    built = names.build_names(ptx, "work", ("work", "other"), tools, ("-O1",))
+    assert [(b.kernel, b.ptx, b.result) for b in built] == [
+        ("work", ptx, (ptx, ("-O1",))),
+        ("other", renamed, (renamed, ("-O1",))),
+    ]
+    a, b = (Mock(side=side, only_kernel=lambda name, side=side: name or f"only {side}") for side in "ab")
+    for given, told in (((), ("only a", "only b")), (("x", "y"), ("x", "y")), ((None, "y"), ("only a", "y"))):
+        with patch.object(names, "diff", lambda *parts: parts):
+            found: Any = names.diff_cubins(a, b, tools, *given)
+        assert found == (a, b, *(f"code of {kernel}" for kernel in told))
+        assert sorted(asked) == [("a", [told[0]]), ("b", [told[1]])]
+        asked.clear()

@@ -99,10 +99,11 @@ def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
     """start: of a longer file the first `most` bytes."""
+    status = os.fstat(handle)
+    if stat.S_ISDIR(status.st_mode):  # of a folder, open would name the handle, and leave it open
+        os.close(handle)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     with open(handle, "rb", closefd=True) as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE, path)
         if status.st_size > most and not start:
