@@ -66,7 +66,9 @@ def buffers(asked: list[tuple[int, Any, str]]) -> Buffers:
     return Buffers(launch_with(Buffer(64, "float32"), Buffer(32, "bfloat16")))
 
 
-def test_buffers_hold_what_was_kept_and_else_made_up_contents(asked: list[tuple[int, Any, str]], tmp_path: Path) -> None:
+def test_buffers_hold_what_was_kept_and_else_made_up_contents(
+    asked: list[tuple[int, Any, str]], tmp_path: Path
+) -> None:
     (tmp_path / "kept").write_bytes(b"12345678")
     kept, empty = Buffer(8, "int64", "kept"), Buffer(0, "float16")
     launch = launch_with(kept, Buffer(4, "int32", "gone"), empty, Buffer(3, "bool"), Buffer(16, "float32"))
