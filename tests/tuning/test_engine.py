@@ -19,6 +19,7 @@ from tuned import PTX, kernel_with
 from tuned import code as made
 
 from tritonhook.capture.launches.record import Launch, to_document
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
 from tritonhook.device.child import Lost
 from tritonhook.device.sm_clock import Conditions
@@ -281,7 +282,7 @@ class Gpu:
         self.lost: dict[bool, list[BaseException]] = {True: [], False: []}
         self.answer: dict[bool, RaceReady] = {}
         self.conditions = Conditions()
-        self.now_s, self.step_s, self.started = 0.0, step_s, 0
+        self.now_s, self.step_s, self.started = 64.0, step_s, 0
 
     def start(self, limit_s: float) -> Any:
         self.log.append(("start", limit_s))
@@ -480,9 +481,11 @@ def test_a_winner_is_confirmed_beside_the_fastest_configurations_and_its_own(gpu
     siblings = {
         name: configuration(ptx=name, us=us, wobble=0.4) for name, us in (("B", 49.6), ("C", 49.0), ("D", 49.3))
     }
-    siblings["E"] = configuration(code("O2", us=40.0), ptx="E", us=49.7)
+    siblings["E"] = configuration(code("O2", us=40.0), code("O3", us=1.0), ptx="E", us=49.7)
+    gpu.answer[True] = RaceReady({"E: O3": "wrong"}, False, ())
     (row,) = tuned_by(gpu, kernel_with(FAST, plain=OWN, siblings=siblings)).rows
     assert row.verdict is TuneVerdict.WIN and (row.tried.winner.name, row.tried.base) == ("E: O2", "C")
+    assert row.tried.failed == (Dropped(lever("O3"), "wrong", config="E"),)
     asked = next(entry for entry in gpu.log if entry[0] == 1 and isinstance(entry[1], dict))
     assert [(name, like) for name, (_, _, _, like) in asked[1].items()] == [
         (REFERENCE, None),
