@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from repository import ROOT, SUPPORT
@@ -17,12 +19,34 @@ from repository import ROOT, SUPPORT
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cli.ab.timed import exit_code, progress_line
+from tritonhook.device.child import Lost
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.results.ab import TimedComparison, headline, load
-from tritonhook.timing.coordinator import BLOCKS_PER_PROCESS, Process, _timed, control_of, is_precise, run
-from tritonhook.timing.plan import Choices, Compiled, Plan, Prepared, Timed
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, TimingVerdict
+from tritonhook.timing import coordinator
+from tritonhook.timing.coordinator import (
+    BLOCKS_PER_PROCESS,
+    Process,
+    _timed,
+    control_of,
+    is_precise,
+    run,
+    search_path,
+)
+from tritonhook.timing.plan import (
+    Choices,
+    Compared,
+    Compiled,
+    HowLaunched,
+    KernelCode,
+    Plan,
+    Prepare,
+    Prepared,
+    Take,
+    Taken,
+    Timed,
+)
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
 
 FAKE = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -309,3 +333,254 @@ def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     assert progress_line(None, 0.5).count("#") == 10
     assert progress_line(None, 7.0).count("#") == 20
     assert as_schema(json.loads(saved(compare("equal", tmp_path))), TimedComparison).comparison.blocks
+
+
+# --- what is asked of the processes, without processes -------------------------------------------
+
+CODES = {side: {"k": (KernelCode(code, 40, 0),)} for side, code in ((REFERENCE, "a"), (CANDIDATE, "b"), (CONTROL, "a"))}
+
+
+class Processes:
+    """Starts what stands for processes, and notes what these are asked. The candidate takes `us` microseconds, and
+    `apart` more in each further process; raised: by what is asked, as it is noted; a block takes `step_s`."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.raised: dict[tuple[Any, ...], BaseException] = {}
+        self.report = Prepared(CODES, {side: Compiled(("k",), ("12.8.93",)) for side in CODES}, 2, notes=("a note",))
+        self.us, self.apart, self.step_s, self.now_s, self.started = 51.0, 0.0, 0.125, 0.0, 0
+
+    def note(self, *entry: Any) -> None:
+        self.log.append(entry)
+        if entry in self.raised:
+            raise self.raised[entry]
+
+    def start(self) -> Any:
+        self.started += 1
+        return Started(self, self.started - 1)
+
+
+class Started:
+    def __init__(self, all_of_them: Processes, number: int) -> None:
+        self.all, self.number = all_of_them, number
+
+    def begin(self, plan: Plan) -> None:
+        self.all.note(self.number, "begin", plan)
+
+    def prepared(self) -> Prepared:
+        self.all.note(self.number, "prepared")
+        return self.all.report
+
+    def blocks(self, count: int, process: int) -> tuple[SampleBlock, ...]:
+        self.all.note(self.number, count, process)
+        self.all.now_s += self.all.step_s
+        return (block_of(process, self.all.us + process * self.all.apart),) * count
+
+    def end(self) -> None:
+        self.all.note(self.number, "end")
+
+    def kill(self) -> None:
+        self.all.note(self.number, "kill")
+
+
+def block_of(process: int, us: float, control: float = 50.0) -> SampleBlock:
+    return SampleBlock(process, {REFERENCE: (50.0,), CANDIDATE: (us,), CONTROL: (control,)})
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    made = Processes()
+    monkeypatch.setattr(coordinator, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    return made
+
+
+PLAN = Plan("m:f", Path("out"), Rename(prefix="x_"), seed=40)
+
+
+def test_a_whole_comparison(processes: Processes) -> None:
+    told: list[Comparison | None] = []
+    sides = {side: HowLaunched(1, True) for side in CODES}
+    versions = {"torch": "2.9", "cuda": None}
+    processes.report = Prepared(
+        CODES,
+        processes.report.compiled,
+        2,
+        notes=("a note", "another", "a note"),
+        device="Fake GPU",
+        versions=versions,
+        sides=sides,
+        flushes=True,
+        tuning={REFERENCE: {"k": "B: 64"}},
+        baselines={"m:base": "differs"},
+    )
+    timed = run(PLAN, 0.01, 5, 60.0, told.append, processes.start)
+    blocks = tuple(block_of(process, 51.0) for _ in range(4) for process in range(5))
+    assert timed == Timed(
+        target="m:f",
+        compared={
+            REFERENCE: Compared(("k",), ("12.8.93",), "k"),
+            CANDIDATE: Compared(("k",), ("12.8.93",), "x_k"),
+            CONTROL: Compared(("k",), ("12.8.93",), "k"),
+        },
+        kernels=CODES,
+        outputs=2,
+        wrong={},
+        notes=("a note", "another"),
+        device="Fake GPU",
+        versions=versions,
+        sides=sides,
+        flushes=True,
+        stopped="precise",
+        seconds=2.5,
+        blocks=blocks,
+        band=0.01,
+        control_of="reference",
+        code={},
+        tuning=Choices("fixed", {REFERENCE: {"k": "B: 64"}}),
+        baselines={"m:base": "differs"},
+    )
+    assert told == [None, *(Comparison(blocks[:count], 0.01, "reference") for count in (5, 10, 15, 20))]
+    assert processes.log == [
+        *((n, "begin", replace(PLAN, seed=40 + n, out=Path("out") / str(n))) for n in range(5)),
+        *((n, "prepared") for n in range(5)),
+        *((n, 1, n) for _ in range(4) for n in range(5)),
+        *((n, "end") for n in range(5)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "stopped", "taken"),
+    [
+        (1, 1e9, "processes", [14]),
+        (4, 1e9, "processes", [14] * 4),
+        (5, 1e9, "processes", [14] * 11),
+        (12, 1e9, "processes", [14] * 12),
+        (2, 1.0, "time", [5, 5]),  # after four blocks of each, the time is just used up
+        (2, 0.99, "time", [4, 4]),
+        (5, 14 * 5 * 0.125, "time", [14] * 5 + [1, 1]),
+    ],
+)
+def test_processes_that_differ_are_joined_by_more_until_time_is_up(
+    count: int, seconds: float, stopped: str, taken: list[int], processes: Processes
+) -> None:
+    processes.apart = 1.0
+    told: list[Comparison | None] = []
+    timed = run(PLAN, processes=count, seconds=seconds, start=processes.start, progress=told.append)
+    assert (timed.stopped, timed.band, timed.tuning) == (stopped, 0.005, None)
+    assert Counter(block.process for block in timed.blocks) == dict(enumerate(taken))
+    begun = [entry[2].seed for entry in processes.log if entry[1] == "begin"]
+    assert begun == [40 + number for number in range(len(taken))] and told.count(None) == 1
+
+
+def test_what_ends_a_comparison_before_its_time(processes: Processes) -> None:
+    processes.apart = 1.0
+    processes.raised = {(6, "prepared"): DeviceError("lost")}
+    timed = run(PLAN, start=processes.start)
+    assert (timed.stopped, timed.notes, len(timed.blocks)) == ("a process failed", ("a note", "lost"), 5 * 14)
+    assert [entry[0] for entry in processes.log if entry[1] == "end"] == [0, 1, 2, 3, 4, 5, 6]
+    for at, keeps in (((0, "prepared"), False), ((3, 1, 3), True)):
+        processes.started, processes.log, processes.raised = 0, [], {at: KeyboardInterrupt()}
+        if keeps:
+            timed = run(PLAN, start=processes.start)
+            assert (timed.stopped, len(timed.blocks)) == ("interrupted", 3)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                run(PLAN, start=processes.start)
+        assert [entry for entry in processes.log if entry[1] in ("kill", "end")] == [
+            (n, "kill") for n in (4, 3, 2, 1, 0)
+        ]
+    processes.started, processes.raised = 0, {(0, 1, 0): DeviceError("lost")}
+    with pytest.raises(DeviceError, match="^lost$"):
+        run(PLAN, start=processes.start)
+
+
+@pytest.mark.parametrize(
+    ("even_same", "wrong", "timed"), [(False, {}, 0), (True, {}, 14), (True, {"control": "no"}, 0)]
+)
+def test_equal_code_is_timed_where_that_is_asked_for(
+    even_same: bool, wrong: dict[str, str], timed: int, processes: Processes
+) -> None:
+    processes.report = Prepared({**CODES, CANDIDATE: CODES[REFERENCE]}, processes.report.compiled, 2, wrong)
+    found = run(replace(PLAN, even_same=even_same), processes=1, start=processes.start)
+    assert (len(found.blocks), found.wrong, found.control_of) == (timed, wrong, "reference")
+    assert found.stopped == ("processes" if timed else "nothing to time")
+
+
+def test_reports_of_processes_are_joined() -> None:
+    one = Prepared(CODES, {side: Compiled(("k",), ()) for side in CODES}, 1, {CANDIDATE: "x"}, ("a", "b"))
+    two = Prepared(CODES, one.compiled, 1, {CONTROL: "y"}, ("b", "c"), tuning={REFERENCE: {"k": "B: 64"}})
+    timed = _timed(PLAN, [one, two], [], 0.005)
+    assert timed.wrong == {CANDIDATE: "x", CONTROL: "y"}
+    assert timed.notes == ("a", "b", "c", "the processes chose different configurations")
+    for reports in ([one, Prepared({}, {}, 1)], [one, two, Prepared({}, {}, 1)]):
+        with pytest.raises(TritonHookError) as error:
+            _timed(PLAN, reports, [], 0.005)
+        assert str(error.value) == (
+            "m:f: the processes did not compile the same code, so their times cannot be combined; if the target tunes "
+            "itself, fix its configuration, or use --processes 1"
+        )
+
+
+@pytest.mark.parametrize(
+    ("us", "control", "precise"),
+    [
+        ((51.0, 51.0, 51.0, 51.0), 50.0, True),
+        ((50.0, 50.1, 50.0, 50.1), 50.0, True),  # half the width is 0.18%, and half the band 0.25%
+        ((50.0, 50.2, 50.0, 50.2), 50.0, False),
+        ((60.0, 60.6, 60.0, 60.6), 50.0, True),  # 0.9% of an effect of 20%
+        ((52.0, 52.5, 52.0, 52.5), 50.0, False),
+        ((51.0, 51.0, 51.0, 51.0), 0.2, False),
+    ],
+)
+def test_an_interval_is_narrow_against_the_band_or_a_large_effect(
+    us: tuple[float, ...], control: float, precise: bool
+) -> None:
+    blocks = [block_of(n % 4, us[n % 4], 50.0 + control * (n % 2) if control < 1 else control) for n in range(20)]
+    assert is_precise(Comparison(tuple(blocks))) is precise
+    assert not is_precise(Comparison(tuple(blocks[:19])))
+
+
+def test_a_process_is_asked_and_its_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    answers: list[Any] = ["ready", Taken((block_of(3, 51.0),)), Lost(None, "status 7")]
+
+    class Child:
+        def __init__(self, command: Any) -> None:
+            asked.append(command)
+
+        def send(self, request: Any) -> None:
+            asked.append(request)
+
+        def answer(self, kind: type, rest_s: float | None) -> Any:
+            asked.append((kind, rest_s))
+            if isinstance(found := answers.pop(0), Lost):
+                raise found
+            return found
+
+        def finish(self) -> None:
+            asked.append("finish")
+
+        def end(self) -> None:
+            asked.append("end")
+
+    monkeypatch.setattr(coordinator, "Child", Child)
+    process = Process(("run",))
+    process.begin(PLAN)
+    assert process.prepared() == "ready"  # type: ignore[comparison-overlap]
+    assert process.blocks(2, 3) == (block_of(3, 51.0),)
+    with pytest.raises(DeviceError, match="^a timing process is lost: status 7; its output is above$"):
+        process.prepared()
+    process.end()
+    process.kill()
+    took = [Prepare(PLAN), (Prepared, None), Take(2, 3), (Taken, None), (Prepared, None)]
+    assert asked == [("run",), *took, "finish", "end"]
+    Process()
+    assert asked[-1] == (sys.executable, "-m", "tritonhook.timing.worker")
+
+
+def test_a_target_is_looked_for_here_and_where_this_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "/a", str(tmp_path), "/b", "/a"])
+    assert search_path() == (str(tmp_path), "/a", "/b")

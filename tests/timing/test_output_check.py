@@ -1,14 +1,19 @@
-"""Whether kernels store the same in the buffers of a launch: with torch on the CPU."""
+"""What the buffers of a launch hold, and whether kernels store the same in them: with torch on the CPU."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.timing.replay import Buffers, OutputCheck
+from tritonhook.errors import UsageError
+from tritonhook.timing import replay
+from tritonhook.timing.replay import Buffers, OtherLaunch, OutputCheck
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -19,13 +24,170 @@ class Kernel:
 
 
 @pytest.fixture
-def buffers(monkeypatch: pytest.MonkeyPatch) -> Buffers:
-    """A float32 buffer and a bfloat16 one, in the CPU's memory."""
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *shape, device, **options: empty(*shape, **options))
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Any, str]]:
+    """The CPU's memory stands for the GPU's. Gives what is allocated: the size, the dtype, the device. Memory that
+    should hold nothing yet is full of 0xEE."""
+    made: list[tuple[int, Any, str]] = []
+
+    def allocate(byte: int) -> Callable[..., Any]:
+        full = torch.full
+
+        def allocated(size: int, dtype: Any, device: str) -> Any:
+            made.append((size, dtype, device))
+            return full((size,), byte, dtype=dtype)
+
+        return allocated
+
+    monkeypatch.setattr(torch, "empty", allocate(0xEE))
+    monkeypatch.setattr(torch, "zeros", allocate(0))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    parameters = tuple(Pointer(str(number), number) for number in range(2))
-    return Buffers(Launch("k", (1, 1, 1), (32, 1, 1), parameters, (Buffer(64, "float32"), Buffer(32, "bfloat16"))))
+    return made
+
+
+def launch_with(*buffers: Buffer) -> Launch:
+    parameters = tuple(Pointer(str(number), number) for number in range(len(buffers)))
+    return Launch("k", (1, 1, 1), (32, 1, 1), parameters, buffers)
+
+
+def contents(buffers: Buffers) -> list[bytes]:
+    return [bytes(tensor.tolist()) for tensor in buffers.tensors]
+
+
+def drawn(seed: int, *counts: int, dtype: Any = torch.float32) -> bytes:
+    """Normal random numbers, so many at a time."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.cat([torch.randn(count, generator=generator) for count in counts]).to(dtype)
+    return bytes(numbers.view(torch.uint8).tolist())
+
+
+@pytest.fixture
+def buffers(asked: list[tuple[int, Any, str]]) -> Buffers:
+    """A float32 buffer and a bfloat16 one."""
+    return Buffers(launch_with(Buffer(64, "float32"), Buffer(32, "bfloat16")))
+
+
+def test_buffers_hold_what_was_kept_and_else_made_up_contents(
+    asked: list[tuple[int, Any, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "kept").write_bytes(b"12345678")
+    kept, empty = Buffer(8, "int64", "kept"), Buffer(0, "float16")
+    launch = launch_with(kept, Buffer(4, "int32", "gone"), empty, Buffer(3, "bool"), Buffer(16, "float32"))
+    buffers = Buffers(launch, tmp_path)
+    assert asked == [(size, torch.uint8, "cuda") for size in (8, 4, 1, 3, 16)], "an empty buffer has an address too"
+    before = [b"12345678", bytes(4), b"\xee", bytes(3), drawn(4, 4)]
+    assert contents(buffers) == before and buffers.folder == tmp_path
+    assert buffers.addresses == [tensor.data_ptr() for tensor in buffers.tensors]
+    assert buffers.notes == (
+        "4 of 5 buffers have made-up contents: the record has only shapes",
+        "2 integer buffers are filled with zeros, which may change what the kernel does",
+    )
+    buffers.hold([b"abcdefgh", None, None, b"\1\1\1", None])
+    assert contents(buffers) == [b"abcdefgh", *before[1:3], b"\1\1\1", before[4]]
+    for tensor in buffers.tensors:
+        tensor.fill_(7)
+    buffers.hold(None)
+    assert contents(buffers) == [*before[:2], b"\7", *before[3:]]
+    assert Buffers(launch_with(kept), tmp_path).notes == ()
+    assert Buffers(launch_with(kept)).notes[0].startswith("1 of 1 "), "no folder, nothing kept"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "held"),
+    [
+        ("float32", 40, drawn(0, 4, 4, 2)),
+        ("float32", 11, drawn(0, 2) + b"\xee" * 3),
+        ("float64", 16, drawn(0, 2, dtype=torch.float64)),
+        ("bfloat16", 8, drawn(0, 4, dtype=torch.bfloat16)),
+        ("float8_e5m2", 5, drawn(0, 4, 1, dtype=torch.float8_e5m2)),
+        ("float8_e8m0fnu", 3, b"\x7f" * 3),  # an exponent alone: 2^0
+        ("complex64", 16, drawn(0, 4)),
+        ("complex128", 16, drawn(0, 2, dtype=torch.float64)),
+        ("float4_e2m1fn_x2", 3, bytes(3)),
+        ("uint16", 4, bytes(4)),
+    ],
+)
+def test_made_up_contents_are_normal_numbers_of_the_dtype(
+    dtype: str, size: int, held: bytes, asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_CHUNK", 4)
+    assert contents(Buffers(launch_with(Buffer(size, dtype)))) == [held]
+
+
+def test_a_kept_file_is_as_long_as_the_record_says(
+    asked: list[tuple[int, Any, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MOST_BYTES", 6)
+    path = tmp_path / "kept"
+    path.write_bytes(b"12345678")
+    assert contents(Buffers(launch_with(Buffer(8, "int8", "kept")), tmp_path)) == [b"12345678"]
+    with pytest.raises(OSError, match="8 bytes, more than the 6 that are read"):
+        Buffers(launch_with(Buffer(4, "int8", "kept")), tmp_path)
+    path.write_bytes(b"1234")
+    with pytest.raises(UsageError) as error:
+        Buffers(launch_with(Buffer(5, "int8", "kept")), tmp_path)
+    assert str(error.value) == f"{path}: 4 bytes, but the record says 5; record the launch again"
+
+
+def test_a_view_has_the_dtype_of_its_buffer_where_torch_knows_it(
+    asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch, "uint64")
+    given = ("bool", 3), ("uint8", 3), ("int32", 11), ("complex64", 15), ("float8_e4m3fn", 2), ("uint64", 17)
+    buffers = Buffers(launch_with(*(Buffer(size, dtype) for dtype, size in given)))
+    assert [(view.dtype, view.numel()) for view in buffers.views()] == [
+        (torch.uint8, 3),
+        (torch.uint8, 3),
+        (torch.int32, 2),
+        (torch.complex64, 1),
+        (torch.float8_e4m3fn, 2),
+        (torch.uint8, 16),
+    ]
+    assert [view.data_ptr() for view in buffers.views()] == buffers.addresses
+    buffers.tensors.pop()
+    with pytest.raises(ValueError, match="shorter"):
+        buffers.views()
+
+
+def test_scratch_memory_is_kept_and_launches_go_to_torchs_stream(
+    buffers: Buffers, asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.clear()
+    addresses = [buffers.scratch(size) for size in (16, 32)]
+    assert asked == [(16, torch.uint8, "cuda"), (32, torch.uint8, "cuda")]
+    assert [one.data_ptr() for one in buffers._scratch] == addresses and len(set(addresses)) == 2
+    streams = iter((0, 5))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=next(streams)))
+    assert [buffers.stream(), buffers.stream()] == [None, 5]
+
+
+def test_another_launch_has_the_same_buffers(buffers: Buffers) -> None:
+    launch = launch_with(Buffer(64, "int32"), Buffer(32, "int32"))
+    other = OtherLaunch(buffers, launch)
+    assert (other.launch, other.addresses) == (launch, buffers.addresses)
+    assert (other.scratch, other.stream) == (buffers.scratch, buffers.stream)
+    for sizes in ((64,), (32, 64), (64, 32, 8)):
+        with pytest.raises(UsageError, match="^its launch has other buffers$"):
+            OtherLaunch(buffers, launch_with(*(Buffer(size, "float32") for size in sizes)))
+
+
+@pytest.mark.parametrize("any_nan", [False, True])
+def test_one_nan_is_as_good_as_another_where_it_may_be(any_nan: bool, buffers: Buffers) -> None:
+    def storing(bits: int) -> Kernel:
+        return Kernel(lambda a, b: a.view(torch.int32).fill_(struct.unpack("<i", struct.pack("<I", bits))[0]), buffers)
+
+    check = OutputCheck(buffers, None, any_nan)
+    assert check.difference(storing(0x7FC00000)) is None
+    text = check.difference(storing(0xFFC00001))
+    assert text == (None if any_nan else "output 0 differs in its bits (largest difference nan)")
+
+
+def test_a_kernel_has_ended_before_its_outputs_are_read(buffers: Buffers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given kernels that store when they are waited for; then it is their outputs that are compared."""
+    stored: list[float] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: buffers.views()[1].fill_(stored.pop()))
+    check = OutputCheck(buffers, None)
+    found = [check.difference(Kernel(lambda a, b, value=value: stored.append(value), buffers)) for value in (1.0, 2.0)]
+    assert found == [None, "output 1 differs in its bits (largest difference 1)"]
 
 
 def store(a: Any, b: Any) -> None:

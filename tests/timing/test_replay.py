@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tritonhook._util.schema import as_schema
-from tritonhook.capture.launches.record import Descriptor
+from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Packed, Pointer, Scalar, Scratch
 from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.device.cuda_driver import Driver, LaunchConfig, argument_pointers, launch_config
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.timing.replay import check_parameters, pack
+from tritonhook.timing import replay
+from tritonhook.timing.replay import LoadedKernel, check_parameters, pack
 
 LAUNCH = as_schema(
     {
@@ -91,9 +94,115 @@ def test_a_record_of_another_kernel_is_refused() -> None:
     packed = pack(LAUNCH, [0x1000], lambda size: 0, lambda tiling, address: ctypes.c_uint64())[:-1]
     check_parameters("k", packed, (8, 8, 4, 2, 8, 8, 16))
     check_parameters("k", packed, None)  # an older driver does not say
-    for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8, 16), ()):
-        with pytest.raises(UsageError, match="belong to another kernel"):
-            check_parameters("k", packed, wanted)
+    for arguments, wanted, takes, has in (
+        (packed, (8, 8, 4, 2, 8), "5 parameters of 8, 8, 4, 2, 8", "7 of 8, 8, 4, 2, 8, 8, 16"),
+        (packed[:2], [8, 4], "2 parameters of 8, 4", "2 of 8, 8"),
+        (packed[:2], (), "0 parameters of no", "2 of 8, 8"),
+        ([], (8,), "1 parameters of 8", "0 of no"),
+    ):
+        with pytest.raises(UsageError) as error:
+            check_parameters("k", arguments, wanted)
+        text = f"k: takes {takes} bytes; the record has {has}; does the record belong to another kernel?"
+        assert str(error.value) == text
+
+
+class NotingDriver:
+    """Notes its calls; a launch as its configuration and the bytes of its arguments."""
+
+    def __init__(self, sizes: tuple[int, ...] | None) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._sizes = sizes
+
+    def load(self, image: bytes) -> int:
+        self.calls.append(("load", image))
+        return 11
+
+    def function(self, module: int, name: str) -> int:
+        self.calls.append(("function", module, name))
+        return 12
+
+    def set_dynamic_shared(self, function: int, size: int) -> None:
+        self.calls.append(("shared", function, size))
+
+    def allow_large_clusters(self, function: int) -> None:
+        self.calls.append(("large clusters", function))
+
+    def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
+        self.calls.append(("sizes", function))
+        return self._sizes
+
+    def tensor_map(self, tiling: object, address: int) -> ctypes.c_uint64:
+        return ctypes.c_uint64(address)
+
+    def launch_config(self, function: int, config: LaunchConfig, pointers: Any) -> None:
+        sizes = (8, 8, 8, 2, 8, 8)
+        given = [ctypes.string_at(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
+        numbers = [attribute.id for attribute in config.attributes[: config.count]]
+        self.calls.append(("launch", function, bytes(config)[:28], config.stream, numbers, given))
+
+    def unload(self, module: int) -> None:
+        self.calls.append(("unload", module))
+
+
+TILING = next(one for one in LAUNCH.parameters if isinstance(one, Descriptor)).tiling
+POINTERS = (Pointer("a", 1, 4), Pointer("b", 0, 2), Pointer("c", None, 3))
+PARAMETERS = (*POINTERS, Scalar("d", "i16", -2), Packed("e", "00" * 8, ((0, 1, 8),)), Descriptor("f", 1, 16, TILING))
+ARGUMENTS = [*(struct.pack("<Q", n) for n in (0x2004, 0x1002, 0)), struct.pack("<h", -2), struct.pack("<Q", 0x2008)]
+ARGUMENTS.append(struct.pack("<Q", 0x2010))
+
+
+@pytest.mark.parametrize(
+    ("shared", "cluster", "flags", "prepared", "attributes"),
+    [
+        (0, (1, 1, 1), (False, False), [], []),
+        (1, (2, 2, 2), (True, False), [("shared", 12, 1)], [4, 5, 2]),
+        (0, (1, 9, 1), (False, True), [("large clusters", 12)], [4, 5, 6]),
+        (64, (4, 2, 2), (False, False), [("shared", 12, 64), ("large clusters", 12)], [4, 5]),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["driver given", "driver of the process"])
+def test_a_loaded_kernel_is_launched_as_recorded(
+    shared: int,
+    cluster: tuple[int, int, int],
+    flags: tuple[bool, bool],
+    prepared: list[Any],
+    attributes: list[int],
+    own: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver: Any = NotingDriver((8, 8, 8, 2, 8, 8))
+    if not own:
+        monkeypatch.setattr(replay, "Driver", lambda: driver)
+    buffers = (Buffer(64, "float32"), Buffer(64, "float32"))
+    launch = Launch("k", (8, 4, 2), (128, 2, 3), PARAMETERS, buffers, cluster, shared)
+    launch = replace(launch, cooperative=flags[0], pdl=flags[1])
+    streams = iter((None, 5))
+    memory: Any = SimpleNamespace(launch=launch, addresses=[0x1000, 0x2000], stream=lambda: next(streams), scratch=None)
+    kernel = LoadedKernel(b"image", "k", memory, driver if own else None)
+    assert driver.calls == [("load", b"image"), ("function", 11, "k"), *prepared, ("sizes", 12)]
+    assert (kernel.name, kernel.memory) == ("k", memory)
+    driver.calls.clear()
+    kernel.launch()
+    kernel.launch()
+    kernel.unload()
+    shape = struct.pack("<7I", 8, 4, 2, 128, 2, 3, shared)
+    launched = [("launch", 12, shape, stream, attributes, ARGUMENTS) for stream in (None, 5)]
+    assert driver.calls == [*launched, ("unload", 11)]
+
+
+def test_a_kernel_that_takes_other_arguments_is_not_launched() -> None:
+    asked: list[int] = []
+
+    def scratch(size: int) -> int:
+        asked.append(size)
+        return 0x30
+
+    launch = Launch("k", (1, 1, 1), (32, 1, 1), (Scratch(48), Scratch(0)))
+    memory: Any = SimpleNamespace(launch=launch, addresses=[], scratch=scratch)
+    driver: Any = NotingDriver((8, 4))
+    with pytest.raises(UsageError, match=r"^name: takes 2 parameters of 8, 4 bytes; the record has 2 of 8, 8; "):
+        LoadedKernel(b"", "name", memory, driver)
+    assert asked == [48]
 
 
 def test_launch_attributes_lie_where_the_driver_looks() -> None:

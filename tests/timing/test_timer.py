@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tritonhook.device import nvml
+from tritonhook.device.sm_clock import Conditions
+from tritonhook.errors import DeviceError
+from tritonhook.timing import timer as module
+from tritonhook.timing.statistics import SampleBlock
 from tritonhook.timing.timer import SAMPLE_US, TimedSide, Timer
 
 
 class FakeGpu:
-    """Time in microseconds, as its events tell it."""
+    """Time in microseconds, as its events tell it. launched: what ran; captures: the launches of each graph.
+
+    A clock of it stamps its time, and cycles at 1000 MHz; of launches of `fast` at 2000 MHz.
+    """
 
     def __init__(self) -> None:
-        self.now_us = 0.0
+        self.now_us = self.cycles = 0.0
+        self.fast = ""
+        self.l2 = 50 << 20
         self.launched: list[str] = []
+        self.captures: list[list[str]] = []
+        self.allocated: list[tuple[int, str, str]] = []
+        self._captured: list[tuple[str, float]] | None = None
 
     def launch(self, name: str, us: float) -> None:
+        if self._captured is not None:
+            return self._captured.append((name, us))
         self.launched.append(name)
         self.now_us += us
+        self.cycles += us * (2000 if name == self.fast else 1000)
+
+    @contextmanager
+    def capture(self, graph: SimpleNamespace, pool: str) -> Iterator[None]:
+        assert pool == "pool"
+        self._captured = held = []
+        try:
+            yield
+        finally:
+            self._captured = None
+        self.captures.append([name for name, _ in held])
+        graph.replay = lambda: [self.launch(*each) for each in held]
+
+    def empty(self, size: int, dtype: str, device: str) -> SimpleNamespace:
+        self.allocated.append((size, dtype, device))
+        return SimpleNamespace(zero_=lambda: self.launch("flush", 10.0))
 
     def event(self, enable_timing: bool) -> SimpleNamespace:
         made = SimpleNamespace(at=None)
@@ -31,9 +66,41 @@ class FakeGpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     made = FakeGpu()
-    cuda = SimpleNamespace(Event=made.event, synchronize=lambda: None)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    cuda = SimpleNamespace(
+        Event=made.event,
+        synchronize=lambda: made.launched.append("wait"),
+        current_device=lambda: 3,
+        get_device_properties=lambda device: SimpleNamespace(L2_cache_size=made.l2) if device == 3 else None,
+        graph_pool_handle=lambda: "pool",
+        CUDAGraph=SimpleNamespace,
+        graph=made.capture,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, int8="int8", empty=made.empty))
+    now = SimpleNamespace(perf_counter=lambda: made.now_us / 1e6, monotonic=lambda: made.now_us / 1e6)
+    monkeypatch.setattr(module, "time", now)
     return made
+
+
+class FakeClock:
+    """What sm_clock.Clock is on the fake GPU."""
+
+    def __init__(self, gpu: FakeGpu, pairs: int) -> None:
+        self.room, self._gpu, self._stamps = pairs, gpu, list[tuple[int, int, int]]()
+
+    def begin(self) -> None:
+        self._stamps.clear()
+
+    def stamp(self) -> None:
+        self._stamps.append((int(self._gpu.cycles), int(1000 * self._gpu.now_us), 0))
+
+    def pairs(self) -> list[Any]:
+        return list(zip(self._stamps[::2], self._stamps[1::2], strict=True))
+
+
+@pytest.fixture
+def with_clock(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Clock", lambda pairs: FakeClock(gpu, pairs))
+    monkeypatch.setattr(module, "conditions_reader", lambda: lambda: Conditions(temperature_c=50))
 
 
 def side(gpu: FakeGpu, name: str, us: float, copies: int = 1) -> TimedSide:
@@ -46,11 +113,13 @@ def test_a_time_is_that_of_one_launch_however_many_make_a_sample(gpu: FakeGpu, c
     order, times, clocks = timer._rounds(4)
     assert times == {"a": pytest.approx((3.0,) * 4), "b": pytest.approx((6.0,) * 4)}
     assert len(order) == 9 and clocks == {"a": None, "b": None}
-    assert len(gpu.launched) == 2 * 9 * copies, "each sample follows a run that fills the cache"
+    assert len(gpu.launched) == 2 * 9 * copies + 1, "each sample follows a run that fills the cache"
+    assert gpu.launched[-1] == "wait"
 
 
 def test_short_launches_are_sampled_together(gpu: FakeGpu) -> None:
     timer = Timer([], cold=False)
+    assert [timer._copies(side(gpu, "at the limit", us)) for us in (19.99, 20.0)] == [20, 1]
     assert timer._copies(side(gpu, "long", 25.0)) == 1
     assert timer._copies(side(gpu, "short", 4.0)) == SAMPLE_US / 4
     assert timer._copies(side(gpu, "short, captured together", 4.0, copies=10)) == SAMPLE_US / 4
@@ -69,3 +138,189 @@ def test_each_block_takes_a_drawn_place_of_each_side(gpu: FakeGpu) -> None:
     assert 0 < slow < 40 and all(set(times["b"]) == {6.0} for times in taken)
     timer.keep(["a"])
     assert timer.names == ["a"] and len(timer.sides) == 4
+    timer.rounds = 0
+    timer.keep(["b"])
+    assert timer.rounds == 0, "as many as before: nothing changes"
+    timer = Timer([side(gpu, "a", 1000.0), side(gpu, "b", 1000.0), side(gpu, "c", 1000.0)], cold=False, racing=True)
+    timer.keep(["a", "c"])
+    assert timer.names == ["a", "c"] and timer.rounds == 8, "six launches of 1 ms were a round"
+
+
+def test_a_block_is_of_cold_launches_replayed_from_graphs(gpu: FakeGpu, with_clock: None) -> None:
+    gpu.fast = "b"
+    timer = Timer([side(gpu, "a", 1000.0), side(gpu, "b", 2000.0)], seed=3)
+    timer.prepare()
+    assert gpu.allocated == [(100 << 20, "int8", "cuda")], "twice the L2 cache"
+    assert timer._clock.room == (60 + 2) * 2 and gpu.captures == [["a"], ["b"]]
+    assert [(one.copies, one.why_eager, one.graph is None) for one in timer.sides] == [(1, None, False)] * 2
+    assert timer.flushes
+    timer.rounds = 4
+    gpu.launched.clear()
+    block = timer.take_block(7)
+    assert block == SampleBlock(
+        7,
+        {"a": (1000.0,) * 4, "b": (2000.0,) * 4},
+        Conditions(temperature_c=50),
+        {"a": 1000.0, "b": 2000.0},
+        block.order,
+    )
+    assert gpu.launched == [*(what for name in block.order for what in ("flush", name)), "wait"]
+    again = Timer([side(gpu, "a", 1000.0), side(gpu, "b", 2000.0)], seed=3)
+    again.prepare()
+    again.rounds = 4
+    assert again.take_block(7).order == block.order, "a seed draws one order"
+
+
+@pytest.mark.parametrize(
+    ("racing", "copies"), [(False, 100), (True, 40)], ids=["compared", "a race, by its first side"]
+)
+def test_as_many_launches_of_each_side_make_a_sample_as_the_shortest_needs(
+    racing: bool, copies: int, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, with_clock: None
+) -> None:
+    gpu.l2 = 1000
+    warmed: list[int] = []
+    monkeypatch.setattr(Timer, "_warm", lambda timer: warmed.append(timer.rounds))
+    sides = [side(gpu, "a", 10.0), side(gpu, "a", 3.0), side(gpu, "b", 4.0)]
+    timer = Timer(sides, racing=racing)
+    timer.prepare()
+    assert gpu.allocated == [(1 << 20, "int8", "cuda")] and not timer.flushes
+    assert [one.copies for one in sides] == [copies] * 3
+    assert gpu.captures == [["a"], ["a"], ["b"], ["a"] * copies, ["a"] * copies, ["b"] * copies]
+    assert warmed == ([] if racing else [timer.rounds])
+
+
+def test_without_a_clock_cycles_are_not_known_and_hot_launches_need_no_memory(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, with_clock: None
+) -> None:
+    def refuse(pairs: int) -> None:
+        raise DeviceError("CUDA_ERROR_INVALID_PTX")
+
+    monkeypatch.setattr(module, "Clock", refuse)
+    timer = Timer([side(gpu, "a", 5000.0)], cold=False)
+    timer.prepare()
+    assert gpu.allocated == [] and not timer.flushes and timer.take_block(0).clock_mhz == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError("cannot be captured\nmore"), "RuntimeError: cannot be captured"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_a_launch_that_cannot_be_captured_is_timed_eagerly(
+    error: Exception, why: str, gpu: FakeGpu, with_clock: None
+) -> None:
+    def launch() -> None:
+        if gpu._captured is not None:
+            raise error
+        gpu.launch("a", 400.0)
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        gpu.launched.append("within")
+        yield
+        gpu.launched.append("left")
+
+    timer = Timer([TimedSide("a", launch, within, copies=2), TimedSide("b", lambda: gpu.launch("b", 400.0), within)])
+    timer._pool = "pool"
+    for one in timer.sides:
+        one.graph = "of before"
+        timer._capture(one)
+    assert gpu.launched == ["within", "wait", "within", "left"]
+    first, second = timer.sides
+    assert (first.why_eager, first.graph, second.why_eager) == (why, None, None)
+    gpu.launched.clear()
+    timer._flush = gpu.empty(1, "int8", "cuda")
+    assert timer._sample(first) == pytest.approx(800.0) and timer._sample(second) == pytest.approx(400.0)
+    assert gpu.launched == ["within", "flush", "a", "a", "left", "wait", "flush", "b", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("sides", "racing", "us", "rounds"),
+    [
+        (1, False, 900.0, 14),  # four launches a round: each sample follows a run, and the first one a predecessor
+        (2, False, 1000.0, 10),
+        (2, True, 1000.0, 8),
+        (3, False, 1.0, 60),
+        (7, False, 1.0, 63),
+        (1, False, 100_000.0, 5),
+        (2, False, 100_000.0, 4),
+        (3, False, 100_000.0, 6),
+        (20, False, 100_000.0, 20),
+        (20, True, 100_000.0, 5),
+    ],
+)
+def test_a_block_has_the_rounds_that_fit_its_time(
+    sides: int, racing: bool, us: float, rounds: int, gpu: FakeGpu
+) -> None:
+    timer = Timer([side(gpu, str(number), us) for number in range(sides)], cold=False, racing=racing)
+    assert timer._count_rounds() == rounds
+
+
+@pytest.mark.parametrize(
+    ("medians", "blocks"),
+    [
+        ([(1.0, 1.0)] * 9, 3),
+        ([(1.0, 2.0), (1.0, 2.01), (1.009, 2.0)], 3),
+        ([(9.0, 2.0), *[(1.0, 2.0)] * 9], 4),
+        ([(1.0, 2.0), (1.0, 2.0), (1.0, 2.03), *[(1.0, 2.0)] * 9], 6),
+        ([(1.0, 2.0), (1.0, 2.0), (1.02, 2.0), *[(1.02, 2.0)] * 9], 5),
+        ([(float(number), 1.0) for number in range(1, 30)], 8),  # time is up
+    ],
+)
+def test_it_is_warm_when_three_blocks_agree_on_each_side(
+    medians: list[tuple[float, float]], blocks: int, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def rounds(timer: Timer, count: int) -> Any:
+        a, b = medians[len(taken)]
+        taken.append(count)
+        gpu.now_us += 250_000
+        return [], {"a": (a, a, 99.0), "b": (0.0, b, 99.0)}, {}
+
+    monkeypatch.setattr(Timer, "_rounds", rounds)
+    Timer([], rounds=6)._warm()
+    assert taken == [6] * blocks
+
+
+def other_processes(listed: Callable[[], dict[int, int | None]]) -> int | None:
+    def processes(uuid: str) -> dict[int, int | None]:
+        assert uuid == "GPU-1"
+        return listed()
+
+    return module._others(SimpleNamespace(processes=processes), "GPU-1")
+
+
+def test_processes_of_one_parent_belong_to_one_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> dict[int, int | None]:
+        raise DeviceError("lost")
+
+    monkeypatch.setattr(module, "parent_of", {os.getpid(): os.getppid(), 2: os.getppid(), 3: 1, 4: None}.get)
+    assert other_processes(lambda: dict.fromkeys((os.getpid(), 2, 3, 4))) == 2
+    assert other_processes(lambda: dict.fromkeys((2, 3))) is None, "the numbers are of another namespace"
+    assert other_processes(gone) is None
+
+
+def test_conditions_are_those_of_torchs_device(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nvml:
+        def find(self, uuid: str) -> str:
+            return f"GPU-{uuid}"
+
+        def conditions(self, uuid: str) -> Conditions:
+            return Conditions(power_w=300.0) if uuid == "GPU-1" else Conditions()
+
+        def processes(self, uuid: str) -> dict[int, int | None]:
+            return {os.getpid(): None, -1: None} if uuid == "GPU-1" else {}
+
+    def missing() -> None:
+        raise DeviceError("no NVML")
+
+    cuda = sys.modules["torch"].cuda
+    monkeypatch.setattr(cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=1 if device == 3 else 2))
+    monkeypatch.setattr(nvml, "Nvml", Nvml)
+    read = module.conditions_reader.__wrapped__()
+    assert read() == Conditions(power_w=300.0, other_processes=1)
+    monkeypatch.setattr(nvml, "Nvml", missing)
+    assert module.conditions_reader.__wrapped__()() == Conditions()

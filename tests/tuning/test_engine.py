@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +19,19 @@ from tuned import PTX, kernel_with
 from tuned import code as made
 
 from tritonhook.capture.launches.record import Launch, to_document
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
+from tritonhook.device.child import Lost
+from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
-from tritonhook.tuning.candidates import Candidate, Choice
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
+from tritonhook.tuning import engine
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess, LeverCode, RaceReady
-from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.race import Race, TriedKernel, TuneRun, TuneVerdict, entries, pins
+from tritonhook.verify.model import SPECIAL
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -260,3 +267,260 @@ def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does(tm
         CANDIDATE: ("plain", None),
     }
     assert confirmations == [(None, confirmed)] * 7
+
+
+# --- what the processes are asked, and what is made of their answers: without processes, in times without noise ----
+
+
+class Gpu:
+    """Starts what stands for processes, and notes what these are asked. A code's cubin says "us", its time; "fresh_us":
+    that in processes that confirm; "at": that at another launch; "wobble": how much more in every second block. lost:
+    what ends a process that races or confirms, once; answer: what it says of codes; step_s: how long a block takes."""
+
+    def __init__(self, step_s: float = 0.25) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.lost: dict[bool, list[BaseException]] = {True: [], False: []}
+        self.answer: dict[bool, RaceReady] = {}
+        self.conditions = Conditions()
+        self.now_s, self.step_s, self.started = 64.0, step_s, 0
+
+    def start(self, limit_s: float) -> Any:
+        self.log.append(("start", limit_s))
+        self.started += 1
+        return Started(self, self.started - 1)
+
+
+class Started:
+    def __init__(self, gpu: Gpu, number: int) -> None:
+        self.gpu, self.number, self.device = gpu, number, f"GPU {number}"
+
+    def prepare(self, codes: Sequence[LeverCode], launch: Path, *how: Any) -> RaceReady:
+        named = {code.name: (code.path.name, code.entry, code.launch, code.like) for code in codes}
+        self.gpu.log.append((self.number, named, launch.name, *how))
+        self.racing, self.launch = how[2], launch.name
+        self.how = {code.name: json.loads(code.path.read_bytes()) for code in codes}
+        if self.gpu.lost[self.racing]:
+            raise self.gpu.lost[self.racing].pop(0)
+        return self.gpu.answer.get(self.racing, RaceReady({}, False, ("a note",)))
+
+    def us(self, name: str) -> float:
+        how = self.how[name]
+        usual: float = how["us"] if self.racing else how.get("fresh_us", how["us"])
+        found: float = how.get("at", {}).get(self.launch, usual)
+        return found + how.get("wobble", 0.0) * (self.gpu.log[-1][1] == 1 and len(self.gpu.log) % 2)
+
+    def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
+        self.gpu.log.append((self.number, count, process, *sides))
+        self.gpu.now_s += self.gpu.step_s
+        return (SampleBlock(process, {side: (self.us(side),) for side in sides}, self.gpu.conditions),) * count
+
+    def free(self) -> None:
+        self.gpu.log.append((self.number, "free"))
+
+    def end(self) -> None:
+        self.gpu.log.append((self.number, "end"))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    return made
+
+
+def tuned_by(
+    gpu: Gpu, *wanted: tuple[Kernel, Choice], steps: list[TuneProgress] | None = None, **fields: Any
+) -> TuneRun:
+    settings = TuneSettings(start=gpu.start, limit_s=3.0, **fields)
+    return tune(wanted, settings, (steps if steps is not None else []).append)
+
+
+OWN = code(None, us=50.0)
+FAST, SLOW = code("name", us=48.0), code("O1", us=51.0)
+
+
+def blocks_of(process: int, **us: float) -> tuple[SampleBlock, ...]:
+    return (SampleBlock(process, {side: (time,) for side, time in us.items()}),) * 4
+
+
+def test_a_whole_run_of_one_kernel(gpu: Gpu) -> None:
+    wrong, steps = code("O2", us=1.0), list[TuneProgress]()
+    wanted = kernel_with(SLOW, FAST, wrong, plain=OWN)
+    gpu.answer[True] = RaceReady({"O2": "output 0 differs"}, False, ("a note",))
+    run = tuned_by(gpu, wanted, steps=steps, rtol=0.01, seed=2)
+    own = ("0.cubin", "k", None, None)
+    raced = {REFERENCE: own}
+    for number, name in enumerate(("O1", "name", "O2"), 1):
+        raced[name] = (f"{number}.cubin", "k", None, REFERENCE)  # type: ignore[assignment]
+    like = {CANDIDATE: ("2.cubin", "k", None, REFERENCE), CONTROL: ("0.cubin", "k", None, REFERENCE)}
+    assert gpu.log == [
+        *[("start", 3.0)] * 8,
+        (0, raced, "0.json", 0.01, 16, True, None),
+        (0, 1, 0, REFERENCE, "O1", "name"),
+        (0, 1, 0, REFERENCE, "O1", "name"),
+        (0, "free"),
+        *(
+            what
+            for number in range(1, 8)
+            for what in (
+                (number, {REFERENCE: own, **like}, "0.json", 0.01, 16 + number, False, None),
+                (number, 4, number, REFERENCE, CANDIDATE, CONTROL),
+                (number, "free"),
+            )
+        ),
+        *((number, "end") for number in range(8)),
+    ]
+    gain = math.log(48.0 / 50.0)
+    confirmed = [block for n in range(1, 8) for block in blocks_of(n, reference=50.0, candidate=48.0, control=50.0)]
+    tried = TriedKernel(
+        *wanted,
+        "",
+        True,
+        Race({"name": (gain, gain)}, {"O1": 2}),
+        FAST,
+        Comparison(tuple(confirmed)),
+        (Dropped(wrong.lever, "output 0 differs"),),  # type: ignore[arg-type]
+        ("a note",),
+        2.25,
+    )
+    assert [row.tried for row in run.rows] == [tried] and len(run.wins) == 1
+    assert (run.device, run.stopped, run.start_s) == ("GPU 0", "", 0.0)
+    texts = ["checking the outputs of 3 codes", "racing 2 codes", "confirming name"]
+    assert steps == [
+        TuneProgress(0, "starting processes with the GPU"),
+        *(TuneProgress(0, f"k: {text}") for text in texts),
+        TuneProgress(1, "", tried),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "racing", "fresh", "reason", "is_judged", "failed"),
+    [
+        ([FAST], Lost(REFERENCE, "gone"), None, "the compiler's own code, launched as recorded: gone", False, []),
+        ([FAST], Lost(None, "gone"), None, "timing: gone", False, []),
+        ([FAST], DeviceError("no memory"), None, "no memory", False, []),
+        ([FAST], Lost("name", "gone"), None, "no other code of it runs and stores the same values", True, ["name"]),
+        ([FAST, SLOW], Lost("name", "gone"), None, "none of 1 other codes is faster by 0.5%", True, ["name"]),
+        ([FAST], None, Lost(CANDIDATE, "gone"), "name, in a fresh process: gone", True, ["name"]),
+        ([FAST], None, RaceReady({"x": "wrong"}, False, ()), "name, in a fresh process: wrong", True, []),
+        (
+            [FAST],
+            RaceReady({REFERENCE: "refused"}, False, ()),
+            None,
+            "the compiler's own code cannot be launched as recorded: refused",
+            False,
+            [],
+        ),
+        (
+            [FAST],
+            RaceReady({}, True, ()),
+            None,
+            "its outputs differ from run to run, so those of other code cannot be checked; --rtol 0.01 allows "
+            "differences of 1%",
+            False,
+            [],
+        ),
+        (
+            [code("name", us=48.0, fresh_us=51.0)],
+            None,
+            None,
+            "name led the race, but in fresh processes its time is +2.00%",
+            True,
+            [],
+        ),
+    ],
+)
+def test_why_a_kernel_is_left(
+    others: list[Candidate], racing: Any, fresh: Any, reason: str, is_judged: bool, failed: list[str], gpu: Gpu
+) -> None:
+    for is_race, given in ((True, racing), (False, fresh)):
+        if isinstance(given, RaceReady):
+            gpu.answer[is_race] = given
+        elif given is not None:
+            gpu.lost[is_race].append(given)
+    (row,) = tuned_by(gpu, kernel_with(*others, plain=OWN)).rows
+    assert (row.reason, row.tried.is_judged, row.verdict) == (reason, is_judged, TuneVerdict.LEAVE)
+    assert [(one.lever.text, one.reason) for one in row.tried.failed] == [(name, "gone") for name in failed]
+    lost = sum(isinstance(each, Lost) for each in (racing, fresh))
+    assert [entry[1] for entry in gpu.log[8:]].count("end") == gpu.started and gpu.started <= 8 + lost
+
+
+def test_special_numbers_that_its_own_code_does_not_survive_are_left_out(gpu: Gpu, tmp_path: Path) -> None:
+    kernel, choice = kernel_with(FAST, plain=OWN)
+    path = tmp_path / "0.json"
+    path.write_text(json.dumps(to_document(Launch("k", (1, 1, 1), (32, 1, 1), ()))))
+    kernel = replace(kernel, launches=(replace(kernel.launches[0], path=path),))
+    gpu.lost[True].append(Lost(SPECIAL, "gone"))
+    (row,) = tuned_by(gpu, (kernel, choice)).rows
+    assert row.verdict is TuneVerdict.WIN and row.tried.notes == (
+        "its own code does not come to its end with special numbers; outputs were compared with the recorded ones only",
+        "a note",
+    )
+    assert [entry[-1] for entry in gpu.log if "0.json" in entry] == [(), *[None] * 8], (
+        "of the others none asks for them"
+    )
+    assert gpu.log[9:11] == [(0, "end"), ("start", 3.0)]
+
+
+@pytest.mark.parametrize(("step_s", "blocks"), [(0.1, 12), (1800.0, 3), (1900.0, 2), (4000.0, 1)])
+def test_a_race_ends_when_its_time_or_its_blocks_are_used_up(step_s: float, blocks: int, gpu: Gpu) -> None:
+    gpu.step_s = step_s
+    (row,) = tuned_by(gpu, kernel_with(FAST, code("O1", us=48.0), plain=OWN)).rows
+    assert [entry[0] for entry in gpu.log if entry[1] == 1] == [0] * blocks and row.tried.race.blocks == blocks
+    assert row.tried.winner == FAST
+
+
+def test_a_race_on_a_slowed_gpu_has_no_end_but_that_of_its_blocks(gpu: Gpu) -> None:
+    gpu.conditions, gpu.step_s = Conditions(slowed=("hot",)), 99.0
+    (row,) = tuned_by(gpu, kernel_with(FAST, plain=OWN)).rows
+    assert len([entry for entry in gpu.log if entry[1] == 1]) == 24
+    assert (row.reason, row.tried.is_judged) == ("no sample could be used: the GPU was slowed down (hot)", False)
+
+
+def test_a_winner_is_confirmed_beside_the_fastest_configurations_and_its_own(gpu: Gpu) -> None:
+    siblings = {
+        name: configuration(ptx=name, us=us, wobble=0.4) for name, us in (("B", 49.6), ("C", 49.0), ("D", 49.3))
+    }
+    siblings["E"] = configuration(code("O2", us=40.0), code("O3", us=1.0), ptx="E", us=49.7)
+    gpu.answer[True] = RaceReady({"E: O3": "wrong"}, False, ())
+    (row,) = tuned_by(gpu, kernel_with(FAST, plain=OWN, siblings=siblings)).rows
+    assert row.verdict is TuneVerdict.WIN and (row.tried.winner.name, row.tried.base) == ("E: O2", "C")
+    assert row.tried.failed == (Dropped(lever("O3"), "wrong", config="E"),)
+    asked = next(entry for entry in gpu.log if entry[0] == 1 and isinstance(entry[1], dict))
+    assert [(name, like) for name, (_, _, _, like) in asked[1].items()] == [
+        (REFERENCE, None),
+        (CONTROL, REFERENCE),
+        ("plain", None),
+        ("D", None),
+        ("E", None),
+        (CANDIDATE, "E"),
+    ]
+    assert (1, 4, 1, REFERENCE, CANDIDATE, CONTROL, "plain", "D", "E") in gpu.log
+
+
+@pytest.mark.parametrize(("us", "wins"), [(50.2, True), (50.3, False)])
+def test_at_another_launch_it_may_lose_less_than_the_band(us: float, wins: bool, gpu: Gpu) -> None:
+    steps: list[TuneProgress] = []
+    candidate = code("name", us=48.0, at={"1.json": us})
+    (row,) = tuned_by(gpu, kernel_with(candidate, plain=OWN, us=(10.0, 9.0)), steps=steps).rows
+    text = f"its time is +{us * 2 - 100:.2f}% at launch 1"
+    assert row.reason == ("" if wins else f"name is faster at one launch, but {text}")
+    assert row.tried.notes == (("a note", text) if wins else ("a note",))
+    assert "k: confirming name at another launch" in [step.text for step in steps]
+
+
+def test_processes_that_do_not_start_are_ended(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Started):
+        @property
+        def device(self) -> str:
+            raise Lost(None, "status 5")
+
+        @device.setter
+        def device(self, name: str) -> None:
+            pass
+
+    monkeypatch.setitem(globals(), "Started", Silent)
+    with pytest.raises(DeviceError) as error:
+        tuned_by(gpu, kernel_with(FAST, plain=OWN))
+    assert str(error.value) == "a process with the GPU did not start: status 5; its output is above"
+    assert gpu.log == [*[("start", 3.0)] * 8, *((number, "end") for number in range(8))]

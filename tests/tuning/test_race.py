@@ -11,7 +11,23 @@ from tuned import code, kernel_with
 
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
-from tritonhook.tuning.race import MOST_BLOCKS, Race, against_fastest, assembled, certify, holm, p_value, upper_tail
+from tritonhook.tuning.race import (
+    MOST_BLOCKS,
+    Certificate,
+    Race,
+    TriedKernel,
+    Tuned,
+    TuneRun,
+    TuneVerdict,
+    against_fastest,
+    assembled,
+    certify,
+    holm,
+    is_futile,
+    judged,
+    p_value,
+    upper_tail,
+)
 
 PROCESS, BLOCK = 0.0008, 0.0008  # log standard deviations: of a side in a process, and of a block
 
@@ -173,5 +189,99 @@ def test_the_fastest_rival_takes_the_references_place_with_its_times_clock_and_o
 
 
 def test_what_is_only_assembled_has_no_verdict_of_a_gpu() -> None:
-    run = assembled([kernel_with(code("name"))])
-    assert (run.device, run.rows[0].tried.is_judged, run.wins) == ("", False, ())
+    one = kernel_with(code("name"))
+    row = Tuned(TriedKernel(*one, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
+    assert assembled([one, one]) == TuneRun((row, row), "")
+
+
+def exact(*us: float, rest: float | None = None) -> Comparison:
+    """Processes without noise, of which each has these times of the candidate in microseconds, for 100 of the others;
+    rest: in two blocks of each that are not its median."""
+    return Comparison(
+        tuple(
+            SampleBlock(process, {REFERENCE: (100.0,), CANDIDATE: (time,), CONTROL: (100.0,)})
+            for process, middle in enumerate(us)
+            for time in (middle, middle, *(() if rest is None else (middle - 0.01, middle + rest)))
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("us", "futile"),
+    [((99.6, 99.6, 99.6), True), ((99.4, 99.4, 99.4), False), ((99.6, 99.6), False), ((99.6,) * 4, False), ((), False)],
+)
+def test_a_confirmation_without_a_gain_is_given_up_after_three_processes(us: tuple[float, ...], futile: bool) -> None:
+    assert is_futile(exact(*us)) is futile
+
+
+def test_a_confirmation_of_which_nothing_can_be_used_is_given_up() -> None:
+    hot = Conditions(slowed=("hot",))
+    blocks = [SampleBlock(block.process, block.times_us, hot) for block in exact(90.0, 90.0, 90.0).blocks]
+    assert is_futile(Comparison(tuple(blocks))) and not is_futile(Comparison(tuple(blocks[:4])))
+
+
+def test_the_chance_is_that_of_the_processes_medians_beyond_the_band() -> None:
+    """Given medians whose mean lies t = 4.604 standard errors beyond the band; then the chance is 0.5%."""
+    scale, band = 0.01, math.log(1 - 0.005)
+    middle = band - 4.604 * scale / math.sqrt(5)
+    logs = [middle + scale * step / math.sqrt(2.5) for step in (-2, -1, 0, 1, 2)]
+    given = exact(*(100 * math.exp(value) for value in logs), rest=3.0)
+    assert p_value(given) == pytest.approx(0.005, rel=2e-3)
+    assert p_value(exact(*[90.0] * 5)) == 0.0, "no spread at all"
+    assert p_value(exact(*[90.0] * 4, *[90.0])) == 0.0 and p_value(exact(*[90.0] * 4, rest=1.0)) == 1.0
+
+
+def test_kernels_are_judged_together_in_their_order() -> None:
+    win, slow, early = exact(*[90.0] * 5), exact(*[110.0] * 5), exact(*[90.0] * 5)
+    chance = Certificate(win.effect(), 0.0, True)
+    one = kernel_with(code("name"))
+    tried = [
+        TriedKernel(*one, "no lever gives it other code"),
+        TriedKernel(*one, "", comparison=win),
+        TriedKernel(*one, "", comparison=slow),
+        TriedKernel(*one, "slower at another launch", comparison=early),
+    ]
+    lost = Certificate(slow.effect(), 1.0, False, slow.reason)
+    assert judged(tried, 3) == (
+        Tuned(tried[0], TuneVerdict.LEAVE, "no lever gives it other code", None),
+        Tuned(tried[1], TuneVerdict.WIN, "", chance),
+        Tuned(tried[2], TuneVerdict.LEAVE, slow.reason, lost),
+        Tuned(tried[3], TuneVerdict.LEAVE, "slower at another launch", chance),
+    )
+    few = exact(*[90.0] * 4, rest=1.0)
+    assert certify([few]) == (Certificate(few.effect(), 1.0, False, "4 processes are too few (5 needed)"),)
+    assert chance.gain_percent == pytest.approx(10.0) and chance.interval_percent == pytest.approx((10.0, 10.0))
+
+
+def raced(plain: tuple[str, ...] = (), **us: tuple[float, ...]) -> Race:
+    """A race of these times in each block, for 100 of the compiler's own code."""
+    found = Race.of(tuple(name for name in us if name not in plain), plain=plain)
+    for number in range(max(map(len, us.values()))):
+        times = {name: (us[name][number],) for name in found.left}
+        found = found.after(SampleBlock(0, {REFERENCE: (100.0,), **times}))
+    return found
+
+
+BEST, CLOSE = (90.0, 90.0), (89.1, 91.0)
+
+
+def test_a_race_drops_what_cannot_win_and_ends_with_one_that_must() -> None:
+    found = raced(best=BEST, close=CLOSE, slow=(91.0, 91.0), same=(99.6, 99.6))
+    left = {name: tuple(math.log(us / 100) for us in times) for name, times in (("best", BEST), ("close", CLOSE))}
+    assert found == Race({name: pytest.approx(values) for name, values in left.items()}, {"same": 2, "slow": 2})
+    assert (found.leader, found.first, found.blocks, found.is_over) == ("best", "best", 2, False)
+    found = raced(a=(99.6, 99.6))
+    assert (found.left, found.leader, found.first, found.blocks, found.is_over) == ((), None, None, 0, True)
+    assert not raced(a=(90.0,)).is_over and raced(a=(90.0, 90.0)).is_over and not Race.of(("a",)).is_over
+    assert raced(a=(90.0,) * 12, b=(90.0,) * 12).is_over and not raced(a=(90.0,) * 11, b=(90.0,) * 11).is_over
+
+
+def test_configurations_race_against_the_fastest_of_them() -> None:
+    found = raced(("p", "q", "r"), a=(94.0, 94.2), p=(95.0, 95.0), q=(94.9, 96.0), r=(101.0, 101.0))
+    assert found.rivals == ("p", "q") and found.dropped == {"r": 2} and found.plain == {"p", "q", "r"}
+    assert found.worth == pytest.approx(math.log(0.95) + math.log(0.995))
+    assert (found.leader, found.first) == ("a", "a")
+    found = raced(("p",), a=(94.8, 94.9), p=(95.0, 95.0))
+    assert (found.leader, found.first, found.is_over) == (None, "a", False)
+    assert raced(("p",), a=(94.8, 94.8), p=(95.0, 95.0)).dropped == {"a": 2}
+    assert raced(("p",), a=(94.8, 94.8), p=(101.0, 101.5)).worth == pytest.approx(math.log(0.995))

@@ -128,7 +128,8 @@ class Timer:
                 for _ in range(side.copies):
                     side.launch()
         except Exception as error:
-            side.graph, side.why_eager = None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            text = str(error).partition("\n")[0]  # of a bare `assert` there is none
+            side.graph, side.why_eager = None, f"{type(error).__name__}: {text}".removesuffix(": ")
             torch.cuda.synchronize()
         else:
             side.graph = graph
