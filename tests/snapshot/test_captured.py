@@ -277,6 +277,36 @@ def test_a_kernel_is_assembled_again_as_it_was_or_not_at_all(asked: Asked) -> No
         assert module.task_of(capture, replace(facts, **missing)) is None
 
 
+def test_spills_of_one_more_run_are_taken_where_the_code_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run goes to its kernel: kernels whose spills are known, or that have no code or ptxas, are not asked for."""
+    usual = two_steps("k").old
+    assert usual is not None
+    settled = {**dict.fromkeys(FIGURES, 1), "spill_stores": 0, "spill_loads": 0}
+    ran = {**dict.fromkeys(FIGURES, 2), "spill_stores": 8, "spill_loads": 4}
+    one_known = {**settled, "spill_loads": None}
+    figures = [settled, one_known, {"stack": 64}, one_known, one_known, one_known]
+    kernels = [
+        replace(usual, codes=(f"code {number}",), figures=each, entry=str(number), options=(str(number),))
+        for number, each in enumerate(figures)
+    ]
+    kernels[3], kernels[4] = replace(kernels[3], codes=()), replace(kernels[4], ptxas=None)
+    captures = [Capture("k", "0", "sm_90a", {Stage.PTX: f"text {number}"}) for number in range(6)]
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def drawn(tasks: list[Task], run: Any, *, runs: int) -> list[tuple[KernelFacts]]:
+        assert (run, runs) == (module.sweep, 1)
+        asked.extend((task.ptx, task.options) for task in tasks)
+        return [(replace(task.locked, figures=ran, codes=("code 2",)),) for task in tasks]
+
+    monkeypatch.setattr(module, "all_drawn", drawn)
+    monkeypatch.setattr(module, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
+    found = module._with_spills(captures, kernels)
+    assert asked == [(f"text {number}", (str(number),)) for number in (1, 2, 5)]
+    figures_now = {"stack": 64, "spill_stores": 8, "spill_loads": 4}
+    kernels[2] = replace(kernels[2], figures=figures_now, ran_again=True)
+    assert found == kernels
+
+
 def test_the_log_that_tells_the_spills_is_asked_for_once() -> None:
     facts = two_steps("k").old
     assert facts is not None

@@ -10,12 +10,14 @@ import pytest
 from ptx_modules import HEADER, kernel
 
 from tritonhook.cubin.image import Cubin
+from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Assembled
+from tritonhook.ptxas.toolchain import Assembled, Crash
 from tritonhook.verify import differential
-from tritonhook.verify.differential import Recipe, build_all, recipes
+from tritonhook.verify.differential import Built, NotBuilt, Recipe, build_all, recipes
 from tritonhook.verify.judgement import Latitude
+from tritonhook.verify.model import Build
 
 OLD, OWN, NEW = (Tool(Path(version), version, "fake") for version in ("12.4.131", "12.8.93", "13.5.37"))
 TABLE = ".const .align 4 .u32 table[4] = {1, 2, 3, 4};\n"
@@ -40,6 +42,61 @@ def test_options_stay_as_they_are_where_nothing_can_be_contracted() -> None:
     assert [one.options for one in found] == [("-v", "-O1"), ("-v", "-O0"), ("-v", "-O1"), ("-v", "-O1")]
     assert [[other.label for other in one.others] for one in found] == [[], [], [], []]
     assert [other.label for other in usual(contraction=False)[1].others] == ["12.8.93 -O1"], "-O0 may fail"
+
+
+@pytest.mark.parametrize(
+    "level", [("--opt-level", "3"), ("-O", "3"), ("-opt-level", "3"), ("--opt-level=3",), ("-O3",)]
+)
+def test_the_level_goes_with_its_number(level: tuple[str, ...]) -> None:
+    """Captures keep the words of the call of ptxas: the number alone would be the name of a file."""
+    found = usual("-v", *level, "-g", contraction=True)
+    (low,) = (one for one in found if one.label == "12.8.93 -O0")
+    assert low.options == ("-v", "-g", "--fmad=false", "-O0")
+    assert low.others == (Recipe(OWN, ("-v", "-g", "--fmad=false", "-O1")),)
+
+
+def test_other_versions_stand_in_from_both_ends() -> None:
+    """Each version once; where the oldest or the newest makes no cubin, the next one is tried."""
+    tools = [Tool(Path(name), name, "fake") for name in ("12.9.86", "9.2.1", "13.5.37", "12.4.131", "12.8.93")]
+    newer, oldest, newest, older, own = tools
+    found = recipes(own, ("-O0",), Latitude(), [*tools, older])
+    assert found == (
+        Recipe(own, ("-O0",)),
+        Recipe(own, ("-O1",)),
+        Recipe(oldest, ("-O0",), others=(Recipe(older, ("-O0",)),)),
+        Recipe(newest, ("-O0",), others=(Recipe(newer, ("-O0",)),)),
+    )
+
+
+def test_a_reference_that_cannot_be_made_is_told_and_others_are_left_out(
+    tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptx = Ptx(HEADER + kernel("k"))
+    made, asked = tools.assemble_or_raise(ptx, ()), list[tuple[Tool, str, object, float]]()
+
+    def assemble(tool: Tool, given: Ptx, options: tuple[str, ...], limit_s: float) -> object:
+        asked.append((tool, given.version, options, limit_s))
+        if "-O0" in options:
+            raise ToolError("no such file\nmore")
+        return made if "-O3" in options else Crash(tool, given, "ptxas", 255, None, "a reason")
+
+    monkeypatch.setattr(differential, "assemble", assemble)
+    bad = Recipe(OWN, ("-O0",), others=(Recipe(OLD, ("-O1",)),))
+    failed = (
+        NotBuilt("12.8.93 -O0", "no such file"),
+        NotBuilt("12.4.131 -O1", Crash(OLD, ptx, "", 255, None, "a reason").summary),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        built = build_all(ptx, "k", [Recipe(OWN, ("-O3",)), bad], tmp_path / "a" / "b", pool)
+        with pytest.raises(UsageError) as raised:
+            build_all(ptx, "k", [bad], tmp_path, pool)
+    path = tmp_path / "a" / "b" / "0.cubin"
+    assert built == Built((Build("12.8.93 -O3", path, "k", "12.8.93", ("-O3",)),), (), failed)
+    assert path.read_bytes() == made.cubin.data
+    assert str(raised.value) == "k: the reference cannot be assembled: no such file"
+    first, flat, old = asked[:3]
+    assert (first, flat) == ((OWN, "8.7", ("-O3",), 120.0), (OWN, "8.7", ("-O0",), 120.0))
+    assert old == (OLD, "8.4", ("-O1",), 120.0), "lowered to what it reads"
 
 
 def test_other_constants_are_other_code(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

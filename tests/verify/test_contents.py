@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from array import array
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tritonhook.verify.contents import FLOATS, difference, made
-from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS
+from tritonhook.capture.launches.record import Buffer, Launch
+from tritonhook.errors import UsageError
+from tritonhook.verify.contents import FLOATS, before, difference, made
+from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS, Difference, Element
 
 
 def values(dtype: str, name: str, elements: int = 4000) -> list[float]:
@@ -84,3 +89,50 @@ def test_a_number_against_a_nan_has_no_distance() -> None:
 def test_numbers_against_zeros_alone_have_no_share() -> None:
     found = difference(0, "float32", bytes(8), struct.pack("<2f", 0, 1))
     assert found is not None and found.ulps == 0x3F800000 and found.share is None
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def test_a_whole_difference() -> None:
+    """Of floating-point numbers, of integers, and of bytes where the size is not that of whole elements."""
+    same, other = struct.pack("<3e", 1, -2, 8), struct.pack("<3e", 1, -2.5, 8)
+    element = Element(1, ("c000", "c100"), ("-2", "-2.5"))
+    assert difference(3, "float16", same, other) == Difference(
+        3, "float16", 3, 1, digest(other), (element,), ulps=256, share=0.5 / 8, measured=1
+    )
+    element = Element(1, ("05", "07"), ("5", "7"))
+    wanted = Difference(1, "int32", 3, 1, digest(b"\4\7\6"), (element,))
+    assert difference(1, "int32", b"\4\5\6", b"\4\7\6") == wanted
+    assert difference(1, "float32", b"\4\5\6", b"\4\7\6") == replace(wanted, dtype="float32")
+    both = (struct.pack("<4I", *([bits] * 4)) for bits in (0x7FC00000, 0xFFC00001))
+    nans = difference(0, "float32", *both)
+    assert nans is not None and (nans.only_nans, nans.ulps, nans.share, nans.measured) == (True, None, None, 4)
+
+
+def test_a_difference_lists_its_first_elements_and_counts_all() -> None:
+    size = 1 << 17
+    data = bytearray(size)
+    changed = [5, *range((1 << 16) - 4, (1 << 16) + 12, 2), size - 2]
+    for place in changed:
+        data[place] = 1
+    found = difference(0, "int16", bytes(size), bytes(data))
+    assert found is not None and (found.elements, found.differing, found.measured) == (size // 2, len(changed), 0)
+    assert found.first == tuple(
+        Element(at // 2, ("0000", "0100" if at == 5 else "0001"), ("0", "256" if at == 5 else "1"))
+        for at in changed[:8]
+    )
+
+
+def test_what_was_recorded_is_held_where_it_is_asked_for(tmp_path: Path) -> None:
+    buffers = (Buffer(3, "uint8", "kept.bin"), Buffer(3, "uint8", "gone.bin"), Buffer(3, "uint8"))
+    launch = Launch("k", (1, 1, 1), (1, 1, 1), (), buffers)
+    (tmp_path / "kept.bin").write_bytes(b"abc")
+    recorded = [before(launch, tmp_path, number, RECORDED) for number in range(3)]
+    assert recorded == [b"abc", bytes(3), bytes(3)] and before(launch, None, 0, RECORDED) == bytes(3)
+    assert [before(launch, tmp_path, 0, NORMAL, keep) for keep in ([0], [1])] == [b"abc", made(3, "uint8", 0, NORMAL)]
+    (tmp_path / "kept.bin").write_bytes(b"abcd")
+    with pytest.raises(UsageError) as raised:
+        before(launch, tmp_path, 0, RECORDED)
+    assert str(raised.value) == f"{tmp_path / 'kept.bin'}: 4 bytes, but the record says 3; record it again"

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
 from tritonhook.verify.contents import difference
 from tritonhook.verify.judgement import Latitude, judge
-from tritonhook.verify.model import DENORMALS, NORMAL, SPECIAL, Difference, Failure, FailureKind, Outside, Ran, Verdict
+from tritonhook.verify.model import (
+    DENORMALS,
+    NORMAL,
+    SPECIAL,
+    ZEROS,
+    Difference,
+    Failure,
+    FailureKind,
+    Outside,
+    Ran,
+    Verdict,
+)
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))
 
@@ -104,3 +116,52 @@ def test_contents_on_which_no_build_ends_say_nothing_of_the_builds() -> None:
     assert (found.verdict, found.unfit) == (Verdict.SAME, (DENORMALS,))
     again = [Ran(NORMAL, label, failure=hang) for label in ("a", "b")]
     assert judge(again, LAUNCH, Latitude()).verdict is Verdict.HANG
+
+
+def said(*ran: Ran, launch: Launch = LAUNCH, **latitude: Any) -> list[tuple[Verdict, str, str, str | None]]:
+    found = judge(ran, launch, Latitude(**latitude))
+    return [(one.verdict, one.text, one.input, one.build) for one in found.findings]
+
+
+def test_findings_are_told_the_worst_first() -> None:
+    launch = Launch("k", (1, 1, 1), (1, 1, 1), (Scalar("n", "i32", 1), Pointer("in", 1)), (Buffer(64, "float32"),) * 2)
+    hang, unknown = Failure(FailureKind.HANG, "no end"), Failure(FailureKind.NOT_UNDERSTOOD, "wgmma")
+    ran = [
+        Ran(NORMAL, "a", unsteady=(replace(ONE_ULP, buffer=1),)),
+        Ran(NORMAL, "b", (FAR,), (replace(FAR, buffer=1),)),
+        Ran(NORMAL, "c", outside=(Outside(1, -8, 64), Outside(0, 99, 64))),
+        Ran(NORMAL, "d", failure=hang),
+        Ran(NORMAL, "e", failure=unknown),
+        Ran(SPECIAL, "c", failure=hang),
+        Ran(ZEROS, "a", outside=(Outside(0, 70, 64),)),
+    ]
+    far = "1 of 4 elements, by up to 1,048,576 ulp and 0.12 of the largest value"
+    assert said(*ran, launch=launch) == [
+        (Verdict.CRASH, "c writes outside of argument in (64 bytes), before its start", NORMAL, "c"),
+        (Verdict.CRASH, "every build writes outside of buffer 0 (64 bytes), 6 bytes beyond its end", ZEROS, None),
+        (Verdict.HANG, "d: no end", NORMAL, "d"),
+        (Verdict.DIFFERENT, f"b: buffer 0: {far}", NORMAL, "b"),
+        (Verdict.NONDETERMINISTIC, f"argument in differs between runs of a and of b: {far}", NORMAL, "a"),
+        (Verdict.NOT_UNDERSTOOD, "e: wgmma", NORMAL, "e"),
+    ]
+    crash = Failure(FailureKind.CRASH, "lost")
+    assert said(Ran(NORMAL, "a", failure=crash), Ran(NORMAL, "b", failure=hang)) == [
+        (Verdict.CRASH, "every build: lost", NORMAL, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "latitude", "why"),
+    [
+        (ONE_ULP, {"contracted": True}, "contraction"),
+        (replace(ONE_ULP, share=0.02), {"contracted": True}, "contraction"),
+        (replace(ONE_ULP, share=0.0201), {"contracted": True}, ""),
+        (replace(ONE_ULP, share=0.01), {"float_atomics": True}, "atomics add in any order"),
+        (replace(ONE_ULP, share=0.0101), {"float_atomics": True}, ""),
+        (replace(ONE_ULP, share=0.5), {"approximate": ("a", "b"), "share": 0.5}, "PTX allows it for a, b"),
+        (replace(FAR, only_nans=True), {}, "the NaNs have other payloads, which PTX leaves open"),
+    ],
+)
+def test_a_difference_is_told_with_its_reason(found: Difference, latitude: Any, why: str) -> None:
+    ((_, text, _, _),) = said(Ran(NORMAL, "a"), Ran(NORMAL, "b", (found,)), **latitude)
+    assert text.partition("largest value")[2] == (f" ({why})" if why else "")

@@ -52,6 +52,16 @@ BRANCH = "setp.ne.s32 %p1, %r2, 0;\n@%p1 bra L;\nL:"
         (f"atom.shared.exch.b32 %r3, [64], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", {0}),
         (f"atom.global.exch.b32 %r3, [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),
         ("mbarrier.try_wait.shared.b64 %p1, [64], %r1;\n@%p1 bra L;\nL:", set()),
+        (f"st.shared.b32 [64], %r1;\nld.const.b32 %r2, [%rd2];\n{BRANCH}", {1}),
+        (f"ldu.global.b32 %r2, [%rd2];\n{BRANCH}", {1}),
+        (f"red.shared.add.u32 [64], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", {0}),
+        (f"red.global.add.u32 [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),
+        ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [0], {%r1};\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [0];\n"
+         f"{BRANCH}", {0}),
+        ("st.shared.b32 [64], %r1;\nwgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%r2}, %rd3, %rd4, 0, 1, 1;\n"
+         f"{BRANCH}", {0}),
+        ("brx.idx %r1, TABLE;", {0}),
+        *((f"setp.ne.s32 %p1, %r1, 0;\n@%p1 {end};", {0}) for end in ("ret", "exit")),
     ],
 )  # fmt: skip
 def test_contents_that_reach_an_address_or_a_branch_steer(body: str, steering: set[int]) -> None:

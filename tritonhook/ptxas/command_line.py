@@ -158,7 +158,8 @@ def _name_of(module: Module) -> str:
 # --- the level that options ask for ---------------------------------------------------------------
 
 
-LEVELS = ("-O0", "-O1", "-O2", "-O3", "--opt-level", "-O")  # how an option that chooses the level begins
+_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next word
+_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how a word with the level begins
 
 
 def level_of(options: Sequence[str] | None) -> str:
@@ -166,11 +167,21 @@ def level_of(options: Sequence[str] | None) -> str:
     level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):
-        if option in ("-O", "--opt-level", "-opt-level"):
+        if option in _LEVEL_APART:
             level = f"-O{following}"
-        elif option.startswith(("-O", "--opt-level=", "-opt-level=")):
+        elif option.startswith(_LEVEL_WITHIN):
             level = f"-O{option.rpartition('=')[2].removeprefix('-O')}"
     return level
+
+
+def without_level(options: Sequence[str]) -> tuple[str, ...]:
+    """The options without those that choose the level."""
+    pairs = zip(options, ("", *options), strict=False)
+    return tuple(
+        word
+        for word, last in pairs
+        if not (word in _LEVEL_APART or word.startswith(_LEVEL_WITHIN) or last in _LEVEL_APART)
+    )
 
 
 # --- options from strangers -----------------------------------------------------------------------

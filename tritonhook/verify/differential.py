@@ -21,7 +21,7 @@ from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.errors import PtxError, TritonHookError, UsageError
 from tritonhook.ptx.dataflow import names_of, places_of, settle
 from tritonhook.ptx.module import Ptx, Statement, newest_version, retarget, statements, version_for
-from tritonhook.ptxas.command_line import LEVELS, level_of
+from tritonhook.ptxas.command_line import level_of, without_level
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, reading_toolchain
 from tritonhook.verify.judgement import Judgement, Latitude, judge
@@ -126,7 +126,7 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
     wanted = [Recipe(own, strict)]
-    flat = tuple(option for option in strict if not option.startswith(LEVELS))
+    flat = without_level(strict)
     low = [Recipe(own, (*flat, name)) for name in ("-O0", "-O1") if name != level_of(options)]
     if low:
         wanted.append(replace(low[0], others=tuple(low[1:])))
