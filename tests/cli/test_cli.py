@@ -86,7 +86,8 @@ def shell(line: str, *words: object, pass_fds: tuple[int, ...] = ()) -> subproce
     return subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=pass_fds, env=env)
 
 
-REPORTS = ['diff "$1" "$1"', 'diff "$1" "$1" --json', "ptxas list", "ptxas list --json", "status", "--help"]
+REPORTS = ['diff "$1" "$1"', "ptxas list --json", "--help"]
+REPORTS[1:1] = [pytest.param(r, marks=pytest.mark.nightly) for r in ('diff "$1" "$1" --json', "ptxas list", "status")]
 
 
 @pytest.mark.parametrize("report", REPORTS)

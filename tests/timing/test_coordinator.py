@@ -56,6 +56,12 @@ def compare(case: str, tmp_path: Path, **options) -> Timed:
     return run(plan, start=lambda: Process(FAKE), **{"seconds": 3600.0} | options)
 
 
+@pytest.fixture(scope="module")
+def slower3(tmp_path_factory: pytest.TempPathFactory) -> Timed:
+    """A comparison that several tests look at."""
+    return compare("slower3", tmp_path_factory.mktemp("slower3"))
+
+
 def saved(timed: Timed) -> str:
     """What `ab --save` writes."""
     return json.dumps(TimedComparison.of(timed).document())
@@ -134,8 +140,8 @@ def test_processes_with_unequal_code_are_not_combined(tmp_path: Path) -> None:
     assert compare("othercode", tmp_path, processes=1).comparison.processes == 1
 
 
-def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(tmp_path: Path) -> None:
-    comparison = compare("slower3", tmp_path).comparison
+def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(slower3: Timed, tmp_path: Path) -> None:
+    comparison = slower3.comparison
     assert is_precise(comparison)
     assert is_precise(replace(comparison, blocks=comparison.blocks[:20]))
     assert not is_precise(replace(comparison, blocks=comparison.blocks[:19]))
@@ -150,8 +156,8 @@ def test_the_control_belongs_to_the_side_with_its_code() -> None:
     assert control_of({REFERENCE: 1, CANDIDATE: 2, CONTROL: 3}) is None
 
 
-def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys) -> None:
-    timed = compare("slower3", tmp_path)
+def test_a_saved_comparison_is_read_back_and_judged_again(slower3: Timed, tmp_path: Path, capsys) -> None:
+    timed = slower3
     path = tmp_path / "saved.json"
     path.write_text(saved(timed))
     again = load(path)
@@ -166,9 +172,9 @@ def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys
     assert len(document["blocks"]) == len(timed.comparison.blocks)
 
 
-def test_a_saved_comparison_is_judged_by_another_band(tmp_path: Path, capsys) -> None:
+def test_a_saved_comparison_is_judged_by_another_band(slower3: Timed, tmp_path: Path, capsys) -> None:
     path = tmp_path / "saved.json"
-    path.write_text(saved(compare("slower3", tmp_path)))
+    path.write_text(saved(slower3))
     assert main(["ab", "--from", str(path), "--band", "20%"]) == 0
     assert capsys.readouterr().out.startswith("Same: cutlass_kernel against kernel\n")
 
@@ -190,8 +196,8 @@ def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None
 
 
 @pytest.mark.parametrize("damage", ["side", "one block's side", "kernels", "control_of", "band", "seconds", "wrong"])
-def test_a_damaged_comparison_is_refused(damage: str, tmp_path: Path, capsys) -> None:
-    document = json.loads(saved(compare("slower3", tmp_path)))
+def test_a_damaged_comparison_is_refused(slower3: Timed, damage: str, tmp_path: Path, capsys) -> None:
+    document = json.loads(saved(slower3))
     if damage == "side":
         for block in document["blocks"]:
             del block["times_us"][CANDIDATE]
@@ -251,8 +257,8 @@ def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, caps
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_document_without_clocks_is_judged_by_time_alone(tmp_path: Path) -> None:
-    document = json.loads(saved(compare("slower3", tmp_path)))
+def test_a_document_without_clocks_is_judged_by_time_alone(slower3: Timed) -> None:
+    document = json.loads(saved(slower3))
     for block in document["blocks"]:
         block["clock_mhz"] = {}
     timed = as_schema(document, TimedComparison)
@@ -260,16 +266,16 @@ def test_a_document_without_clocks_is_judged_by_time_alone(tmp_path: Path) -> No
     assert timed.comparison.cycles() is None
 
 
-def test_a_gap_that_is_only_the_clocks_is_not_called(tmp_path: Path) -> None:
+def test_a_gap_that_is_only_the_clocks_is_not_called(slower3: Timed, tmp_path: Path) -> None:
     timed = compare("slowclock3", tmp_path)
     assert timed.comparison.verdict is TimingVerdict.INCONCLUSIVE
     assert "slower in time" in timed.comparison.reason
     assert "not in cycles" in timed.comparison.reason
-    assert compare("slower3", tmp_path / "b").comparison.cycles().verdict() is TimingVerdict.SLOWER
+    assert slower3.comparison.cycles().verdict() is TimingVerdict.SLOWER
 
 
-def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Path, capsys) -> None:
-    timed = compare("slower3", tmp_path).but(
+def test_the_report_says_what_was_tuned_and_what_baselines_compute(slower3: Timed, tmp_path: Path, capsys) -> None:
+    timed = slower3.but(
         tuning=Choices("fixed", {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}),
         baselines={"m:f": "output 0 differs by 0.5 where the largest value is 1 (rtol 0.02)"},
         code={"kernel": "different code: 3 of 5 instructions only in a"},
@@ -307,8 +313,8 @@ def test_what_the_processes_prepared_and_chose_is_in_the_result(tune_each: bool,
     assert _timed(plan, [one, other], (), 0.005).notes == ("the processes chose different configurations",)
 
 
-def test_exit_codes(tmp_path: Path) -> None:
-    timed = compare("slower3", tmp_path)
+def test_exit_codes(slower3: Timed) -> None:
+    timed = slower3
     assert exit_code(timed, None) == 1
     assert exit_code(timed, "slower") == 1
     assert exit_code(timed, "faster") == 0

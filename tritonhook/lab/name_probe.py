@@ -25,6 +25,7 @@ from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, ResultCache, Run
 from tritonhook.ptx.module import Ptx, retarget, version_for
 from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
+from tritonhook.ptxas.command_line import without_level
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 
@@ -253,8 +254,7 @@ def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
 def _with_levels(options: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:
     if not levels:
         yield options
-    plain = tuple(o for o in options if not re.fullmatch(r"-O\d|--opt-level=\d", o))
-    yield from ((*plain, f"-O{level}") for level in levels)
+    yield from ((*without_level(options), f"-O{level}") for level in levels)
 
 
 _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
