@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 Document = dict[str, Any]
 
 
+@cache
 def result(name: str) -> Document:
     """The committed result of the benchmark of that name."""
     document: Document = json.loads((RESULTS / f"{name}.json").read_text())

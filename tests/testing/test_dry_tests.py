@@ -70,7 +70,7 @@ def _is_not_installed() -> bool:
     return not any(one.value == "tritonhook.pytest_plugin" for one in entry_points(group="pytest11"))
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
 def test_values_are_not_judged_and_gates_are(tmp_path, triton_cache, workers) -> None:
     said, code = run(tmp_path, "--kernel-arch", "sm_90a", *workers)
     assert "2 failed, 1 passed, 1 skipped, 2 dry" in said

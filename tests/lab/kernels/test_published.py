@@ -68,7 +68,7 @@ def test_without_the_warp_predicate_ptxas_dies_under_the_cutlass_name_only(rows:
     assert row.code_changed is None  # not known is not "same"
 
 
-@pytest.mark.parametrize("key", ["loop", "fma"])
+@pytest.mark.parametrize("key", ["loop", pytest.param("fma", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", ["CUTLASS_x", "Cutlass_x", "cutlas_xx", "cut_lass_"])
 def test_other_spellings_do_nothing(toolchain: Toolchain, key: str, name: str) -> None:
     comparison = compare_names(condition(key).ptx(), Rename(mapping=(("kernel_x", name),)), toolchain, ("-v",))
