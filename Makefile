@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-first test-others fuzz fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
+.PHONY: demo test test-first fuzz fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
 
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
@@ -14,38 +14,40 @@ demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 unexport PYTHONDONTWRITEBYTECODE
 
 # Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
-# DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested. A test that ran in none
-# is an error, unless a marker says why. pip takes one core, and tests wait for processes: both are done side by side. The
-# output of each environment comes when its tests have ended.
-test: export TESTS_RAN = $(CURDIR)/.tests-ran
+# DSL (105 MB) and torch. A step that fails stops no other one: the last lines say what failed, what did not run and which
+# tests ran nowhere. A machine that cannot install an environment leaves it out by name: `make test WITHOUT="torch cute"`.
+# pip takes one core, and tests wait for processes: two steps run side by side. The output of a step comes at its end.
+WITHOUT ?=
+STEPS = lint test-first $(filter-out $(WITHOUT:%=test-%),test-torch test-cute)
 test:
-	-$(MAKE) -j3 --keep-going $(ENVIRONMENTS:%=%/.installed)
-	$(MAKE) -j2 --output-sync=recurse lint newest-ptxas
-	rm -rf $(TESTS_RAN)
-	$(MAKE) -j2 --output-sync=recurse test-first test-others
-	$(VENV)/bin/python tests/support/ran_somewhere.py $(TESTS_RAN) $(notdir $(ENVIRONMENTS))
+	rm -rf $(RAN)
+	-$(MAKE) -j3 --keep-going $(VENV)/.installed $(if $(filter test-torch,$(STEPS)),.venv-torch/.installed) \
+		$(if $(filter test-cute,$(STEPS)),.venv-cute-4.8.1/.installed)
+	-$(MAKE) newest-ptxas
+	$(MAKE) -j2 --output-sync=recurse $(STEPS:%=step-%)
+	$(PYTHON) tests/support/ran_somewhere.py $(RAN) $(STEPS) $(WITHOUT:%=--without %)
 
-ENVIRONMENTS = $(VENV) .venv-torch .venv-cute-4.8.1
+# One step of `make test`: it notes that it passed.
+step-%:
+	mkdir -p $(RAN)/$*
+	if TESTS_RAN=$(RAN)/$* $(MAKE) $*; then touch $(RAN)/$*/passed; fi
+step-test-cute: | $(filter step-test-torch,$(STEPS:%=step-%))
 
 test-first: $(VENV)/.installed
 	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
-
-test-others:
-	$(MAKE) test-torch
-	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
-		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
 
 # The newest ptxas, in the cache that tests take: 47 MB.
 newest-ptxas: $(VENV)/.installed
 	$(TESTS_CACHE) $(VENV)/bin/tritonhook ptxas add 13.5.37
 
-TESTS_CACHE = XDG_CACHE_HOME=$(CURDIR)/$(VENV)/cache
+TESTS_CACHE = XDG_CACHE_HOME="$(CURDIR)/$(VENV)/cache"
+RAN = "$(CURDIR)/.tests-ran"
 
 # What `make test` leaves out, as it takes long: sweeps over versions, architectures and configurations.
 test-nightly: export NIGHTLY = 1
 test-nightly: newest-ptxas .venv-torch/.installed
 	$(TESTS_CACHE) $(VENV)/bin/python -m pytest -q $(PARALLEL) -m nightly
-	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) -m nightly $(TORCH_TESTS)
+	.venv-torch/bin/python -m pytest -q $(PARALLEL) -m nightly $(TORCH_TESTS)
 
 # The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.
 EXAMPLES ?= 2000
@@ -94,7 +96,7 @@ docs: .venv-docs/.installed
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# The tests that need torch, beside Triton. The CUDA build of torch is gigabytes: without a CPU build they are not run.
+# The tests that need torch, beside Triton.
 TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py tests/capture/test_inductor_templates.py \
 	tests/capture/dry_run/test_torch.py tests/gluon_kernels/test_api.py tests/gluon_kernels/test_cli.py \
 	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/gluon_kernels/test_fp8_peers.py \
@@ -103,13 +105,13 @@ TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py 
 	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
 test-torch: .venv-torch/.installed
-	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) --dist loadfile --durations=5 $(TORCH_TESTS)
+	.venv-torch/bin/python -m pytest -q $(PARALLEL) --dist loadfile --durations=5 $(TORCH_TESTS)
 
-.venv-torch/.installed: requirements.txt pyproject.toml tests/support/install_cpu_torch.py
+.venv-torch/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	$(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	.venv-torch/bin/python tests/support/install_cpu_torch.py
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	touch $@
 
 # The CuTe DSL's tests, in an environment that has the DSL and no triton; `make test-cute-matrix` for all its versions.
@@ -140,7 +142,7 @@ upgrades: .venv-upgrades/.installed
 	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-upgrades.txt
 	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	.venv-upgrades/bin/python tests/support/install_cpu_torch.py
+	.venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	for version in $(NEWER_TRITONS); do .venv-upgrades/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --target .venv-upgrades/triton-$$version triton==$$version || exit; done
 	touch $@
@@ -162,18 +164,18 @@ overhead: $(VENV)/.installed
 SAMPLE ?= 4000
 mutants:
 	@test -x $(VENV)-mutants/bin/mutmut || { $(PYTHON) -m venv $(VENV)-mutants && \
-	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1 && \
-	  $(VENV)-mutants/bin/python tests/support/install_cpu_torch.py; }
+	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt -r requirements-torch.txt \
+	    mutmut==3.8.1; }
 	mkdir -p mutants  # Python never looks again at a folder of PYTHONPATH that was not there when it started
-	$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/python -m benchmarks.mutants
-	$(TESTS_CACHE) PYTHONPATH=$(CURDIR)/mutants PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH \
+	$(TESTS_CACHE) PYTHONPATH="$(CURDIR)/mutants" $(VENV)-mutants/bin/python -m benchmarks.mutants
+	$(TESTS_CACHE) PYTHONPATH="$(CURDIR)/mutants" PATH="$(CURDIR)/$(VENV)-mutants/bin:$$PATH" \
 		$(VENV)-mutants/bin/python -m benchmarks mutants --sample $(SAMPLE)
 
 # Changes of machine code that are found; TRITON_TUTORIALS names the folder python/tutorials of Triton's repository.
 # `make lock-benchmark ONLY=timed` measures the times again, with the kernels that were compiled before.
 lock-benchmark: $(VENV)/.installed .venv-triton-3.9.0/.installed
 	$(VENV)/bin/python -m benchmarks lock --work $(VENV)/lock-benchmark $(if $(ONLY),--only $(ONLY)) \
-		--other-triton $$(echo $(CURDIR)/.venv-triton-3.9.0/lib/python3*/site-packages)
+		--other-triton "$$(echo "$(CURDIR)"/.venv-triton-3.9.0/lib/python3*/site-packages)"
 
 # Triton, and what tritonhook itself needs ...
 $(VENV)/.runs: requirements.txt pyproject.toml
@@ -221,13 +223,13 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(if $(filter 4.8.%,$*),.venv-cute-$*/bin/python tests/support/install_cpu_torch.py)
+	$(if $(filter 4.8.%,$*),.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt)
 	touch $@
 
 .PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
-	$(if $(CUTE_PTXAS),TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
-	TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) --dist loadfile $(CUTE_TESTS)
+	$(if $(CUTE_PTXAS),TRITONHOOK_CACHE="$(CURDIR)/.venv-cute-$*/cache" .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
+	TRITONHOOK_CACHE="$(CURDIR)/.venv-cute-$*/cache" .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) --dist loadfile $(CUTE_TESTS)
 
 clean:
 	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs .venv-upgrades site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -65,6 +66,26 @@ def _no_gpu() -> str | None:
     except OSError:
         return "needs an NVIDIA GPU: there is no libcuda.so.1"
     return f"needs an NVIDIA GPU: cuInit says {code}" if code else None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The current folder of every test: no test reads what lies where pytest starts."""
+    start = Path.cwd()
+    empty = tmp_path_factory.mktemp("current")
+    os.chdir(empty)
+    yield empty
+    os.chdir(start)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(empty_folder: Path) -> Iterator[None]:
+    """A test that writes to the current folder makes a folder of its own first: `monkeypatch.chdir(tmp_path)`."""
+    yield
+    left = sorted(empty_folder.iterdir())
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert not left, f"left in the current folder: {', '.join(path.name for path in left)}"
 
 
 @pytest.fixture(autouse=True)

@@ -29,22 +29,31 @@ def test_fails(): assert False
 MODULE = 'import pytest\npytest.importorskip("no_such_module")\n'
 
 
-@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.nightly), ("-n", "2")])
-def test_what_ran_nowhere_is_named(workers: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_failed_steps_and_tests_that_ran_nowhere_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_skipped.py").write_text(MODULE)
     (tmp_path / "test_gpu.py").write_text(MODULE + "pytestmark = pytest.mark.gpu\n")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
+    ran = tmp_path / "ran"
     for where in ("here", "there"):
         paths = os.pathsep.join([str(SUPPORT), str(ROOT)])
-        own = {"TESTS_RAN": str(tmp_path / "ran"), "WHERE": where, "PYTHONPATH": paths}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers]
+        own = {"TESTS_RAN": str(ran / f"test-{where}"), "WHERE": where, "PYTHONPATH": paths}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
         outer = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=120)
-    assert sorted(nowhere(tmp_path / "ran")) == ["test_skipped.py", "test_some.py::test_never"]
-    environment = Path(sys.prefix).name
-    assert main(tmp_path / "ran", [environment]) == 1
-    assert "test_some.py::test_never: runs nowhere: Skipped: no reason\n" in capsys.readouterr().out
-    assert main(tmp_path / "ran", [environment, "another"]) == 0
-    assert capsys.readouterr().out == "NOT COUNTED which tests run nowhere: none ran in another\n"
+        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=600)
+        (ran / f"test-{where}" / "passed").touch()
+    assert sorted(nowhere(ran)) == ["test_skipped.py", "test_some.py::test_never"]
+
+    def summed_up(*steps: str, without: list[str]) -> tuple[int, list[str]]:
+        return main(ran, list(steps), without), capsys.readouterr().out.splitlines()
+
+    code, lines = summed_up("test-here", "test-there", without=[])
+    assert code == 1 and "test_some.py::test_never: runs nowhere: Skipped: no reason" in lines
+    code, lines = summed_up("test-here", without=["torch"])
+    assert code == 0 and lines[-1] == "LEFT OUT: test-torch"
+    code, lines = summed_up("test-here", "test-missing", without=[])  # its environment could not be installed
+    assert code == 1 and lines[-1] == "FAILED: make test-missing"
+    (ran / "test-here" / "passed").unlink()
+    code, lines = summed_up("test-here", "test-there", without=[])
+    assert code == 1 and lines[-1] == "FAILED: make test-here"

@@ -1,7 +1,8 @@
-"""Does each test run in some environment of `make test`? A plugin that notes what ran, and a command that counts.
+"""Did each step of `make test` pass, and did each test run in some environment? A plugin that notes, a command that sums up.
 
-    TESTS_RAN=FOLDER pytest ...           tests/conftest.py takes the plugin: it notes FOLDER/ENVIRONMENT-PROCESS.json
-    python tests/support/ran_somewhere.py FOLDER ENVIRONMENT ...     exit 1 where a test ran in none
+    TESTS_RAN=FOLDER/STEP pytest ...      tests/conftest.py takes the plugin: it notes FOLDER/STEP/ENVIRONMENT-PROCESS.json
+    python tests/support/ran_somewhere.py FOLDER STEP ... [--without STEP]
+                                          exit 1 where FOLDER/STEP/passed is missing, or a test ran in no environment
 
 A test may run nowhere if a marker says why: gpu, machine, matrix, nightly. A module that is skipped as a whole counts
 as one test, which ran if any of its tests did.
@@ -9,6 +10,7 @@ as one test, which ran if any of its tests did.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -52,22 +54,36 @@ def reason(report: Any) -> str:
 
 
 def nowhere(folder: Path) -> dict[str, str]:
-    """The tests that ran in no environment, with the last reason."""
-    noted = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    have_run = {test for one in noted for test in one["ran"]}
+    """Return the tests that ran in no environment, each with the reason of its last skip."""
+    notes = [json.loads(path.read_text()) for path in sorted(folder.glob("*/*.json"))]
+    have_run = {test for note in notes for test in note["ran"]}
     have_run |= {test.partition("::")[0] for test in have_run}
-    return {test: why for one in noted for test, why in one["skipped"].items() if test not in have_run}
+    return {test: why for note in notes for test, why in note["skipped"].items() if test not in have_run}
 
 
-def main(folder: Path, environments: list[str]) -> int:
-    for name in environments:
-        if not any(folder.glob(f"{name}-[0-9]*.json")):
-            print(f"NOT COUNTED which tests run nowhere: none ran in {name}")
-            return 0
-    for test, why in (missed := nowhere(folder)).items():
+def main(folder: Path, steps: list[str], without: list[str]) -> int:
+    """Print what failed and what did not run; return the exit code.
+
+    Tests that ran nowhere are counted only if every environment ran: else each test of a missing one would be listed.
+    """
+    failed = [step for step in steps if not (folder / step / "passed").exists()]
+    whole = not without and all(any((folder / step).glob("*.json")) for step in steps if step.startswith("test"))
+    missed = nowhere(folder) if whole else {}
+    for test, why in missed.items():
         print(f"{test}: runs nowhere: {why}")
-    return 1 if missed else 0
+    if not whole:
+        print("NOT COUNTED: which tests ran in no environment")
+    for step in failed:
+        print(f"FAILED: make {step}")
+    for name in without:
+        print(f"LEFT OUT: test-{name}")
+    return 1 if failed or missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("steps", nargs="+")
+    parser.add_argument("--without", action="append", default=[], choices=("torch", "cute"))
+    options = parser.parse_args()
+    sys.exit(main(options.folder, options.steps, options.without))
