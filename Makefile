@@ -54,7 +54,7 @@ EXAMPLES ?= 2000
 fuzz: $(VENV)/.installed
 	FUZZ_EXAMPLES=$(EXAMPLES) $(VENV)/bin/python -m pytest -q tests/abuse
 
-# Made-up PTX by the newest ptxas at hand, emulated in both forms: PROGRAMS of them, others with another SEED.
+# Made-up PTX by the newest installed ptxas, emulated in both forms: PROGRAMS of them, others with another SEED.
 PROGRAMS ?= 2000
 SEED ?= 0
 fuzz-ptxas: $(VENV)/.installed

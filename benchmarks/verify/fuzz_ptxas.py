@@ -116,7 +116,7 @@ def keep(folder: Path, trial: Any) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=["integers"])
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--ptxas", help="version (default: the newest installed)")
     parser.add_argument("--found", type=Path, default=Path("fuzz-ptxas"))
