@@ -68,6 +68,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python .ci/named_imports.py tritonhook
 	$(MAKE) --no-print-directory typecheck cog-check
 
 # The modules in support/ are found as tests import them, by their own names.

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._display import Notebook as _Notebook
+
 if TYPE_CHECKING:
     from tritonhook import memwatch as memwatch
     from tritonhook.capture.model import Capture as Capture
@@ -72,6 +74,16 @@ _HOME = {
     "TritonHookError": "errors",
 }
 __all__ = [*_HOME, "__version__"]
+
+
+def _view(value: Any) -> str | None:
+    """Make the HTML of a value for a notebook; the report is loaded when a notebook asks."""
+    from tritonhook.report.render.notebook import fragment
+
+    return fragment(value)
+
+
+_Notebook.view = staticmethod(_view)
 
 
 def __getattr__(name: str) -> Any:

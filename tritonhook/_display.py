@@ -1,14 +1,11 @@
 """How values show themselves: a repr of at most 200 characters, and a view in Jupyter.
 
-Results know nothing of `tritonhook.report`: it is looked up by name when a notebook asks, and never before.
+Values know nothing of `tritonhook.report`: the package hands its view in (`tritonhook/__init__.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from pathlib import PurePath
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 _MOST = 200  # characters of a repr
@@ -25,6 +22,8 @@ class Brief:
     _shown: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
+        from dataclasses import fields, is_dataclass
+
         names = self._shown or tuple(f.name for f in fields(self) if f.repr) if is_dataclass(self) else self._shown
         parts: list[str] = []
         left = _MOST - len(type(self).__name__) - len("(, ...)")
@@ -39,14 +38,16 @@ class Brief:
 
 
 class Notebook(Brief):
-    """A result with a `_repr_html_`."""
+    """A value with a view in notebooks.
+
+    view: makes the HTML of a value, or None where its repr is shown.
+    """
 
     __slots__ = ()
+    view: ClassVar[Callable[[Any], str | None]]
 
     def _repr_html_(self) -> str | None:
-        from importlib import import_module
-
-        return import_module("tritonhook.report.render.notebook").fragment(self)  # type: ignore[no-any-return]
+        return Notebook.view(self)
 
 
 def _count(items: Collection[Any]) -> str:
@@ -62,6 +63,9 @@ def _value(given: object, name: str) -> Any:
 
 def _short(value: Any) -> str:
     """One attribute in at most 60 characters. Sizes stand for bytes and for collections that are longer."""
+    from enum import Enum
+    from pathlib import PurePath
+
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, PurePath):  # its end tells more than its beginning

@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook.capture.cute import state as cute
@@ -22,6 +23,11 @@ from tritonhook.capture.session import Session, changing, finish_async_compiles
 from tritonhook.capture.settings import make_settings
 from tritonhook.capture.triton.holders import holders
 from tritonhook.rename import Rename, Rewrite
+
+if TYPE_CHECKING:
+    from tritonhook.capture.model import Capture
+    from tritonhook.capture.store import CaptureFolder
+    from tritonhook.snapshot.kernels import Kernels
 
 _enabled: Session | None = None
 
@@ -67,7 +73,8 @@ def enable(
     or if the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy))
+    settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy)
+    session = new_session(settings, _kernels)
     finish_async_compiles()
     with changing:
         earlier, _enabled = _enabled, None
@@ -116,12 +123,20 @@ def session(
 ) -> Iterator[Session]:
     """Capture for the length of a `with` block; arguments as of `enable`. Sessions can be nested; the innermost one
     rewrites last."""
-    current = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy))
+    settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy)
+    current = new_session(settings, _kernels)
     current.install()
     try:
         yield current
     finally:
         current.uninstall()
+
+
+def _kernels(folder: CaptureFolder, captures: dict[str, Capture]) -> Kernels:
+    """Make `session.kernels`; loaded when it is first asked for."""
+    from tritonhook.snapshot.kernels import Kernels
+
+    return Kernels(folder, captures)
 
 
 def _at_exit() -> None:

@@ -7,18 +7,18 @@ import importlib.util
 
 from tritonhook.capture.cute import state as cute
 from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.session import Session
+from tritonhook.capture.session import MakeKernels, Session
 from tritonhook.capture.settings import Settings
 from tritonhook.capture.triton.metadata import check_triton, ptxas_versions
 from tritonhook.errors import CaptureError
 
 
-def new_session(settings: Settings) -> Session:
+def new_session(settings: Settings, make_kernels: MakeKernels | None = None) -> Session:
     """Make a session for every front end that is installed; it has not begun. Raises CaptureError if there is none."""
     present = front_ends()
     if "triton" in present and not cute.is_installed() and (reason := _why_no_ptxas(settings)):
         raise CaptureError(reason)
-    session = Session(settings, present)
+    session = Session(settings, present, make_kernels)
     if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
         try:
             check_triton()

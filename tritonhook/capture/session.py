@@ -7,7 +7,7 @@ The hooks that call it are in `triton`, `inductor`, `cute` and `launches`; the f
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,7 +38,7 @@ from tritonhook.capture.triton.metadata import (
 from tritonhook.capture.triton.pinning import pinning
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting
-from tritonhook.errors import PtxError, TritonHookError
+from tritonhook.errors import CaptureError, PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rewrites
 
@@ -54,6 +54,10 @@ def summary_line(kernels: int, from_cache: int, out: Path, dry_run: DryRun | Non
     return f"tritonhook: {dry}{seen}; captures in {out}"
 
 
+# Makes the `kernels` of a session from its folder and its captures by record; it stands above this package.
+MakeKernels = Callable[[store.CaptureFolder, dict[str, Capture]], Any]
+
+
 class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
@@ -65,9 +69,12 @@ class Session(Notebook):
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
 
-    def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:
+    def __init__(
+        self, settings: Settings, front_ends: Sequence[str] = ("triton",), make_kernels: MakeKernels | None = None
+    ) -> None:
         self.settings = settings
         self.front_ends = front_ends
+        self._make_kernels = make_kernels
         self.seen: dict[str, bool] = {}
         self.met: list[str] = []
         self.binary_only: set[str] = set()
@@ -108,11 +115,10 @@ class Session(Notebook):
     @property
     def kernels(self) -> Any:
         """The kernels this session met, as a `snapshot.kernels.Kernels`: figures as properties, `to_dataframe()`."""
-        from importlib import import_module
-
+        if self._make_kernels is None:
+            raise CaptureError(f"only the session of a program has kernels; read them with load({str(self.out)!r})")
         captures = dict(zip(self.seen, self.captures, strict=True))
-        kernels = import_module("tritonhook.snapshot.kernels")  # a package above this one
-        return kernels.Kernels(store.CaptureFolder.open(self.out), captures)
+        return self._make_kernels(store.CaptureFolder.open(self.out), captures)
 
     @property
     def from_cache(self) -> int:
