@@ -10,11 +10,10 @@ import pytest
 from documents import in_terminal
 from ptx_checks import Case, cases
 
-from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, places, warnings_of
-from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict, Range
+from tritonhook.ptx.miscompiles.record import TRIED, Miscompilation, PtxasVerdict, Range
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.results.capture import CapturedOne
@@ -22,22 +21,11 @@ from tritonhook.report.results.capture import CapturedOne
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
 # Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own.
 NOT_UNDER_A_GUARD = {"wgmma-shared-descriptor", "fp8-mma-in-place", "packed-add-one-half", "product-low-bits"}
-CVT = "cvt.rn.satfinite.e4m3x2.f32"
 ROTATION = BUGS["shift-sub-rotate-64"]
-WGMMA = "wgmma-shared-descriptor"
-FP8_MMA = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
-TWO_TILES = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f4, %f5, %f6, %f7}}, {}, 0, 1, 1, 0, 0;"
-ONE_TILE = (
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, %d0, 0, 1, 1, 0;"
-)
 
 
 def module(lines: str, target: str = "sm_90a") -> Ptx:
     return Ptx(ROTATION.example.ptx(target, "8.7", lines))
-
-
-def found(lines: str) -> list[tuple[str, str, int]]:
-    return [(place.bug.name, place.function, place.line) for place in places(module(lines))]
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=BUGS)
@@ -102,15 +90,6 @@ def test_a_target_that_was_not_tried_is_like_its_generation() -> None:
     said = {target: bug.verdict("12.9.86", target) for target in ("sm_90", "sm_90a", "sm_87", "sm_80", "sm_100a")}
     assert [verdict is PtxasVerdict.WRONG for verdict in said.values()] == [True, True, False, False, False]
     assert bug.verdict("12.8.93", "sm_87") is PtxasVerdict.WRONG
-
-
-def test_ranges_name_versions_and_targets_that_were_tried() -> None:
-    assert list(TRIED) == sorted(TRIED, key=version_key)
-    for bug in MISCOMPILATIONS:
-        assert bug.ranges
-        targets = [target for one in bug.ranges for target in one.targets]
-        assert len(targets) == len(set(targets)) and set(targets) <= set(TARGETS)
-        assert {version for one in bug.ranges for version in (one.first, one.last)} <= set(TRIED)
 
 
 def test_only_versions_that_go_wrong_are_warned_of() -> None:

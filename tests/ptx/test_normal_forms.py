@@ -1,4 +1,4 @@
-"""The normal form of each spelling of an operation, what is left as it is, and which statement made what another reads."""
+"""The normal form of each spelling of an operation, and which statement made what another one reads."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def test_what_is_stored_is_written_in_normal_form(case: Case) -> None:
 def test_a_result_knows_its_readers() -> None:
     add = last("ld.global.b32 %r0, [%in+4]; add.s32 %r1, %r0, -0x10; add.s32 %r2, %r1, %r7;")
     made = add.made_by(0)
-    assert (
-        made is not None and made.number(1) == 2**32 - 16 and add.number(1) is add.made_by(1) is add.source(2) is None
-    )
+    assert made is not None and made.number(1) == 2**32 - 16
+    assert add.number(1) is add.made_by(1) is add.source(2) is None
     load = made.made_by(0)
     assert load is not None and load.is_a("ld.global", "b32")
     assert made.readers == [(0, add)] and load.readers == [(0, made)]

@@ -1,8 +1,8 @@
 """Checks beside lines of PTX, as LLVM's FileCheck has them.
 
-A file in tests/ptx/checks/ has cases. An empty line ends a case, or, in a file of rows, each line is a case. `// CHECK: TEXT`
-at the end of a line is what the test must find for that line; a line without it must give nothing.
-A case may begin with `//--- NAME`; other lines that begin with `//` say what follows.
+A file in tests/ptx/checks/ has cases. An empty line ends a case; in a file of rows, each line is a case.
+`// CHECK: TEXT` at the end of a line is what the test must find for that line; a line without it must give nothing.
+A case may begin with `//--- NAME`. Other lines that begin with `//` say what follows.
 """
 
 from __future__ import annotations
