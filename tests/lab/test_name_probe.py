@@ -337,7 +337,6 @@ def test_a_second_run_assembles_and_disassembles_nothing(
         (["--families", "fma", "--names", "7*"], "makes no valid PTX name"),
         (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
         (["--families", "fma", "--names", ".pragma", "--ptxas", "12.8.93"], "needs ptxas 13.3 or newer"),
-        (["--families", "fma", "--minimise", ".pragma"], "the pragma is no name; give a name"),
     ],
 )
 def test_what_does_not_fit_is_said(
