@@ -79,67 +79,43 @@ def loops(sass: Sass) -> list[tuple[int, int, bool]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "listing, expected",
-    [
-        pytest.param("FADD x20\nEXIT", [], id="straight"),
-        pytest.param("MOV x3\nloop:\nFADD x9\n@P0 BRA @loop\nEXIT", [(3, 10, True)], id="self loop"),
-        pytest.param("loop:\nFADD x9\nBRA @loop", [(0, 10, True)], id="endless loop from the first instruction"),
-        pytest.param("loop:\nFADD x9\nBRA UP0, @loop\nEXIT", [(0, 10, True)], id="condition as an operand"),
-        pytest.param(
-            "loop:\nFADD x5\nBRA UP0, @skip\nFMUL x5\nskip:\nMOV x2\n@P0 BRA @loop\nEXIT",
-            [(0, 14, True)],
-            id="condition as an operand: it falls through",
-        ),
-        pytest.param("loop:\nFADD x9\nBRA.U.ANY UP0, @loop\nEXIT", [(0, 10, True)], id="modifiers"),
-        pytest.param("loop:\nFADD x7\n@P0 BRA @loop\nEXIT", [(0, 8, True)], id="smallest loop"),
-        pytest.param("loop:\nFADD x6\n@P0 BRA @loop\nEXIT", [], id="spin-wait"),
-        pytest.param(
-            "outer:\nMOV x2\ninner:\nFADD x9\n@P0 BRA @inner\nIADD3 x2\n@P1 BRA @outer\nEXIT",
-            [(0, 15, False), (2, 10, True)],
-            id="nested",
-        ),
-        pytest.param(
-            "outer:\nMOV x9\nwait:\nSYNCS.PHASECHK\n@P0 BRA @wait\nFADD x2\n@P1 BRA @outer\nEXIT",
-            [(0, 14, True)],
-            id="a spin-wait inside leaves the loop an innermost one",
-        ),
-        pytest.param(
-            "outer:\nMOV x2\na:\nFADD x9\n@P0 BRA @a\nb:\nFMUL x9\n@P0 BRA @b\n@P1 BRA @outer\nEXIT",
-            [(0, 23, False), (2, 10, True), (12, 10, True)],
-            id="two in one",
-        ),
-        pytest.param(
-            "loop:\nFADD x4\n@P0 BRA @loop\nFMUL x4\n@P1 BRA @loop\nEXIT",
-            [(0, 10, True)],
-            id="two back edges are one loop",
-        ),
-        pytest.param(
-            "loop:\nFADD x5\n@P0 BRA @other\nFMUL x5\nBRA @tail\nother:\nMUFU x5\ntail:\nMOV x2\n@P1 BRA @loop\nEXIT",
-            [(0, 20, True)],
-            id="both arms of a branch belong to it",
-        ),
-        pytest.param(
-            "FADD x10\n@P0 BRA @slow\nback:\nFMUL x10\nEXIT\nslow:\nMUFU x10\nBRA @back",
-            [],
-            id="an outlined slow path that jumps back is none",
-        ),
-        pytest.param(
-            "loop:\nFADD x5\n@P0 BRA @slow\nback:\nFMUL x5\n@P1 BRA @loop\nEXIT\nslow:\nMUFU x5\nBRA @back",
-            [(0, 18, True)],
-            id="an outlined slow path of a loop is part of it",
-        ),
-        pytest.param(
-            "@P0 BRA @b\na:\nFADD x9\n@P1 BRA @b\nEXIT\nb:\nFMUL x9\n@P2 BRA @a\nEXIT",
-            [],
-            id="irreducible: no block dominates the other",
-        ),
-        pytest.param("EXIT\nFADD x9\nself:\nNOP x9\nBRA @self", [(10, 10, True)], id="behind the end"),
-        pytest.param("loop:\nFADD x9\n@P0 EXIT\nBRA @loop", [(0, 11, True)], id="left by a guarded EXIT"),
-        pytest.param("loop:\nFADD x9\nCALL.REL.NOINC R2\n@P0 BRA @loop\nEXIT", [(0, 11, True)], id="with a call"),
-        pytest.param("FADD x9\nEXIT\ntail:\nBRA @tail\nNOP x9", [], id="the trap behind each kernel"),
-    ],
-)
+LOOPS = {
+    "straight": ("FADD x20\nEXIT", []),
+    "self loop": ("MOV x3\nloop:\nFADD x9\n@P0 BRA @loop\nEXIT", [(3, 10, True)]),
+    "endless loop from the first instruction": ("loop:\nFADD x9\nBRA @loop", [(0, 10, True)]),
+    "condition as an operand": ("loop:\nFADD x9\nBRA UP0, @loop\nEXIT", [(0, 10, True)]),
+    "condition as an operand: it falls through": (
+        "loop:\nFADD x5\nBRA UP0, @skip\nFMUL x5\nskip:\nMOV x2\n@P0 BRA @loop\nEXIT", [(0, 14, True)]),
+    "modifiers": ("loop:\nFADD x9\nBRA.U.ANY UP0, @loop\nEXIT", [(0, 10, True)]),
+    "smallest loop": ("loop:\nFADD x7\n@P0 BRA @loop\nEXIT", [(0, 8, True)]),
+    "spin-wait": ("loop:\nFADD x6\n@P0 BRA @loop\nEXIT", []),
+    "nested": (
+        "outer:\nMOV x2\ninner:\nFADD x9\n@P0 BRA @inner\nIADD3 x2\n@P1 BRA @outer\nEXIT",
+        [(0, 15, False), (2, 10, True)]),
+    "a spin-wait inside leaves the loop an innermost one": (
+        "outer:\nMOV x9\nwait:\nSYNCS.PHASECHK\n@P0 BRA @wait\nFADD x2\n@P1 BRA @outer\nEXIT", [(0, 14, True)]),
+    "two in one": (
+        "outer:\nMOV x2\na:\nFADD x9\n@P0 BRA @a\nb:\nFMUL x9\n@P0 BRA @b\n@P1 BRA @outer\nEXIT",
+        [(0, 23, False), (2, 10, True), (12, 10, True)]),
+    "two back edges are one loop": ("loop:\nFADD x4\n@P0 BRA @loop\nFMUL x4\n@P1 BRA @loop\nEXIT", [(0, 10, True)]),
+    "both arms of a branch belong to it": (
+        "loop:\nFADD x5\n@P0 BRA @other\nFMUL x5\nBRA @tail\nother:\nMUFU x5\ntail:\nMOV x2\n@P1 BRA @loop\nEXIT",
+        [(0, 20, True)]),
+    "an outlined slow path that jumps back is none": (
+        "FADD x10\n@P0 BRA @slow\nback:\nFMUL x10\nEXIT\nslow:\nMUFU x10\nBRA @back", []),
+    "an outlined slow path of a loop is part of it": (
+        "loop:\nFADD x5\n@P0 BRA @slow\nback:\nFMUL x5\n@P1 BRA @loop\nEXIT\nslow:\nMUFU x5\nBRA @back",
+        [(0, 18, True)]),
+    "irreducible: no block dominates the other": (
+        "@P0 BRA @b\na:\nFADD x9\n@P1 BRA @b\nEXIT\nb:\nFMUL x9\n@P2 BRA @a\nEXIT", []),
+    "behind the end": ("EXIT\nFADD x9\nself:\nNOP x9\nBRA @self", [(10, 10, True)]),
+    "left by a guarded EXIT": ("loop:\nFADD x9\n@P0 EXIT\nBRA @loop", [(0, 11, True)]),
+    "with a call": ("loop:\nFADD x9\nCALL.REL.NOINC R2\n@P0 BRA @loop\nEXIT", [(0, 11, True)]),
+    "the trap behind each kernel": ("FADD x9\nEXIT\ntail:\nBRA @tail\nNOP x9", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("listing", "expected"), LOOPS.values(), ids=LOOPS)
 def test_loops(listing: str, expected: list[tuple[int, int, bool]]) -> None:
     assert loops(code(listing)) == expected
 

@@ -60,6 +60,21 @@ def test_ampere_adds_in_two_halves():
     assert dot("f16", a, b, 0.0, architectures.mma_sums("sm_90", "f16", 16, "f32")) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("factors", "count", "small", "wanted"),
+    [
+        ((7, 71), 15, 2.0**-158, 2.0**-149),  # 497 + 15 units of 2^-158 are the least number
+        ((10, 101), 14, 2.0**-159, 0.0),  # 1010 + 14 of 2^-159 would be, but the small ones are cut off
+    ],
+)
+def test_products_are_aligned_to_2_to_the_minus_133_at_least(factors, count, small, wanted):
+    """Executed on sm_90: so no product below 2^-158 counts."""
+    a, b = [factors[0] * 2.0**-79], [factors[1] * small * 2.0**79]
+    a, b = (one + [2.0**-79] * count + [0.0] * (15 - count) for one in (a, b))
+    b[1:] = [small * 2.0**79] * 15
+    assert dot("bf16", a, b, 0.0, sums.Sums(25, 16)) == wanted
+
+
 def test_infinite_and_nan():
     hopper, inf = sums.Sums(25, 16), float("inf")
     assert dot("f16", [inf, 1.0], [1.0, 1.0], 0.0, hopper) == inf

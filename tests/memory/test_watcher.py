@@ -198,59 +198,44 @@ def test_memory_that_the_driver_reserves_for_itself_is_no_growth(in_used, in_tot
     assert seen.timeline.end.used["NVML"] == seen.timeline.end.used["cuMemGetInfo"]
 
 
-def test_a_context_that_was_there_is_no_growth() -> None:
+def buffer(program: Program) -> None:
+    metadata = {"name": "printer", "function": 9, "stream": 0}
+    program.hooks.launch_enter_hook(metadata)
+    program.gpu.use("fifo", 64 * MIB)
+    program.hooks.launch_exit_hook(metadata)
+
+
+def other_library(program: Program) -> None:
+    program.launch("first")
+    program.gpu.grow_stack(4096)
+    program.launch("second")
+
+
+def grow(what: str, size: int) -> Callable[[Program], None]:
+    return lambda program: setattr(program.gpu, what, getattr(program.gpu, what) + size)
+
+
+@pytest.mark.parametrize(
+    ("act", "growth", "unexplained"),
+    [
+        (lambda program: program.launch("deep", 4096), {"local-memory pool": 792 * MIB}, 0),
+        (other_library, {"local-memory pool, other kernels": 792 * MIB}, 0),  # it is seen by the limit
+        (buffer, {"buffers of first launches": 64 * MIB}, 0),
+        (grow("others", 700 * MIB), {"other processes": 700 * MIB}, 0),
+        (grow("own", 600 * MIB), {}, 600 * MIB),  # as by NCCL
+    ],
+    ids=["pool", "other kernels", "buffer", "other processes", "unexplained"],
+)
+def test_each_growth_of_a_context_that_was_there_has_its_cause(
+    act: Callable[[Program], None], growth: dict[str, int], unexplained: int
+) -> None:
     program = Program()
     program.start()
     with program.watch() as seen:
-        program.launch("deep", 4096)
-    parts = {p.name: p.bytes for p in seen.timeline.attribution().parts}
-    assert parts == {"local-memory pool": 792 * MIB, "other processes": 0}
-    assert seen.timeline.attribution().unexplained_bytes == 0
-
-
-def test_a_kernel_that_was_not_launched_by_triton_is_seen_by_the_limit() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.launch("first")
-        program.gpu.grow_stack(4096)  # a CUDA library
-        program.launch("second")
-    part = seen.timeline.attribution().part("local-memory pool, other kernels")
-    assert part is not None
-    assert (part.bytes, part.source) == (792 * MIB, "stack limit x threads")
-    assert seen.timeline.attribution().unexplained_bytes == 0
-
-
-def test_growth_without_a_known_cause_is_unexplained() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.gpu.own += 600 * MIB  # NCCL, say
+        act(program)
     attribution = seen.timeline.attribution()
-    assert (attribution.unexplained_bytes, attribution.is_explained) == (600 * MIB, False)
-    assert seen.timeline.outside_allocators_bytes == 600 * MIB
-
-
-def test_other_processes_are_told_apart() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.gpu.others += 700 * MIB
-    attribution = seen.timeline.attribution()
-    assert attribution.part("other processes").bytes == 700 * MIB  # type: ignore[union-attr]
-    assert attribution.unexplained_bytes == 0
-
-
-def test_a_buffer_of_a_first_launch_is_no_pool() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        metadata = {"name": "printer", "function": 9, "stream": 0}
-        program.hooks.launch_enter_hook(metadata)
-        program.gpu.use("fifo", 64 * MIB)
-        program.hooks.launch_exit_hook(metadata)
-    part = seen.timeline.attribution().part("buffers of first launches")
-    assert part is not None and (part.bytes, part.detail) == (64 * MIB, "printer")
+    assert {part.name: part.bytes for part in attribution.parts if part.bytes} == growth
+    assert (attribution.unexplained_bytes, attribution.is_explained) == (unexplained, not unexplained)
 
 
 # --- what it costs, and whom it leaves alone -----------------------------------------------------
