@@ -14,15 +14,29 @@ from fake_ptxas import PTX
 from repository import GOLDEN
 
 import tritonhook
+from tests.cubin.test_resources import module as spilling
 from tritonhook._util.variables import RUN_ID
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Limits
-from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot.captured import Task, all_drawn, codes_of, disassembler, recheck
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import Tool, available_ptxas
+from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.snapshot.captured import (
+    SourceLine,
+    Task,
+    all_drawn,
+    codes_of,
+    crossed,
+    disassembler,
+    recheck,
+    spill_lines,
+)
+from tritonhook.snapshot.changes import Change
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
 LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels
@@ -183,8 +197,6 @@ def test_an_edit_of_several_configurations_leaves_each_the_nearest(
 
 
 FIGURE: dict[str, int | None] = dict.fromkeys(FIGURES, 1)
-
-
 GOLDEN_IMAGE = (GOLDEN / "sm_90a.module.cubin").read_bytes()
 SUMMARY = summarise_image(GOLDEN_IMAGE, {})
 ENTRY = SUMMARY.kernels[0].kernel
@@ -265,3 +277,51 @@ def test_of_several_codes_in_a_lock_the_first_that_is_drawn_counts() -> None:
     assert [facts.codes for facts in found] == [codes[1:], tasks[1].locked.codes, codes[1:]]
     shared = [facts.figures["shared"] for facts in found]
     assert shared[0] is not None and shared[2] is not None and shared[2] > shared[0]
+
+
+def kernel_of(ptx: str, ptxas: str, code: str) -> KernelFacts:
+    made = Identity("k", "sm_90a", "Triton"), ENTRY, {"ptx": ptx}, ptx, ptxas, ("-v",), (code,)
+    return KernelFacts(*made, FIGURE)
+
+
+def test_builds_of_the_new_ptx_and_of_the_new_ptxas_tell_which_changed_the_code() -> None:
+    """The code is that of the PTX and the version that are given to a stand-in for ptxas."""
+    versions = sorted({tool.version for tool in available_ptxas()})[:2]
+    if len(versions) < 2:
+        pytest.skip("needs two versions of ptxas")
+
+    def code_of(ptx: str, version: str) -> tuple[str]:
+        return (replace(SUMMARY, program_sha256=f"{ptx} {version}").code_hash(ENTRY),)
+
+    def run(jobs: Any) -> Any:
+        for job in jobs:
+            image = replace(SUMMARY, program_sha256=f"{job.ptx[-1]} {job.ptxas.version}")
+            yield job, Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.1, 0.1, Limits(), image, GOLDEN_IMAGE)
+
+    old, new = kernel_of("a", versions[0], "1"), kernel_of("b", versions[1], "2")
+    gone, lost = replace(new, ptxas="9.9.9"), replace(new, stages={"ptx": "lost"})
+    text = PTX.format(name=ENTRY, target="sm_90a")
+    changes = [Change(old, old), Change(old, new), Change(old, gone), Change(old, lost)]
+    told, notes = crossed(
+        changes, lambda one: None if one.stages["ptx"] == "lost" else f"{text}// {one.stages['ptx']}", run
+    )
+    assert [change.crossed is not None for change in told] == [False, True, False, False]
+    made = told[1].crossed
+    assert made is not None and made.new_ptx.codes == code_of("b", versions[0])
+    assert made.new_ptxas.codes == code_of("a", versions[1])
+    assert len(notes) == 2 and "ptxas add 9.9.9" in notes[0] and "its PTX was not kept" in notes[1]
+
+
+def test_the_line_of_a_kernel_is_that_with_most_spills(tools: Toolchain) -> None:
+    """Of the files that count; without spills the first line of one."""
+    text = (
+        spilling(100).text.replace("ld.param.u64", ".loc 1 7 1\nld.param.u64", 1).replace("\nL:", "\n.loc 2 40 1\nL:")
+    )
+    ptx = Ptx(text + '.file 1 "/own.py"\n.file 2 "/lib.py"\n')
+    few, enough = (
+        Capture("k", "0", "sm_90a", {Stage.CUBIN: tools.assemble_or_raise(ptx, ("-lineinfo", limit)).cubin.data})
+        for limit in ("--maxrregcount=32", "--maxrregcount=255")
+    )
+    assert spill_lines([few, enough], lambda file: True) == [SourceLine("/lib.py", 40), SourceLine("/lib.py", 40)]
+    assert spill_lines([few], lambda file: file == "/own.py") == [SourceLine("/own.py", 7)]
+    assert spill_lines([few], lambda file: False) == [None]
