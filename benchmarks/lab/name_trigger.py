@@ -32,7 +32,6 @@ MOST: int | None = None  # families
 SHAPES = ("straight", "loop", "nested", "softmax")
 BARE = "tcgen05_bare/loop"
 LEVEL_VERSIONS = ("12.0.140", "12.8.93", "13.5.37")
-MINIMISED_ON = ("sm_80", "sm_100a")
 CAPMERC = ".nv.capmerc.text.{kernel}"
 
 
@@ -56,7 +55,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         lab = Lab(tools, newest_versions(tools, go), go, expect, cache)
         cells = lab.table()
         levels = lab.levels()
-        triggers = lab.triggers()
     return {
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
@@ -70,7 +68,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "by_name": by_name(cells),
         "by_level": by_level(levels),
         "control_same_code_at_O2_and_O3": same_code(levels, "-O2", "-O3"),
-        "triggers": triggers,
         "samples": samples(cells),
         "records": records(cells),
     }
@@ -117,21 +114,6 @@ class Lab:
 
         chosen = list(setups(kernels, tools or self.tools, ARCHS, levels, self.newest))
         return list(probe(chosen, names, self.go, find_nvdisasm(), self.expect, self.cache))
-
-    def triggers(self) -> dict[str, list[str]]:
-        """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
-        from tritonhook.cli.lab.probe import family_kernel, minimal_trigger
-        from tritonhook.lab.kernels.families import family
-        from tritonhook.lab.name_probe import setups
-
-        found: dict[str, list[str]] = {}
-        kernels = [family_kernel(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
-        for setup in setups(kernels, self.tools, MINIMISED_ON, newest=self.newest):
-            trigger = minimal_trigger(setup, f"my_{TRIGGER}", self.go, self.expect)
-            if trigger is not None:
-                where = f"{setup.key.kernel} {setup.key.arch} {setup.key.ptxas}"
-                found.setdefault(trigger.sentence, []).append(where)
-        return found
 
 
 def bare_kernel() -> Any:

@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -85,16 +84,6 @@ def test_the_thread_that_holds_it_can_fork():
     taken.start()
     taken.join(60)
     assert not taken.is_alive()
-
-
-def test_a_lock_for_changes_is_taken_around_each_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, Callable[[], Any]]] = []
-    monkeypatch.setattr(os, "register_at_fork", lambda **given: told.append(given))
-    lock = lock_that_forks_wait_for()
-    (given,) = told
-    assert given == {"before": lock.acquire, "after_in_parent": lock.release, "after_in_child": lock.release}
-    monkeypatch.delattr(os, "register_at_fork")  # as on Windows
-    take_and_give_back(lock_that_forks_wait_for())
 
 
 def test_another_process_tells_its_parent_and_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

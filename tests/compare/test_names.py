@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, patch
 
 import pytest
 from shell_ptxas import shell_ptxas
@@ -15,7 +14,7 @@ from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import find_nvdisasm, find_ptxas
-from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, AssembleError, Toolchain
+from tritonhook.ptxas.toolchain import STEADY_RUNS, AssembleError, Toolchain
 from tritonhook.rename import Rename
 
 TARGET = {"target": "sm_90a", "version": "8.0"}
@@ -94,23 +93,6 @@ def test_a_steady_ptxas_is_not_asked_for_ever(tmp_path: Path, ptx: Ptx) -> None:
     assert len(log.read_text().split()) == 3 * comparison.runs == 3 * (STEADY_RUNS + 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "rename"), [("work", Rename(prefix="cutlass_")), ("cutlass_work", Rename(strip="cutlass"))]
-)
-def test_each_side_is_disassembled_once(monkeypatch: pytest.MonkeyPatch, name: str, rename: Rename) -> None:
-    """A comparison spends most of its time in nvdisasm."""
-    from tritonhook.ptxas import toolchain
-
-    seen: list[bytes] = []
-    real = toolchain.run_nvdisasm
-    monkeypatch.setattr(
-        toolchain, "run_nvdisasm", lambda tool, cubin, *rest: seen.append(cubin) or real(tool, cubin, *rest)
-    )
-    comparison = compare_names(condition("loop").ptx(name), rename, Toolchain(find_ptxas(), find_nvdisasm()))
-    assert comparison.runs == 1
-    assert len(seen) == len(set(seen)) == 2
-
-
 def test_proof_by_the_detector_needs_no_second_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
     tools = fake_ptxas(tmp_path, f"echo run >> {log}")
@@ -148,41 +130,6 @@ def drawn_codes(draws: Any) -> list[list[str]]:
     return [["".join(map(chr, code[::16])) for code in item.codes] for item in draws]
 
 
-@pytest.mark.parametrize(
-    ("given", "runs", "codes"),
-    [
-        (["A", "A", "A"], 1, [["A"], ["A"], ["A"]]),
-        (["AB", "BA", "B"], 2, [["A", "B"], ["B", "A"], ["B"]]),  # a code that all have
-        (["A", "B", "A"], STEADY_RUNS + 1, [["A"], ["B"], ["A"]]),  # each is steady
-        (["AC", "B", "A"], MAX_RUNS, [["A", "C"], ["B"], ["A"]]),
-        (["A", "AC", "B"], MAX_RUNS, [["A"], ["A", "C"], ["B"]]),
-        (["A", "B", "A-"], STEADY_RUNS + 1, [["A"], ["B"], ["A"]]),  # a crash is no code
-    ],
-)
-def test_names_are_drawn_until_they_agree_or_are_steady(
-    monkeypatch: pytest.MonkeyPatch, given: list[str], runs: int, codes: list[list[str]]
-) -> None:
-    """given: the codes that each name gets by turns."""
-    counts = [1, 1, 1]
-    asked: list[Any] = []
-
-    def again(one: Any, toolchain: Any, arguments: Any) -> Any:
-        asked.append((toolchain, arguments))
-        number = int(one.kernel)
-        code = given[number][counts[number] % len(given[number])]
-        counts[number] += 1
-        return build(None if code == "-" else code, one.kernel)
-
-    monkeypatch.setattr(names, "_build_again", again)
-    first = [Draws((build(code[0], str(number)),), 1) for number, code in enumerate(given)]
-    found = names.draw(first, "tools", ("-v",))  # type: ignore[arg-type]
-    assert ([item.runs for item in found], drawn_codes(found)) == ([runs] * 3, codes)
-    assert asked == [("tools", ("-v",))] * 3 * (runs - 1)
-    if runs == MAX_RUNS:
-        monkeypatch.setattr(names, "MAX_DRAW_SECONDS", 0.0)
-        assert names.draw(first, "tools", ("-v",)) == first  # type: ignore[arg-type]
-
-
 def test_the_builds_to_compare_have_a_common_code_and_the_nearest_to_it() -> None:
     def codes(*places: int) -> list[str]:
         draws = [Draws(tuple(map(build, some)), 1) for some in (["XYZ", "ABZ", "AAA"], ["PQR", "ABC"], ["ABC", "XYZW"])]
@@ -192,18 +139,6 @@ def test_the_builds_to_compare_have_a_common_code_and_the_nearest_to_it() -> Non
     assert codes(0, 2, 1) == [["ABZ"], ["ABC"], ["ABC"]]
     assert codes(2, 0, 1) == [["XYZ"], ["PQR"], ["ABC"]]  # these two have none in common
     assert names._distance(b"A" * 32, b"A" * 16 + b"B" * 16 + b"C") == 2 and names._distance(b"", b"A") == 1
-
-
-def test_one_draw_is_enough_where_it_proves_something() -> None:
-    def settled(codes: list[str | None], a_kernel: str = "plain", taken: tuple[bool, bool] = (False, True)) -> bool:
-        change: Any = SimpleNamespace(other_scheduler=taken, a_kernel=a_kernel)
-        builds = [build(code, name) for code, name in zip(codes, ("named", "plain", "control"), strict=True)]
-        return names._is_settled(builds, 1, 2, change)
-
-    assert settled(["A", "A", "A"]) and settled(["A", None, "B"]) and not settled(["A", "B", "C"])
-    assert names._is_settled([], 1, 2, None)
-    assert [settled(["A", "B", "B"], "control", taken) for taken in ((False, True), (True, False))] == [True, False]
-    assert [settled(["A", "B", "B"], "named", taken) for taken in ((False, True), (True, False))] == [False, True]
 
 
 def test_what_launches_add_is_in_both_comparisons(ptx: Ptx) -> None:
@@ -217,26 +152,3 @@ def test_what_launches_add_is_in_both_comparisons(ptx: Ptx) -> None:
     assert told == before | {"shared": (shared[0] + 64, shared[1] + 32), "dynamic_shared": (64, 32)}
     assert comparison.diff.with_launches(None, 0) is comparison.diff
     assert comparison.with_launches(None).control_diff is comparison.control_diff
-
-
-def test_each_name_is_assembled_and_each_kernel_read_with_what_was_given(ptx: Ptx) -> None:
-    asked: list[Any] = []
-
-    def disassemble(cubin: Any, kernels: list[str]) -> Any:
-        asked.append((cubin.side, kernels))
-        return {kernel: f"code of {kernel}" for kernel in kernels}
-
-    tools: Any = SimpleNamespace(assemble=lambda text, arguments: (text, arguments), disassemble=disassemble)
-    renamed = ptx.rename_entries({"work": "other"})
-    built = names.build_names(ptx, "work", ("work", "other"), tools, ("-O1",))
-    assert [(b.kernel, b.ptx, b.result) for b in built] == [
-        ("work", ptx, (ptx, ("-O1",))),
-        ("other", renamed, (renamed, ("-O1",))),
-    ]
-    a, b = (Mock(side=side, only_kernel=lambda name, side=side: name or f"only {side}") for side in "ab")
-    for given, told in (((), ("only a", "only b")), (("x", "y"), ("x", "y")), ((None, "y"), ("only a", "y"))):
-        with patch.object(names, "diff", lambda *parts: parts):
-            found: Any = names.diff_cubins(a, b, tools, *given)
-        assert found == (a, b, *(f"code of {kernel}" for kernel in told))
-        assert sorted(asked) == [("a", [told[0]]), ("b", [told[1]])]
-        asked.clear()

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from at_hand import ptxas_at_hand
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from repository import GOLDEN
 from work import is_linear
 
@@ -46,11 +44,6 @@ def assemble(tools: Toolchain, *names: str, before: str = "", arguments: tuple[s
     entries = "".join(f".visible .entry {name}(.param .u64 p)\n{{\n{body}\n}}\n" for name in names)
     text = f".version 8.7\n.target sm_90a\n.address_size 64\n{before}{entries}"
     return tools.assemble_or_raise(Ptx(text), arguments).cubin
-
-
-def test_golden_files_are_there() -> None:
-    assert len(NAMES) == 15
-    assert {name.split(".")[0] for name in NAMES} == set(ARCHITECTURES)
 
 
 # --- what it is ----------------------------------------------------------------------------------
@@ -90,11 +83,6 @@ def test_tool_note_is_of_sm_100_and_newer(name: str) -> None:
     assert (cubin.ptxas_arguments or "").split() == ["-v", "-arch", name.split(".")[0]]
 
 
-def test_hash_is_of_the_bytes() -> None:
-    assert golden("sm_80.exp.plain").sha256 == Cubin.from_bytes(image("sm_80.exp.plain")).sha256
-    assert golden("sm_80.exp.plain").sha256 != golden("sm_80.exp.cutlass").sha256
-
-
 # --- sections ------------------------------------------------------------------------------------
 
 
@@ -106,29 +94,6 @@ def test_rename_changes_no_role() -> None:
     plain, renamed = golden("sm_90a.exp.plain"), golden("sm_90a.exp.renamed")
     assert role_table(plain) == role_table(renamed)
     assert [s.name for s in plain.sections] != [s.name for s in renamed.sections]
-
-
-@pytest.mark.parametrize("name", ["sm_80.exp", "sm_90a.exp", "sm_120a.exp", "sm_100a.tcgen05"])
-def test_roles_of_plain_and_cutlass_are_the_same(name: str) -> None:
-    roles = [set(role_table(golden(f"{name}.{kind}"))) for kind in ("plain", "cutlass")]
-    assert roles[0] == roles[1]
-    assert (".text.{kernel}", "SHT_PROGBITS") in roles[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_role_stands_for_the_name(name: str) -> None:
-    for section in golden(name).sections:
-        assert section.role.replace("{kernel}", section.kernel or "") == section.name
-        assert ("{kernel}" in section.role) == (section.kernel is not None)
-
-
-def test_kernel_whose_name_ends_another_section_gets_its_own() -> None:
-    cubin = golden("sm_90a.module")
-    owners = {s.name: s.kernel for s in cubin.sections if s.name.startswith(".text.")}
-    assert owners == {".text.foo": "foo", ".text.foo_bar": "foo_bar", ".text.printer": "printer"}
-    assert cubin.section(".nv.shared.{kernel}", "foo") is not None
-    assert cubin.section(".nv.shared.{kernel}", "foo_bar") is None
-    assert {s.role for s in cubin.sections if s.kernel is None} >= {".symtab", ".nv.info", ".nv.constant4"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -176,12 +141,6 @@ def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes
     assert is_linear(read)
 
 
-def test_sections_of_a_kernel_are_its_own_and_the_modules_in_file_order() -> None:
-    cubin = golden("sm_90a.module")
-    assert cubin.sections_of("foo") == [s for s in cubin.sections if s.kernel in (None, "foo")]
-    assert cubin.sections_of("no kernel") == [s for s in cubin.sections if s.kernel is None]
-
-
 @pytest.mark.parametrize(
     "section, kernel",
     [
@@ -222,25 +181,6 @@ def test_kernel_named_like_a_section(tools: Toolchain, name: str) -> None:
 def test_device_function_of_a_relocatable_image_is_no_kernel(tools: Toolchain) -> None:
     function = ".visible .func (.reg .b32 %o) helper(.reg .b32 %i)\n{\nmul.lo.s32 %o, %i, %i;\nret;\n}\n"
     assert assemble(tools, "k", before=function, arguments=("-c",)).kernels == ("k",)
-
-
-def test_shared_memory_has_a_size_and_no_bytes() -> None:
-    section = golden("sm_80.module").section(".nv.shared.{kernel}", "foo")
-    assert section is not None
-    assert (section.kind, section.size, section.data) == ("SHT_NOBITS", 1024, b"")
-    assert section.file_range[0] == section.file_range[1]
-
-
-@pytest.mark.parametrize(
-    "name, kernel, instructions",
-    [
-        ("sm_80.exp.plain", "cutlasz_k", 40),
-        ("sm_90a.module", "foo_bar", 16),
-        ("sm_100a.tcgen05.plain", "cutlasz_k", 40),
-    ],
-)
-def test_text_is_whole_instructions(name: str, kernel: str, instructions: int) -> None:
-    assert len(golden(name).text(kernel)) == 16 * instructions
 
 
 def test_kernel_has_to_be_named_where_there_are_several() -> None:
@@ -320,17 +260,6 @@ def test_resources_are_those_of_cuobjdump(name: str) -> None:
     assert {k: (r.registers, r.stack, r.shared) for k, r in resources.items()} == expected
 
 
-def test_syscalls_are_the_externs_that_the_driver_serves() -> None:
-    assert golden("sm_120a.tensor_load.cluster").resources["load"].syscalls == (SYSCALL,)
-    assert golden("sm_120a.tensor_load.cta").resources["load"].syscalls == ()
-    assert golden("sm_90a.module").resources["printer"].syscalls == ()
-
-
-@pytest.mark.parametrize("name", ["sm_80.module", "sm_90a.module"])
-def test_externs_are_those_of_the_kernel(name: str) -> None:
-    assert golden(name).resources["foo_bar"].externs == ()
-
-
 @pytest.mark.parametrize(
     ("name", "is_extern"), [("__UFT_0", False), ("__UDT_0", False), (".nv.res", False), ("__UFO_0", True)]
 )
@@ -348,14 +277,6 @@ def test_scheduler_records(name: str) -> None:
     for kernel in golden(name).kernels:
         known = expected.get(name, 0) if name in HAS_CAPMERC else None
         assert golden(name).scheduler_records(kernel) == known
-
-
-@pytest.mark.parametrize("name, growth", [("sm_120a.exp", 45), ("sm_100a.tcgen05", 78)])
-def test_records_explain_the_growth_of_their_section(name: str, growth: int) -> None:
-    sides = [golden(f"{name}.{kind}") for kind in ("plain", "cutlass")]
-    plain, other = (cubin.section(".nv.capmerc.text.{kernel}", cubin.only_kernel()) for cubin in sides)
-    assert plain is not None and other is not None
-    assert abs(other.size - plain.size - 16 * growth) < 32
 
 
 @pytest.mark.parametrize(
@@ -394,20 +315,6 @@ def test_every_truncation_is_an_error(name: str) -> None:
     assert accepted == []
 
 
-@pytest.mark.parametrize("length", [100, 1000, 3000])
-def test_truncation_says_what_ends_where(length: int) -> None:
-    with pytest.raises(CubinError, match=rf"^some.cubin: truncated: .* ends at byte [\d,]+ of {length:,}$"):
-        Cubin.from_bytes(image("sm_80.exp.plain")[:length], "some.cubin")
-
-
-def test_section_that_lies_behind_the_end_is_truncation() -> None:
-    data = bytearray(image("sm_80.exp.plain"))
-    table = struct.unpack_from("<Q", data, 40)[0]
-    struct.pack_into("<Q", data, table + 64 * 2 + 32, len(data))  # sh_size of the second section
-    with pytest.raises(CubinError, match=r"truncated: section \.strtab ends at byte"):
-        Cubin.from_bytes(bytes(data))
-
-
 @pytest.mark.parametrize(
     "data, message",
     [
@@ -432,70 +339,6 @@ def test_elf_of_the_processor_is_an_error() -> None:
     machine = struct.unpack_from("<H", program.read_bytes(), 18)[0]
     with pytest.raises(CubinError, match=f"for machine {machine}, not for NVIDIA GPUs"):
         Cubin.from_bytes(program.read_bytes())
-
-
-def parses_or_says_why(data: bytes) -> None:
-    try:
-        cubin = Cubin.from_bytes(data)
-    except CubinError:
-        return
-    for kernel in cubin.kernels:
-        assert isinstance(cubin.text(kernel), bytes)
-        assert cubin.scheduler_records(kernel) is None or cubin.scheduler_records(kernel) >= 0  # type: ignore[operator]
-
-
-@given(st.binary(max_size=300), st.booleans())
-@settings(max_examples=200)
-def test_random_bytes(data: bytes, header: bool) -> None:
-    parses_or_says_why(image("sm_80.exp.plain")[:64] + data if header else data)
-
-
-def header_bits(data: bytes) -> list[int]:
-    """The bits that steer the reader: of the ELF header, the section table, the symbols and the info sections."""
-    table = struct.unpack_from("<Q", data, 40)[0]
-    steering = [*range(64), *range(table, len(data))]
-    for section in Cubin.from_bytes(data).sections:
-        if section.name.startswith((".nv.info", ".symtab", ".strtab", ".note", ".nv.capmerc")):
-            steering += range(*section.file_range)
-    return [8 * byte + bit for byte in steering for bit in range(8)]
-
-
-FLIPPED = {name: header_bits(image(name)) for name in ("sm_80.exp.plain", "sm_120a.tensor_load.cluster")}
-
-
-@pytest.mark.parametrize("name", sorted(FLIPPED))
-@given(data=st.data())
-@settings(max_examples=300)
-def test_flipped_bits(name: str, data: st.DataObject) -> None:
-    damaged = bytearray(image(name))
-    for bit in data.draw(st.lists(st.sampled_from(FLIPPED[name]), min_size=1, max_size=4, unique=True)):
-        damaged[bit // 8] ^= 1 << bit % 8
-    parses_or_says_why(bytes(damaged))
-
-
-@pytest.mark.parametrize(
-    "place, value",
-    [
-        pytest.param("table", 1 << 63, id="a section far outside the file"),
-        pytest.param("table", 1 << 40, id="a section outside the file"),
-        pytest.param("header", 1 << 63, id="a table far outside the file"),
-    ],
-)
-def test_offset_that_no_file_has(place: str, value: int) -> None:
-    data = bytearray(image("sm_80.exp.plain"))
-    table = struct.unpack_from("<Q", data, 40)[0]
-    struct.pack_into("<Q", data, 40 if place == "header" else table + 64 + 24, value)
-    with pytest.raises(CubinError):
-        Cubin.from_bytes(bytes(data))
-
-
-def test_symbol_table_of_another_type_is_an_error() -> None:
-    data = bytearray(image("sm_80.exp.plain"))
-    table = struct.unpack_from("<Q", data, 40)[0]
-    number = [s.name for s in golden("sm_80.exp.plain").sections].index(".symtab") + 1
-    struct.pack_into("<I", data, table + 64 * number + 4, 3)  # SHT_STRTAB
-    with pytest.raises(CubinError):
-        Cubin.from_bytes(bytes(data))
 
 
 def test_some_kernels_only_are_seen_of_the_same_image() -> None:

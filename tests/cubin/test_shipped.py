@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
-import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -112,65 +108,6 @@ def test_a_header_without_sizes_is_enough() -> None:
     bare = struct.pack("<HHIQ", 2, 0, 16, len(FIRST)) + FIRST
     linked = [entry(b"x", kind=8)] * 3 + [entry(b"y", kind=1)] * 2
     assert embedded_cubins(fatbin(bare, *linked)) == Embedded((FIRST,), ptx=2, linked=3, suffixes=("",))
-
-
-@pytest.mark.parametrize(("flag", "name"), [(0x2000, "liblz4.so.1"), (0x8000, "libzstd.so.1")])
-def test_the_library_of_the_system_gets_the_sizes(flag: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Python has no module for it. What is unpacked has to have the size that the entry says."""
-    asked: list[tuple[str, bytes, int, int]] = []
-
-    def library(wanted: str) -> object:
-        def lz4(packed: bytes, into: Any, length: int, room: int) -> int:
-            asked.append((wanted, packed, length, room))
-            into[: len(FIRST)] = FIRST
-            return len(FIRST)
-
-        def zstd(into: Any, room: ctypes.c_size_t, packed: bytes, length: ctypes.c_size_t) -> int:
-            return lz4(packed, into, length.value, room.value)
-
-        return SimpleNamespace(LZ4_decompress_safe=lz4, ZSTD_decompress=zstd)
-
-    for module in ("lz4", "lz4.block", "zstandard"):
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr(shipped, "_library", library)
-    data = fatbin(entry(b"packed", flags=flag, size=len(FIRST)), entry(b"too", flags=flag, size=len(FIRST) + 1))
-    assert embedded_cubins(data) == Embedded((FIRST,), 1, suffixes=("",))
-    assert asked == [(name, b"packed", 6, len(FIRST)), (name, b"too", 3, len(FIRST) + 1)]
-
-
-@pytest.mark.parametrize(
-    ("size", "packed", "before", "why"),
-    [
-        (1 << 32, 1 << 30, 0, None),
-        ((1 << 32) + 1, 1 << 30, 0, "4,294,967,297 bytes"),
-        (1 << 20, 1 << 20, (1 << 35) - (1 << 20), None),
-        (1 << 20, 1 << 20, (1 << 35) - (1 << 20) + 1, "34,359,738,368 bytes"),
-        (1 << 24, 1, 0, None),
-        (200 << 20, 1 << 20, 0, None),
-        ((200 << 20) + 1, 1 << 20, 0, "1,048,576 bytes would become 209,715,201"),
-        ((1 << 24) + 1, 0, 0, "1 bytes would become 16,777,217"),
-    ],
-)
-def test_limits_of_a_wheel(size: int, packed: int, before: int, why: str | None) -> None:
-    member = zipfile.ZipInfo("p/lib.so")
-    member.file_size, member.compress_size = size, packed
-    found = shipped._why_not_unpacked(member, before)
-    assert found is None if why is None else why in (found or "")
-
-
-def test_a_file_of_a_folder_that_cannot_be_read_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a.so", "b.so"):
-        (tmp_path / name).write_bytes(library(entry(FIRST)))
-
-    def refused(path: Path, most: int) -> bytes:
-        if path.name == "a.so":
-            raise OSError(5, "it is broken")
-        return path.read_bytes()
-
-    monkeypatch.setattr(shipped, "read_given", refused)
-    lost, good = shipped_files(tmp_path)
-    assert (lost.name, lost.images) == (str(tmp_path / "a.so"), ()) and "it is broken" in lost.notes[0]
-    assert good.name == "b.so"
 
 
 def test_only_members_that_may_have_code_are_unpacked_to_their_end(tmp_path: Path) -> None:

@@ -38,14 +38,6 @@ def test_agrees_with_cubin(path: Path) -> None:
     assert summary.file_bytes == len(data)
 
 
-def test_spills_come_from_the_log() -> None:
-    data = CUBINS[0].read_bytes()
-    name = Cubin.from_bytes(data).kernels[0]
-    (kernel,) = summarise_image(data, {name: (8, 12)}).kernels
-    assert (kernel.spill_stores, kernel.spill_loads) == (8, 12)
-    assert summarise_image(data, {}).kernels[0].spill_stores == 0  # the code accesses no local memory
-
-
 @pytest.mark.parametrize("keep", [0, 10, 63, 64, 500, -1, -600])
 def test_damage_is_an_error(keep: int) -> None:
     with pytest.raises(CubinError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,11 @@ from tritonhook.device.child import (
     Begun,
     Child,
     ContextLost,
-    Failed,
     GpuLost,
     Lost,
     Message,
     _line,
     _message,
-    own_output,
-    serve,
 )
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
@@ -64,19 +59,6 @@ def script(*said: Message, then: str, limit_s: float | None = 120.0) -> Child:
     return Child(("sh", "-c", f'read -r request; printf %s "$1"; {then}', "sh", lines), limit_s)
 
 
-@pytest.mark.parametrize("then", ["exec sleep 9", "printf half; exec sleep 9"])
-def test_a_launch_has_its_limit_and_what_is_between_launches_another(then: str) -> None:
-    for said, at in (((At("k"),), "k"), ((At("k"), After(), At("m")), "m")):
-        found = lost(script(*said, then=then, limit_s=0.1))
-        assert (found.at, str(found), found.hung) == (at, "no end within 0.1 s", True)
-    for said in ((), (At("k"), After())):
-        found = lost(script(*said, then=then), rest_s=0.1)
-        assert (found.at, str(found), found.hung) == (None, "no end within 0.1 s", True)
-    one = script(At("k"), Begun("first"), then=then)
-    assert one.ask(Begin(), Begun, rest_s=None).device == "first"
-    assert lost(one, rest_s=0.1).at is None
-
-
 def test_an_answer_may_come_in_pieces_and_what_follows_it_is_kept() -> None:
     more = _line(Begun("two")).strip()
     one = script(Begun("one"), then=f"printf %s '{more[:9]}'; sleep 0.1; echo '{more[9:]}'; read -r line; exit 4")
@@ -85,59 +67,11 @@ def test_an_answer_may_come_in_pieces_and_what_follows_it_is_kept() -> None:
     assert (found.at, str(found), found.hung) == (None, "the process ended with status 4", False)
 
 
-def test_what_a_child_says_of_the_gpu_or_of_a_request_is_raised() -> None:
-    found = lost(script(At("k"), GpuLost("why"), then="exec sleep 9"))
-    assert (found.at, str(found), found.hung) == ("k", "why", False)
-    assert not Lost(None, "why").hung
-    for kind, error in (("UsageError", UsageError), ("OfALaterVersion", TritonHookError)):
-        one = script(Failed("a b", kind), then="exec sleep 9")
-        with pytest.raises(TritonHookError, match="^a b$") as raised:
-            one.ask(Begin(), Begun, rest_s=60)
-        assert type(raised.value) is error
-        one.end()
-        process = one._process
-        assert process.returncode == -9 and process.stdin is not None and process.stdout is not None
-        assert process.stdin.closed and process.stdout.closed and one._selector.get_map() is None
-
-
 def test_a_child_that_does_not_end_with_its_input_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonhook.device.child._LEAVE_S", 0.1)
     one = script(then="exec sleep 9")
     one.finish()
     assert one._process.returncode == -9
-
-
-def test_requests_are_served_until_the_gpu_is_lost() -> None:
-    def carry_out(request: Begin) -> Any:
-        assert isinstance(request, Begin)
-        number = len(done)
-        done.append(request)
-        yield Begun(str(number))
-        if number == 1:
-            raise UsageError("not so")
-        if number == 2:
-            raise ContextLost("gone")
-
-    done: list[Begin] = []
-    answers = io.StringIO()
-    serve(io.StringIO(_line(Begin()) * 4), answers, carry_out, Begin)
-    said = [_message(line, (Begun, Failed, GpuLost)) for line in answers.getvalue().splitlines()]
-    assert said == [Begun("0"), Begun("1"), Failed("not so", "UsageError"), Begun("2"), GpuLost("gone")]
-
-
-def test_messages_go_to_the_output_and_what_is_printed_to_the_errors() -> None:
-    places = [os.fstat(number) for number in (1, 2)]
-    kept = os.dup(1)
-    try:
-        with own_output() as answers:
-            assert [os.path.samestat(os.fstat(answers.fileno()), one) for one in places] == [
-                True,
-                places[0] == places[1],
-            ]
-            assert os.path.samestat(os.fstat(1), places[1]) and answers.writable()
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def test_requests_are_answered_in_order_and_the_child_ends_with_its_input() -> None:
@@ -185,12 +119,6 @@ def test_the_limit_of_a_launch_ends_with_its_request() -> None:
     assert one.ask(Begin(), Begun, rest_s=120).device == "1"
     assert one.ask(Begin(), Begun, rest_s=120).device == "2"
     one.end()
-
-
-def test_a_child_that_was_not_needed_leaves_in_silence() -> None:
-    one = child()
-    one.finish()
-    assert one._process.returncode == 0
 
 
 def test_a_child_that_ended_before_it_was_asked_is_lost() -> None:

@@ -12,7 +12,7 @@ import pytest
 from fake_gpu import MIB, FakeCuda, FakeGpu
 
 from tritonhook.device import cuda_driver
-from tritonhook.device.cuda_driver import CudaError, Driver, argument_pointers, gpu_name, launch_config, load_library
+from tritonhook.device.cuda_driver import CudaError, Driver, gpu_name, launch_config, load_library
 from tritonhook.errors import DeviceError
 
 OUT = "written by the driver"
@@ -55,76 +55,6 @@ def test_the_driver_names_its_errors() -> None:
     assert caught.value.code == 2
 
 
-CALLS = [
-    ("init", (), (), None, [("cuInit", 0)]),
-    ("device_count", (), (3,), 3, [("cuDeviceGetCount", OUT)]),
-    ("device", (2,), (5,), 5, [("cuDeviceGet", OUT, 2)]),
-    ("uuid", (2,), (range(16),), "00010203-0405-0607-0809-0a0b0c0d0e0f", [("cuDeviceGetUuid_v2", OUT, 2)]),
-    ("name", (2,), (b"H\xff00",), "H\ufffd00", [("cuDeviceGetName", OUT, 256, 2)]),
-    ("attribute", (2, 7), (9,), 9, [("cuDeviceGetAttribute", OUT, 7, 2)]),
-    ("multiprocessors", (2,), (132,), 132, [("cuDeviceGetAttribute", OUT, 16, 2)]),
-    ("threads_per_multiprocessor", (2,), (9,), 9, [("cuDeviceGetAttribute", OUT, 39, 2)]),
-    ("arch", (2,), (12, 1), 121, [("cuDeviceGetAttribute", OUT, 75, 2), ("cuDeviceGetAttribute", OUT, 76, 2)]),
-    ("version", (), (12090,), "12.9", [("cuDriverGetVersion", OUT)]),
-    ("has_context", (), (HIGH,), True, [("cuCtxGetCurrent", OUT)]),
-    ("current_device", (), (3,), 3, [("cuCtxGetDevice", OUT)]),
-    ("create_context", (2,), (HIGH,), HIGH, [("cuCtxCreate_v2", OUT, 0, 2)]),
-    ("destroy_context", (HIGH,), (), None, [("cuCtxDestroy_v2", HIGH)]),
-    ("synchronize", (), (), None, [("cuCtxSynchronize",)]),
-    ("limit", (), (HIGH,), HIGH, [("cuCtxGetLimit", OUT, 0)]),
-    ("set_limit", (2, HIGH), (), None, [("cuCtxSetLimit", 2, HIGH)]),
-    ("memory", (), (HIGH, HIGH + 1), (HIGH, HIGH + 1), [("cuMemGetInfo_v2", OUT, OUT)]),
-    ("is_capturing", (HIGH,), (1,), True, [("cuStreamIsCapturing", HIGH, OUT)]),
-    ("load", (b"image",), (HIGH,), HIGH, [("cuModuleLoadData", OUT, b"image")]),
-    ("unload", (HIGH,), (), None, [("cuModuleUnload", HIGH)]),
-    ("function", (HIGH, "k"), (7,), 7, [("cuModuleGetFunction", OUT, HIGH, b"k")]),
-    ("launch", (HIGH,), (), None, [("cuLaunchKernel", HIGH, 1, 1, 1, 32, 1, 1, 0, None, [None], None)]),
-    ("set_dynamic_shared", (HIGH, 9), (), None, [("cuFuncSetAttribute", HIGH, 8, 9)]),
-    (
-        "set_dynamic_shared",
-        (HIGH, (228 << 10) + 1),
-        (),
-        None,
-        [("cuFuncSetAttribute", HIGH, 17, 3), ("cuFuncSetAttribute", HIGH, 8, (228 << 10) + 1)],
-    ),
-    ("allow_large_clusters", (HIGH,), (), None, [("cuFuncSetAttribute", HIGH, 14, 1)]),
-    ("allocate", (HIGH,), (HIGH,), HIGH, [("cuMemAlloc_v2", OUT, HIGH)]),
-    ("is_pointer", (HIGH,), (2,), True, [("cuPointerGetAttribute", OUT, 2, HIGH)]),
-    ("free", (HIGH,), (), None, [("cuMemFree_v2", HIGH)]),
-    ("write", (HIGH, b"abc"), (), None, [("cuMemcpyHtoD_v2", HIGH, b"abc", 3)]),
-    ("read", (HIGH, 3), (b"abc",), b"abc", [("cuMemcpyDtoH_v2", OUT, HIGH, 3)]),
-    ("read", (HIGH, 0), (), b"", []),
-    ("copy", (HIGH, 5, HIGH + 1), (), None, [("cuMemcpyDtoD_v2", HIGH, 5, HIGH + 1)]),
-    ("fill", (HIGH, 5, HIGH + 1), (), None, [("cuMemsetD8_v2", HIGH, 5, HIGH + 1)]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("method", "given", "written", "answer", "calls"), CALLS)
-def test_a_method_is_a_call_of_the_driver(
-    method: str, given: tuple[Any, ...], written: tuple[Any, ...], answer: Any, calls: list[tuple[Any, ...]]
-) -> None:
-    library = Recorder(*written)
-    assert getattr(Driver(library), method)(*given) == answer
-    assert library.calls == calls
-
-
-_ANSWERED = {"is_pointer": False, "has_context": False, "is_capturing": False}
-
-
-@pytest.mark.parametrize(("method", "given", "calls"), [(row[0], row[1], row[4]) for row in CALLS if row[4]])
-def test_a_call_that_fails_is_named_with_its_code(
-    method: str, given: tuple[Any, ...], calls: list[tuple[Any, ...]]
-) -> None:
-    driver = Driver(Recorder(code=700))
-    if method in _ANSWERED:
-        assert getattr(driver, method)(*given) is _ANSWERED[method]
-        return
-    said = "the driver cannot be started: cuInit says" if method == "init" else f"{calls[0][0]}:"
-    with pytest.raises(CudaError, match=f"^{said} CUresult 700$") as caught:
-        getattr(driver, method)(*given)
-    assert caught.value.code == 700
-
-
 def test_what_is_not_there_is_null() -> None:
     driver = Driver(Recorder())
     assert [driver.load(b""), driver.function(1, "k"), driver.create_context(0)] == [0, 0, 0]
@@ -136,18 +66,6 @@ def test_what_is_not_there_is_null() -> None:
 @pytest.mark.parametrize(("code", "capturing"), [(899, False), (900, True), (909, True), (910, False)])
 def test_a_refusal_because_of_a_capture_is_one(code: int, capturing: bool) -> None:
     assert Driver(Recorder(code=code)).is_capturing(1) is capturing
-
-
-def test_a_launch_gets_its_arguments_and_stream() -> None:
-    first, second = ctypes.c_int(1), ctypes.c_uint64(HIGH)
-    pointers = [ctypes.addressof(first), ctypes.addressof(second)]
-    library = Recorder()
-    Driver(library).launch(HIGH, [first, second], 7, 64, HIGH + 1)
-    assert library.calls == [("cuLaunchKernel", HIGH, 7, 1, 1, 64, 1, 1, 0, HIGH + 1, pointers, None)]
-    assert list(argument_pointers([first, second])) == pointers and list(argument_pointers([])) == [None]
-    config = launch_config((1, 1, 1), (32, 1, 1), 0)
-    Driver(library).launch_config(HIGH, config, argument_pointers([first]))
-    assert library.calls[1] == ("cuLaunchKernelEx", config, HIGH, pointers[:1], None)
 
 
 @pytest.mark.parametrize(

@@ -2,62 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 
-from tritonhook.device import sm_clock
-from tritonhook.device.sm_clock import STAMP, Clock, Conditions, clock_mhz
-
-
-class Words(list):
-    """A tensor: what its kernels would write, three numbers for each stamp."""
-
-    def __getitem__(self, key):
-        return Words(super().__getitem__(key))
-
-    def tolist(self):
-        return list(self)
-
-    def data_ptr(self):
-        return 1 << 40
-
-
-def test_stamps_follow_each_other_from_the_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched, made = [], []
-
-    class Driver:
-        def load(self, image):
-            assert image == STAMP.encode() + b"\0"
-            return 3
-
-        def function(self, module, name):
-            return (module, name)
-
-        def launch(self, function, arguments, **given):
-            launched.append((function, [one.value for one in arguments], given))
-
-    def zeros(size, **given):
-        made.append((size, given))
-        return Words(range(size))
-
-    stream = SimpleNamespace(cuda_stream=9)
-    torch = SimpleNamespace(zeros=zeros, int64="int64", cuda=SimpleNamespace(current_stream=lambda: stream))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(sm_clock, "Driver", Driver)
-    clock = Clock(2)
-    assert made == [(12, {"dtype": "int64", "device": "cuda"})]
-    for _ in range(4):
-        clock.stamp()
-    assert clock.pairs() == [((0, 1, 2), (3, 4, 5)), ((6, 7, 8), (9, 10, 11))]
-    clock.begin()
-    assert clock.pairs() == []
-    clock.stamp()
-    clock.stamp()
-    assert clock.pairs() == [((0, 1, 2), (3, 4, 5))]
-    places = [(1 << 40) + 24 * number for number in (0, 1, 2, 3, 0, 1)]
-    assert launched == [((3, "tritonhook_stamp"), [place], {"block": 1, "stream": 9}) for place in places]
+from tritonhook.device.sm_clock import Conditions, clock_mhz
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from emulated import launch_of, module_of  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
-from tritonhook.emulate.tensor_core import tcgen05  # noqa: E402
-from tritonhook.emulate.tensor_memory import TensorMemory  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
@@ -46,14 +44,6 @@ def stored(one, text=None):
     return run_ptx(Ptx(text or one.made.asm["ptx"]), Run(one.launch, RUN), one.contents).contents
 
 
-def error_of(one) -> float:
-    """How far the product is from float64; infinite where it is refused."""
-    try:
-        return one.error(stored(one))
-    except (NotUnderstood, ValueError):
-        return np.inf
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_products_are_what_float64_says(scaled, name):
     one = scaled(name)
@@ -71,27 +61,6 @@ def test_a_factor_that_is_nan_makes_its_row_nan(scaled):
     found = run_ptx(Ptx(one.made.asm["ptx"]), Run(one.launch, RUN), [bytes(part) for part in contents]).contents
     found = np.isnan(np.frombuffer(found[-1], np.float32).reshape(128, 128))
     assert found[5].all() and not np.delete(found, 5, 0).any()
-
-
-def swapped(operands):
-    return lambda d, a, b, bits, adds, factors: operands(d, a, b, bits, adds, factors[::-1])
-
-
-@pytest.mark.parametrize(
-    ("name", "where", "what", "wrong"),
-    [
-        ("mxf8f6f4", tcgen05, "Operands", swapped(tcgen05.Operands)),
-        ("mxf8f6f4", tcgen05, "_LANES_OF_FACTORS", 16),  # rows in other columns
-        ("padded", tcgen05, "unpack", lambda words, bits: words[..., None] >> 4 * np.arange(7, -1, -1, "u4") & 15),
-        ("mxf4nvf4", tcgen05.Kind, "packed", False),
-        ("padded", tcgen05.Kind, "packed", True),
-    ],
-    ids=["factors of the other matrix", "lanes of factors", "order of nibbles", "padding of dense", "no padding"],
-)  # fmt: skip
-def test_a_wrong_emulator_is_noticed(scaled, monkeypatch, name, where, what, wrong):
-    one = scaled(name)
-    monkeypatch.setattr(where, what, wrong)
-    assert error_of(one) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -179,11 +148,3 @@ def test_a_copy_that_is_not_waited_for_is_a_race():
     ptx, out = module_of(COPY.replace("SHAPE", "128x128b").replace(wait, ""), 1, "sm_100a", ROOM), np.zeros(1024, "u4")
     (one,) = sanitize(ptx, Run(launch_of(out, threads=128), RUN), [out.tobytes()]).findings
     assert one.kind == "race" and "tensor memory" in one.text
-
-
-def test_a_copy_to_one_warp_is_noticed(monkeypatch):
-    monkeypatch.setitem(tcgen05.COPIES, "32x128b", (32, 16, 1))
-    with pytest.raises(ValueError, match="broadcast"):
-        copied("32x128b.warpx4")
-    monkeypatch.setattr(TensorMemory, "by_core", lambda *given, **named: np.zeros((32, 4), np.uint32))
-    assert not copied("32x128b.warpx4")[:, 1].any()

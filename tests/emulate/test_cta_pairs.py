@@ -10,11 +10,9 @@ from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.errors import Hang  # noqa: E402
-from tritonhook.emulate.machine import Machine  # noqa: E402
 from tritonhook.emulate.numbers import decode, encode  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
-from tritonhook.emulate.sass import tensor_memory as machine_code  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
@@ -111,30 +109,6 @@ def test_what_one_cta_stores_is_ordered_by_the_cluster_s_barrier():
     one = Product(128, PRODUCT.replace(barrier, "shr"))
     found = sanitize(one.ptx, one.run, one.contents)
     assert found.findings or found.error
-
-
-def turned(ctas_together):
-    return lambda machine, thread, count: ctas_together(machine, thread, count)[::-1]
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "wrong"),
-    [
-        (Machine, "ctas_together", turned(Machine.ctas_together)),
-        (Machine, "ctas_together", lambda machine, thread, count: (int(machine.cta[thread]),) * count),
-    ],
-    ids=["the columns of the other CTA", "one CTA twice"],
-)
-def test_a_wrong_emulator_is_noticed(monkeypatch, where, name, wrong):
-    monkeypatch.setattr(where, name, wrong)
-    one = Product(128)
-    assert not np.allclose(one.stored(), one.wanted, atol=0.1)
-
-
-def test_machine_code_of_a_pair_s_allocation_needs_its_first_phase(monkeypatch, tools):
-    monkeypatch.setattr(machine_code, "_PAIR_PHASE", 0x64)
-    with pytest.raises(Hang):
-        Product(128).stored(tools)
 
 
 def test_triton_s_product_is_what_float64_says(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +12,6 @@ np = pytest.importorskip("numpy")
 from emulated import module_of  # noqa: E402
 from fake_tensors import Storage, Tensor  # noqa: E402
 
-from tritonhook.capture.cute import launches, modules, runtime  # noqa: E402
-from tritonhook.capture.launches.live_tensors import LIVE_TENSORS  # noqa: E402
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
 from tritonhook.emulate import dry_launches as module  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
@@ -120,59 +117,3 @@ def test_as_many_ctas_at_a_time_as_memory_allows(
 
 
 # --- the front ends ------------------------------------------------------------------------------
-
-
-def test_launches_of_triton_are_executed_until_the_stack_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's own launcher is called first, with all that it is called with."""
-    called, array = list[Any](), np.arange(8, dtype=np.uint32)
-
-    class CompiledKernel(Kernel):
-        @property
-        def run(self) -> Any:
-            return lambda *given: called.append((self.name, given, array.tolist())) or "launched"
-
-    def described(kernel: Any, grid: Any, arguments: Any) -> Any:
-        called.append((kernel.name, grid, arguments))
-        return kernel.described
-
-    monkeypatch.setitem(sys.modules, "triton.compiler", SimpleNamespace(CompiledKernel=CompiledKernel))
-    monkeypatch.setattr(module, "of_triton", described)
-    given, kernel, before = (
-        (1, 2, 3, 4, "function", "packed", "a", "b", "c", "x", "y"),
-        CompiledKernel(array),
-        [*range(8)],
-    )
-    with module.begin_triton():
-        assert kernel.run(*given) == "launched"
-    assert called == [("k", given, before), ("k", (1, 2, 3), ("x", "y"))] and array.tolist() == [*range(5, 13)]
-    kernel.run(*given)
-    assert called[2:] == [("k", given, [*range(5, 13)])]
-
-
-def test_launches_of_the_cute_dsl_are_executed_and_errors_are_the_runtimes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    array = np.arange(8, dtype=np.uint32)
-    kernel, noted = Kernel(array), list[Any]()
-
-    def stand_in(name: str, count: int, function: Any) -> Any:
-        noted.append((name, count, function))
-        return lambda: noted.append(name)
-
-    def called(*given: int) -> Any:
-        noted.append(given)
-        return SimpleNamespace(kernel=kernel, described=lambda tensors: noted.append(tensors) or kernel.described)
-
-    monkeypatch.setattr(runtime, "of_process", lambda: SimpleNamespace(stand_in=stand_in))
-    monkeypatch.setattr(launches, "recordings", [SimpleNamespace(called=called)])
-    monkeypatch.setattr(modules, "known_ptx", {kernel.hash: Ptx(kernel.asm["ptx"])})
-    with module.begin_cute():
-        (first, second), names = noted, (runtime.LAUNCH, runtime.PLAIN_LAUNCH)
-        assert (first[:2], second[:2]) == ((names[0], 3), (names[1], 10)) and first[2] is second[2]
-        launched = first[2]
-        assert launched(1, 2, 3) == 0 and array.tolist() == [*range(5, 13)]
-        assert noted[2:] == [(1, 2, 3), LIVE_TENSORS] and capsys.readouterr() == ("", "")
-        monkeypatch.setattr(launches, "recordings", [])
-        assert launched() == 719 and not noted[4:]
-        assert capsys.readouterr().err.startswith("tritonhook: not enough values to unpack")
-    assert noted[4:] == [*reversed(names)]

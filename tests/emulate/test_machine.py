@@ -8,7 +8,7 @@ np = pytest.importorskip("numpy")
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
 from tritonhook.emulate.machine import Code, Geometry, Group, Instruction, Machine, lanes_of  # noqa: E402
-from tritonhook.emulate.memory import GENERIC, GLOBAL, SHARED, SHARED_WINDOW, Memory  # noqa: E402
+from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
 
@@ -228,81 +228,3 @@ def test_a_group_takes_the_warps_that_it_needs():
 
 
 # --- memory --------------------------------------------------------------------------------------
-
-
-def in_one_step(machine, act):
-    machine.run(code_of(act, (leave, True)))
-
-
-def addresses_of(machine, allocation, step=4):
-    return np.uint64(allocation.address) + np.arange(machine.threads).astype(np.uint64) * np.uint64(step)
-
-
-def test_global_memory_is_read_and_written_by_address():
-    memory = Memory()
-    source, target = memory.allocate(bytes(range(256)) * 4), memory.allocate(1024)
-    machine = machine_of(memory=memory)
-
-    def copy(group):
-        values = memory.read(group, GLOBAL, addresses_of(machine, source, 16), 4, 4)
-        memory.write(group.under(machine.tid[0] < 32), GENERIC, addresses_of(machine, target, 16), 4, values)
-
-    in_one_step(machine, copy)
-    assert memory.contents(target) == bytes(range(256)) * 2 + bytes(512)
-
-
-@pytest.mark.parametrize(
-    "size, step, text", [(252, 4, "0 bytes beyond the end of x"), (1024, 5, "misaligned"), (128, 4, "128 bytes")]
-)
-def test_an_access_outside_of_a_buffer_is_a_fault(size, step, text):
-    memory = Memory()
-    one = memory.allocate(size, "x")
-    machine = machine_of(memory=memory)
-    with pytest.raises(Fault, match=text) as caught:
-        in_one_step(machine, lambda group: memory.read(group, GLOBAL, addresses_of(machine, one, step), 4))
-    assert caught.value.line == 1
-
-
-def test_lanes_that_are_not_active_access_nothing():
-    memory = Memory()
-    one = memory.allocate(128)
-    machine = machine_of(memory=memory)
-
-    def write(group):
-        inner = group.under(machine.tid[0] < 32)
-        memory.write(inner, GLOBAL, addresses_of(machine, one), 4, np.ones((1, 64), np.uint32))
-
-    in_one_step(machine, write)
-    assert memory.contents(one) == b"\1\0\0\0" * 32
-
-
-def test_shared_memory_is_the_ctas_own_and_generic_addresses_reach_it():
-    machine = machine_of(threads=32, ctas=2)
-    found = []
-
-    def act(group):
-        address = machine.lane[group.s] * np.uint32(4)
-        machine.memory.write(group, SHARED, address, 4, (machine.ctaid[0] * 100 + machine.lane)[None])
-        generic = np.uint64(SHARED_WINDOW) + (machine.lane[group.s] ^ np.uint32(1)) * np.uint64(4)
-        found.append(machine.memory.read(group, GENERIC, generic, 4)[0])
-
-    in_one_step(machine, act)
-    assert found[0][:4].tolist() == [1, 0, 3, 2] and found[0][32:36].tolist() == [101, 100, 103, 102]
-
-
-def test_atomics_on_one_address_come_one_after_the_other():
-    memory = Memory()
-    one = memory.allocate(4)
-    orders = []
-    for seed in (1, 1, 2):
-        machine = machine_of(memory=memory, seed=seed)
-
-        def act(group, machine=machine):
-            where = np.full(group.size, one.address, np.uint64)
-            ones = np.ones(group.size, np.uint32)
-            orders.append(memory.atomic(group, GLOBAL, where, 4, np.add, ones).tolist())
-
-        in_one_step(machine, act)
-        assert memory.contents(one) == (64).to_bytes(4, "little")
-    assert sorted(orders[0]) == list(range(64))
-    assert orders[0] == orders[1] != orders[2]

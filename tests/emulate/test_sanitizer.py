@@ -173,6 +173,18 @@ def test_faults_are_findings(line, kind):
     assert [one.kind for one in got.findings] == [kind] and got.findings[0].places[0].instruction.startswith("st.")
 
 
+@pytest.mark.parametrize("count", [31, 63, 64, 65])
+def test_too_many_arrivals_at_an_mbarrier_end_the_kernel(count):
+    """Two warps arrive, each thread once, and once more. The bytes that are expected keep the phase open."""
+    arrive = "mbarrier.arrive.expect_tx.shared.b64 _, [gate], 8;\n"
+    body = INIT.replace("[gate], 1;", f"[gate], {count};") + "mov.u32 %r4, 0;" + arrive
+    if count >= 64:
+        assert found(body).error is None and found(body).findings == ()
+    got = found(body + arrive)
+    assert isinstance(got.error, Fault) and got.ran is None
+    assert f"64 arrivals at an mbarrier that waits for {count if count < 64 else count - 64}" in str(got.error)
+
+
 def test_places_in_the_source():
     place = source_lines(
         Ptx('.version 8.0\n.target sm_90\n.file 2 "x/a.py"\n.file 1 "/y/b.py"\n.loc 1 5 1\nadd;\n.loc 2 6 1\n')

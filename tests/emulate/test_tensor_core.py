@@ -7,7 +7,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from tritonhook.emulate.numbers import encode  # noqa: E402
-from tritonhook.emulate.tensor_core import architectures, fragments, products, shared_tiles, sums  # noqa: E402
+from tritonhook.emulate.tensor_core import architectures, fragments, products, sums  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
 
@@ -60,6 +60,21 @@ def test_ampere_adds_in_two_halves():
     assert dot("f16", a, b, 0.0, architectures.mma_sums("sm_90", "f16", 16, "f32")) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("factors", "count", "small", "wanted"),
+    [
+        ((7, 71), 15, 2.0**-158, 2.0**-149),  # 497 + 15 units of 2^-158 are the least number
+        ((10, 101), 14, 2.0**-159, 0.0),  # 1010 + 14 of 2^-159 would be, but the small ones are cut off
+    ],
+)
+def test_products_are_aligned_to_2_to_the_minus_133_at_least(factors, count, small, wanted):
+    """Executed on sm_90: so no product below 2^-158 counts."""
+    a, b = [factors[0] * 2.0**-79], [factors[1] * small * 2.0**79]
+    a, b = (one + [2.0**-79] * count + [0.0] * (15 - count) for one in (a, b))
+    b[1:] = [small * 2.0**79] * 15
+    assert dot("bf16", a, b, 0.0, sums.Sums(25, 16)) == wanted
+
+
 def test_infinite_and_nan():
     hopper, inf = sums.Sums(25, 16), float("inf")
     assert dot("f16", [inf, 1.0], [1.0, 1.0], 0.0, hopper) == inf
@@ -79,13 +94,6 @@ def test_block_scales_multiply_their_blocks():
     assert found.view(np.float32) == 32 * 15
 
 
-def test_unknown_tensor_cores_are_said():
-    with pytest.raises(NotUnderstood, match="sm_70"):
-        architectures.mma_sums("sm_70", "f16", 8, "f32")
-    with pytest.raises(NotUnderstood, match="e4m3"):
-        architectures.mma_sums("sm_90a", "e4m3", 32, "f32")
-
-
 # --- who holds what ----------------------------------------------------------------------------------
 
 
@@ -101,62 +109,6 @@ def fragment_places(kind, bits, registers):
                     yield register, lane, number, group + 8 * (register & 1), along + 4 * held * (register >> 1)
                 else:
                     yield register, lane, number, along + 4 * held * register, group
-
-
-@pytest.mark.parametrize("bits", [4, 8, 16, 32])
-@pytest.mark.parametrize(("kind", "registers"), [("a", 2), ("a", 4), ("b", 1), ("b", 2)])
-def test_fragments_lie_as_the_isa_says(kind, registers, bits):
-    draw = np.random.default_rng(1).integers(0, 1 << 32, (registers, 64), np.uint32)
-    matrix = (fragments.matrix_a if kind == "a" else fragments.matrix_b)(draw, bits)
-    for register, lane, number, row, column in fragment_places(kind, bits, registers):
-        for warp in (0, 1):
-            expected = int(draw[register, 32 * warp + lane]) >> number * bits & (1 << bits) - 1
-            assert matrix[warp, row, column] == expected
-
-
-@pytest.mark.parametrize(("bits", "registers"), [(16, 2), (32, 4), (32, 64), (16, 32), (32, 2)])
-def test_accumulators_come_back(bits, registers):
-    draw = np.random.default_rng(2).integers(0, 1 << 32, (registers, 128), np.uint32)
-    matrix = fragments.matrix_c(draw, bits)
-    assert (fragments.registers_of_c(matrix, bits) == draw).all()
-    if bits == 32 and registers == 64:
-        group = matrix.reshape(-1, 64, 128)[0]
-        warp, lane, register = 2, 13, 21
-        row = 16 * warp + lane // 4 + 8 * (register // 2 & 1)
-        assert group[row, register // 4 * 8 + lane % 4 * 2 + (register & 1)] == draw[register, warp * 32 + lane]
-
-
-def test_ldmatrix_and_back():
-    rows = np.arange(2 * 4 * 64, dtype=np.uint16).reshape(2, 4, 8, 8)
-    for transposed in (False, True):
-        registers = fragments.loaded(rows, transposed)
-        lane, matrix = 14, 2
-        pair = int(registers[matrix, 32 + lane])
-        first = (2 * (lane % 4), lane // 4) if transposed else (lane // 4, 2 * (lane % 4))
-        second = (first[0] + 1, first[1]) if transposed else (first[0], first[1] + 1)
-        assert pair == int(rows[1, matrix][first]) | int(rows[1, matrix][second]) << 16
-        assert (fragments.stored(registers, transposed) == rows).all()
-
-
-@pytest.mark.parametrize("is_k_major", [True, False])
-@pytest.mark.parametrize("row", [16, 32, 64, 128])
-def test_tiles_of_wgmma_have_a_place_for_each_number(row, is_k_major):
-    per_row = row // 2
-    leading, stride = (4096, 8 * row) if row > 16 or not is_k_major else (128, 256)
-    if not is_k_major:
-        leading, stride = (16 * row, 8 * row) if row > 16 else (1024, 128)
-    one = shared_tiles.Descriptor(1024, leading, stride, row)
-    found = shared_tiles.addresses(one, 64, 16, 2, is_k_major)
-    assert found.shape == (64, 16) and len(np.unique(found)) == 64 * 16 and (found % 2 == 0).all()
-    if row == 128 and is_k_major:
-        assert found[3, 8] == 1024 + 3 * 128 + (16 ^ 3 * 16) and per_row == 64
-
-
-def test_descriptor_fields():
-    bits = 0x1000 >> 4 | (2048 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62
-    assert shared_tiles.Descriptor.of(bits) == shared_tiles.Descriptor(0x1000, 2048, 1024, 128)
-    with pytest.raises(NotUnderstood):
-        shared_tiles.Descriptor.of(1 << 49)
 
 
 # --- products of warps -------------------------------------------------------------------------------

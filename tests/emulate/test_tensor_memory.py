@@ -18,9 +18,6 @@ from tritonhook.emulate.errors import Fault  # noqa: E402
 from tritonhook.emulate.numbers import decode, encode  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
-from tritonhook.emulate.tensor_core import shared_tiles, tcgen05  # noqa: E402
-from tritonhook.emulate.tensor_core.tcgen05 import Operands  # noqa: E402
-from tritonhook.emulate.tensor_memory import Fragment  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
@@ -293,26 +290,3 @@ def test_triton_s_products_are_what_float64_says(compiled, case, most):
     stored = run_ptx(Ptx(made.asm["ptx"]), Run(launch, (0,)), contents).contents
     assert run_cubin(Cubin.from_bytes(made.asm["cubin"]), case[0], Run(launch, (0,)), contents).contents == stored
     assert sanitize(Ptx(made.asm["ptx"]), Run(launch, (0,)), contents).findings == ()
-
-
-def without_sum(into, first, second, described, adds, factors):
-    return Operands(into, first, second, described, False, factors)
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "wrong"),
-    [
-        (shared_tiles, "swizzled", lambda at, row: at ^ (at >> 3 & row - 32)),  # one bit less
-        (Fragment, "of_lanes", lambda count: Fragment(count, np.arange(32) ^ 1, np.zeros(32, np.int64))),
-        (tcgen05, "Operands", without_sum),
-    ],
-    ids=["a swizzle bit", "the lanes of tcgen05.ld", "the sum that is kept"],
-)
-def test_a_wrong_emulator_is_noticed(compiled, monkeypatch, where, name, wrong):
-    made, launch, contents, wanted = compiled(*F16)
-    monkeypatch.setattr(where, name, wrong)
-    tcgen05._tile.cache_clear()
-    try:
-        assert error_of(made, launch, contents, wanted) > 0.1
-    finally:
-        tcgen05._tile.cache_clear()

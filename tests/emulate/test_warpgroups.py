@@ -9,7 +9,6 @@ np = pytest.importorskip("numpy")
 from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate.errors import Hang  # noqa: E402
-from tritonhook.emulate.machine import Group  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
@@ -52,11 +51,6 @@ def _products(ran):
 def test_a_warp_waits_for_the_others_of_its_warpgroup(tools):
     assert (stored() == 16).all()
     assert (stored(tools=tools) == 16).all()
-
-
-def test_a_warp_that_goes_on_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(Group, "converge_warpgroups", lambda g: None)
-    assert not (stored() == 16).all()
 
 
 def test_a_part_of_a_warpgroup_waits_for_ever():

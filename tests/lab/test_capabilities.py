@@ -27,7 +27,7 @@ from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
 from tritonhook.ptxas.limits import Limits
-from tritonhook.ptxas.tool import find_nvdisasm, targets
+from tritonhook.ptxas.tool import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain, list_words
 from tritonhook.report.render.markdown import render_markdown
 from tritonhook.report.results.capabilities import Capabilities, merged
@@ -179,12 +179,6 @@ def test_raw_code_reads_as_the_image_does() -> None:
         list_words(toolchain.nvdisasm, "sm_1234", words[0])
 
 
-def test_targets_are_those_of_the_tool() -> None:
-    assert {"sm_80", "sm_90a", "sm_120f", "sm_121a"} <= set(targets(ptxas_at_hand(PTXAS)))
-    assert "sm_121a" not in targets(ptxas_at_hand(OLDER))
-    assert list(targets(ptxas_at_hand(PTXAS)))[-3:] == ["sm_121", "sm_121a", "sm_121f"]
-
-
 # --- the committed results -------------------------------------------------------------------------
 
 
@@ -207,59 +201,6 @@ def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix)
     assert committed.probes == tuple(probe.key for probe in PROBES), "run `python -m benchmarks caps`"
     assert len(committed.assemblers) >= 8
     assert {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120a", "sm_121a"} <= set(committed.newest.archs)
-
-
-def test_every_probe_is_inline_somewhere(committed: Matrix) -> None:
-    newest = committed.newest.version
-    inline = {key for (v, _, key), cell in committed.cells.items() if v == newest and cell.status is Status.INLINE}
-    assert set(committed.probes) - inline == {"cvt: tf32 from f32"}  # a sequence of integer operations on every target
-    assert not [place for place, cell in committed.cells.items() if cell.status is Status.CRASHED]
-
-
-def test_on_sm_12x_loads_to_shared_cluster_call_the_driver_in_every_version(committed: Matrix) -> None:
-    loads = [p for p in committed.probes if re.search("(TMA: load|bulk load).*(shared::cluster|multicast)", p)]
-    for assembler in committed.assemblers:
-        for arch in (a for a in assembler.archs if a.startswith("sm_12")):
-            statuses = {committed.cells[assembler.version, arch, p].status for p in loads}
-            assert statuses <= {Status.SYSCALL, Status.REJECTED}
-            inline = committed.cells[assembler.version, arch, "TMA: load 2d, shared::cta"]
-            assert inline == Cell(Status.INLINE, "UTMALDG.2D")
-    elsewhere = {a for (_, a, _), cell in committed.cells.items() if cell.status is Status.SYSCALL}
-    assert all(arch.startswith("sm_12") for arch in elsewhere)
-
-
-def test_what_the_document_says_in_words_is_in_the_results(committed: Matrix) -> None:
-    newest = committed.newest
-
-    def status(arch: str, probe: str) -> Status:
-        return committed.cells[newest.version, arch, probe].status
-
-    for arch in newest.archs:
-        number = int(re.sub(r"\D", "", arch))
-        fp8 = Status.REJECTED if number < 89 else Status.INLINE if number == 89 or number >= 120 else Status.EMULATED
-        assert status(arch, "mma.sync: e4m3") is fp8
-        packed = Status.REJECTED if number < 100 else Status.INLINE if number < 110 else Status.EMULATED
-        assert status(arch, "arithmetic: fma.rn.f32x2") is packed
-    lacking = {p for p in committed.probes if status("sm_120", p) is not status("sm_120a", p)}
-    assert {"warp and sync: setmaxnreg", "TMA: tensormap.replace", "cvt: e2m1x2 from f32"} <= lacking
-    assert {
-        p for p in committed.probes if re.search("block_scale|f8f6f4|m16n|m8n16", p) and "mma.sync" in p
-    } - lacking <= {
-        "mma.sync: e4m3 m16n8k16",
-        "mma.sync: f64 m16n8k8",
-    }
-    assert {p for p in committed.probes if status("sm_120f", p) is not status("sm_120a", p)} == {
-        "mma.sync: sparse kind::mxf4nvf4 e2m1, ue4m3 scales",
-        "warp and sync: multimem.ld_reduce e4m3x4",
-    }
-    assert all(
-        committed.cells[newest.version, "sm_121a", p] == committed.cells[newest.version, "sm_120a", p]
-        for p in committed.probes
-    )
-    beside = "warp and sync: setmaxnreg beside a TMA load, shared::cluster"
-    for (_, arch, probe), cell in committed.cells.items():
-        if probe == beside and re.fullmatch(r"sm_12\d[af]", arch):
-            assert cell == Cell(Status.SYSCALL, "", SYSCALL_2D)
 
 
 def test_a_matrix_survives_json(committed: Matrix) -> None:

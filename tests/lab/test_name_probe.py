@@ -12,7 +12,6 @@ from at_hand import ptxas_at_hand
 from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
-from tritonhook.cli.lab.probe import minimal_trigger
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.name_probe import (
@@ -30,7 +29,7 @@ from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutra
 from tritonhook.lab.published_table import condition
 from tritonhook.lab.result_cache import OutcomeKind
 from tritonhook.lab.sweep import sweep
-from tritonhook.ptx.module import Ptx, retarget, version_for
+from tritonhook.ptx.module import Ptx, retarget
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.ptxas.tool import Tool
@@ -227,33 +226,6 @@ def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
 # --- other architectures -------------------------------------------------------------------------
 
 
-def test_retarget_touches_two_directives() -> None:
-    text = "// .target sm_1\n.version 8.0\n.target sm_90a, debug\n.address_size 64\n// .version 1.0\n"
-    assert retarget(Ptx(text), "sm_100a", "8.6").text == text.replace("8.0", "8.6").replace("sm_90a", "sm_100a")
-
-
-@pytest.mark.parametrize(
-    ("own", "arch", "newest", "expected"),
-    [
-        ("8.0", "sm_103a", None, "8.8"),
-        ("8.7", "sm_80", None, "8.7"),
-        ("8.7", "sm_80", "7.8", "7.8"),
-        ("8.0", "sm_103a", "8.7", "8.7"),
-        ("8.0", "sm_999", None, "8.0"),
-        ("9.5", "sm_90a", "13.0", "9.5"),
-    ],
-)
-def test_version_for(own: str, arch: str, newest: str | None, expected: str) -> None:
-    assert version_for(own, arch, newest) == expected
-
-
-def test_the_families_know_the_same_versions() -> None:
-    from tritonhook.lab.kernels.families import TARGETS
-    from tritonhook.ptx.module import FIRST_VERSION
-
-    assert TARGETS.items() <= FIRST_VERSION.items()
-
-
 def test_ptxas_says_which_ptx_it_reads(tools: Toolchain, go: Run) -> None:
     assert newest_versions([tools.ptxas], go) == {"12.8.93": "8.7"}
 
@@ -265,28 +237,6 @@ def test_a_newer_module_is_lowered(tools: Toolchain, go: Run) -> None:
 
 
 # --- the minimal trigger -------------------------------------------------------------------------
-
-
-def test_the_trigger_is_found_by_measurement(tools: Toolchain, go: Run) -> None:
-    trigger = minimal_trigger(setup_of(tools.ptxas, archs=("sm_100a",)), "my_cutlass_*", go)
-    assert trigger.sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "sentence"),
-    [
-        ("*flash*", "`flash`, case-sensitive, anywhere in the name"),
-        pytest.param(
-            "flash*",
-            "`flash`, case-sensitive, only at its start or as the whole name",
-            marks=pytest.mark.nightly,
-        ),
-    ],
-)
-def test_another_trigger_is_found_too(fake: MakeTool, go: Run, pattern: str, sentence: str) -> None:
-    tool = fake(f'case "$name" in {pattern}) exec "$real" -O1 "$@";; esac')
-    assert minimal_trigger(setup_of(tool), "flash_attention", go).sentence == f"minimal trigger: {sentence}"
-    assert minimal_trigger(setup_of(tool), "cudnn_attention", go) is None
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -376,14 +326,6 @@ def test_a_second_run_assembles_and_disassembles_nothing(
     assert bool(ran) == (arch == "sm_90a"), "what an older detector said is asked again"
 
 
-def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_100a", "--minimise"]
-    assert main([*words, "xx_cutlass_*"]) == 1
-    assert "minimal trigger: `cutlass`, case-sensitive, anywhere in the name" in capsys.readouterr().out
-    assert main([*words, "gemm_*", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["triggers"][0]["trigger"] is None
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -395,7 +337,6 @@ def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixtur
         (["--families", "fma", "--names", "7*"], "makes no valid PTX name"),
         (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
         (["--families", "fma", "--names", ".pragma", "--ptxas", "12.8.93"], "needs ptxas 13.3 or newer"),
-        (["--families", "fma", "--minimise", ".pragma"], "the pragma is no name; give a name"),
     ],
 )
 def test_what_does_not_fit_is_said(
@@ -403,14 +344,6 @@ def test_what_does_not_fit_is_said(
 ) -> None:
     assert main(["lab", "probe", *words]) == 2
     assert reason in capsys.readouterr().err
-
-
-def test_minimise_where_nothing_assembles_is_no_answer(rejected: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["lab", "probe", str(rejected), "--ptxas", "12.8.93", "--minimise", "cutlass_*"]
-    assert main(words) == 2
-    out = capsys.readouterr().out
-    assert "no answer in 1 cell: rejected" in out
-    assert "changes nothing" not in out
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "x"])

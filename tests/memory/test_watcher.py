@@ -23,7 +23,7 @@ from tritonhook.children.environment import watch_environment
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memory.watcher import Devices, Watch, WatchedDevice, _maybe_visible
+from tritonhook.memory.watcher import Watch, WatchedDevice, _maybe_visible
 from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"
@@ -171,107 +171,6 @@ def test_what_torch_counts_is_beside_what_the_gpu_has(monkeypatch: pytest.Monkey
     assert {mark.kernel for mark in timeline.launches} == {"k"}
 
 
-def test_torch_is_asked_with_each_tenth_sample_of_the_gpu_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, torch = Program(), FakeTorch()
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    seen = program.watch(FakeNvml(program.gpu, TWO))
-    seen._devices.find()
-    waits: list[float] = []
-    told: list[tuple[str, bool, bool]] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(seen._stop, "wait", lambda seconds: waits.append(seconds) or len(waits) > 21)
-        patch.setattr(
-            seen._devices, "sample", lambda device, now, with_torch: told.append((device.uuid, with_torch, now() >= 0))
-        )
-        seen._sample()
-    assert set(waits) == {0.001}
-    assert told == [(uuid, number % 10 == 0, True) for number in range(21) for uuid in TWO]
-    device = seen._devices.all[1]
-    seen._devices.sample(device, lambda: 5, with_torch=True)
-    program.start()
-    seen._devices.identify_current()
-    seen._devices.sample(device, lambda: 6, with_torch=False)
-    torch.allocated = 5
-    seen._devices.sample(device, lambda: 7, with_torch=True)
-    assert [(one.t_ns, one.torch_allocated_bytes) for one in device.samples] == [(5, None), (7, 5)]
-    assert torch.asked == [0]
-
-
-def test_a_graph_that_torch_captures_is_not_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, torch = Program(), FakeTorch()
-    program.start()
-    devices = Devices(program.driver, None, list.append)
-    devices.identify_current()
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    assert not devices.is_capturing(0) and devices.reading() is not None
-    monkeypatch.setattr(torch, "is_current_stream_capturing", lambda: True, raising=False)
-    assert devices.is_capturing(0) and devices.reading() is None
-    monkeypatch.setattr(torch, "is_initialized", lambda: False, raising=False)
-    assert not devices.is_capturing(0)
-    streams: list[int] = []
-    monkeypatch.setattr(program.driver, "is_capturing", lambda stream: streams.append(stream) or stream == 7)
-    assert devices.reading(7) is None and devices.reading(8) is not None and streams == [7, 8]
-    without = Devices(None, None, list.append)
-    assert without.reading() is None and without.current(False) is None and not without.is_capturing(7)
-
-
-def test_the_hooks_ask_for_the_stream_of_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An end without its begin, as of a launch that was under way, is a mark that could not be read before."""
-    program = Program()
-    program.start()
-    streams: list[int] = []
-    with program.watch(None) as seen:
-        monkeypatch.setattr(program.driver, "is_capturing", lambda stream: streams.append(stream) or False)
-        program.hooks.launch_enter_hook({"name": "k", "function": 1, "stream": 7})
-        assert set(streams) == {7}
-        streams.clear()
-        program.hooks.launch_exit_hook({"name": "k", "function": 1, "stream": 8})
-        assert set(streams) == {8}
-        streams.clear()
-        program.load("m")
-        program.hooks.launch_exit_hook({"name": "under way", "function": 2, "stream": None})
-        assert set(streams) == {0}
-    first, load, last = seen.timeline.marks
-    assert (first.kernel, first.note, load.kernel, load.kind, load.note) == ("k", None, "m", "load", None)
-    assert (last.kernel, last.before, last.note) == ("under way", None, "the context was not readable")
-    assert last.after is not None and first.t_ns <= load.t_ns <= last.t_ns
-
-
-def test_a_driver_that_fails_is_noted_and_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, notes = Program(), []
-    program.start()
-    devices = Devices(program.driver, Nvml(FakeNvml(program.gpu)), notes.append)
-    devices.find()
-    (device,) = devices.all
-
-    def fail(*_: object) -> int:
-        raise DeviceError("it is gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(program.driver, "limit", fail)
-        assert devices.reading() is None and notes == ["the context could not be read: it is gone"]
-    with monkeypatch.context() as patch:
-        patch.setattr(program.driver, "current_device", fail)
-        assert devices.current(True) is None and devices.snapshot(device).reading is None
-        notes.clear()
-        devices.identify_current()
-        assert notes == ["a CUDA device could not be identified: it is gone"]
-    assert devices.current(True) is device and devices.snapshot(device).reading is not None
-    device.ordinal = 1
-    assert devices.snapshot(device).reading is None, "another GPU is the current one"
-
-
-def test_the_thread_ends_with_the_program_and_a_watch_once() -> None:
-    program = Program()
-    seen = program.watch()
-    with seen:
-        thread = next(one for one in threading.enumerate() if one.name == "tritonhook-memwatch")
-        assert thread.daemon
-    timelines = seen.timelines
-    seen.stop()
-    assert seen.timelines is timelines
-
-
 def test_a_sample_is_kept_where_something_changed_or_a_second_went_by() -> None:
     device = WatchedDevice("GPU-0")
     given = [(0, 5, (1, 2)), (1, 5, (None, None)), (2, 5, (1, 2)), (3, 5, (2, 2)), (4, 6, (None, None)), (5, 6, (2, 2))]
@@ -299,71 +198,47 @@ def test_memory_that_the_driver_reserves_for_itself_is_no_growth(in_used, in_tot
     assert seen.timeline.end.used["NVML"] == seen.timeline.end.used["cuMemGetInfo"]
 
 
-def test_a_context_that_was_there_is_no_growth() -> None:
+def buffer(program: Program) -> None:
+    metadata = {"name": "printer", "function": 9, "stream": 0}
+    program.hooks.launch_enter_hook(metadata)
+    program.gpu.use("fifo", 64 * MIB)
+    program.hooks.launch_exit_hook(metadata)
+
+
+def other_library(program: Program) -> None:
+    program.launch("first")
+    program.gpu.grow_stack(4096)
+    program.launch("second")
+
+
+def grow(what: str, size: int) -> Callable[[Program], None]:
+    return lambda program: setattr(program.gpu, what, getattr(program.gpu, what) + size)
+
+
+@pytest.mark.parametrize(
+    ("act", "growth", "unexplained"),
+    [
+        (lambda program: program.launch("deep", 4096), {"local-memory pool": 792 * MIB}, 0),
+        (other_library, {"local-memory pool, other kernels": 792 * MIB}, 0),  # it is seen by the limit
+        (buffer, {"buffers of first launches": 64 * MIB}, 0),
+        (grow("others", 700 * MIB), {"other processes": 700 * MIB}, 0),
+        (grow("own", 600 * MIB), {}, 600 * MIB),  # as by NCCL
+    ],
+    ids=["pool", "other kernels", "buffer", "other processes", "unexplained"],
+)
+def test_each_growth_of_a_context_that_was_there_has_its_cause(
+    act: Callable[[Program], None], growth: dict[str, int], unexplained: int
+) -> None:
     program = Program()
     program.start()
     with program.watch() as seen:
-        program.launch("deep", 4096)
-    parts = {p.name: p.bytes for p in seen.timeline.attribution().parts}
-    assert parts == {"local-memory pool": 792 * MIB, "other processes": 0}
-    assert seen.timeline.attribution().unexplained_bytes == 0
-
-
-def test_a_kernel_that_was_not_launched_by_triton_is_seen_by_the_limit() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.launch("first")
-        program.gpu.grow_stack(4096)  # a CUDA library
-        program.launch("second")
-    part = seen.timeline.attribution().part("local-memory pool, other kernels")
-    assert part is not None
-    assert (part.bytes, part.source) == (792 * MIB, "stack limit x threads")
-    assert seen.timeline.attribution().unexplained_bytes == 0
-
-
-def test_growth_without_a_known_cause_is_unexplained() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.gpu.own += 600 * MIB  # NCCL, say
+        act(program)
     attribution = seen.timeline.attribution()
-    assert (attribution.unexplained_bytes, attribution.is_explained) == (600 * MIB, False)
-    assert seen.timeline.outside_allocators_bytes == 600 * MIB
-
-
-def test_other_processes_are_told_apart() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        program.gpu.others += 700 * MIB
-    attribution = seen.timeline.attribution()
-    assert attribution.part("other processes").bytes == 700 * MIB  # type: ignore[union-attr]
-    assert attribution.unexplained_bytes == 0
-
-
-def test_a_buffer_of_a_first_launch_is_no_pool() -> None:
-    program = Program()
-    program.start()
-    with program.watch() as seen:
-        metadata = {"name": "printer", "function": 9, "stream": 0}
-        program.hooks.launch_enter_hook(metadata)
-        program.gpu.use("fifo", 64 * MIB)
-        program.hooks.launch_exit_hook(metadata)
-    part = seen.timeline.attribution().part("buffers of first launches")
-    assert part is not None and (part.bytes, part.detail) == (64 * MIB, "printer")
+    assert {part.name: part.bytes for part in attribution.parts if part.bytes} == growth
+    assert (attribution.unexplained_bytes, attribution.is_explained) == (unexplained, not unexplained)
 
 
 # --- what it costs, and whom it leaves alone -----------------------------------------------------
-
-
-def test_the_process_list_is_asked_at_both_ends_only() -> None:
-    program = Program()
-    library = FakeNvml(program.gpu)
-    program.start()
-    with program.watch(library):
-        wait_for(lambda: library.asked.count("memory") > 30)
-    assert library.asked.count("processes") == 2
 
 
 def test_nothing_runs_after_the_window() -> None:
@@ -406,17 +281,6 @@ def test_during_graph_capture_the_driver_is_not_asked() -> None:
     mark = seen.timeline.launches[-1]
     assert (mark.kernel, mark.before, mark.after) == ("captured", None, None)
     assert mark.note is not None and "graph capture" in mark.note
-
-
-def test_a_program_whose_first_launch_is_captured() -> None:
-    program = Program()
-    with program.watch(None):
-        program.start()
-        program.gpu.capturing = True
-        program.gpu.calls.clear()
-        program.launch("captured")
-        assert set(program.gpu.calls) <= {"cuStreamIsCapturing", "cuCtxGetCurrent", "cuCtxGetDevice"}
-        program.gpu.capturing = False
 
 
 def test_cuda_is_never_initialised_and_no_context_made() -> None:

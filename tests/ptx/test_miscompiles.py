@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from documents import in_terminal
+from ptx_checks import Case, cases
 
-from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, places, warnings_of
-from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, PtxasVerdict, Range
+from tritonhook.ptx.miscompiles.record import TRIED, Miscompilation, PtxasVerdict, Range
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.results.capture import CapturedOne
@@ -21,22 +21,11 @@ from tritonhook.report.results.capture import CapturedOne
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
 # Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own.
 NOT_UNDER_A_GUARD = {"wgmma-shared-descriptor", "fp8-mma-in-place", "packed-add-one-half", "product-low-bits"}
-CVT = "cvt.rn.satfinite.e4m3x2.f32"
 ROTATION = BUGS["shift-sub-rotate-64"]
-WGMMA = "wgmma-shared-descriptor"
-FP8_MMA = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
-TWO_TILES = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f4, %f5, %f6, %f7}}, {}, 0, 1, 1, 0, 0;"
-ONE_TILE = (
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, %d0, 0, 1, 1, 0;"
-)
 
 
 def module(lines: str, target: str = "sm_90a") -> Ptx:
     return Ptx(ROTATION.example.ptx(target, "8.7", lines))
-
-
-def found(lines: str) -> list[tuple[str, str, int]]:
-    return [(place.bug.name, place.function, place.line) for place in places(module(lines))]
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=BUGS)
@@ -58,73 +47,24 @@ def test_the_example_is_not_found_in_a_comment_and_found_under_a_guard(bug: Misc
     assert [place.function for place in places(Ptx(twice))] == ["other", "k"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "name"),
-    [
-        ("cvt.rn.satfinite.e4m3x2.f32 %h0, 0f3F800000, 0f3F800000;\nmov.b32 \t%r0, { %h0,%h0 };", "fp8-pair-twice"),
-        ("cvt.rn.satfinite.e5m2x2.f32 %h0, %f0, %f1;\nmov.b32 %r0, {%h0, %h0};", "fp8-pair-twice"),
-        (f"{CVT} %h0, %f0, %f1; {CVT} %h1, %f0, %f1;\nmov.b32 %r0, {{%h0, %h1}};", "fp8-pair-twice"),
-        (f"{CVT} %h0, %f0, %f1; mov.f32 %f0, %f2; {CVT} %h1, %f0, %f1; mov.b32 %r0, {{%h0, %h1}};", None),
-        ("cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1; mov.b16 %h0, 0;\nmov.b32 %r0, {%h0, %h0};", None),
-        ("cvt.rn.f16.f32 %h0, %f0; mov.b16 %h1, %h0; // e4m3x2.f32\nmov.b32 %r0, {%h0, %h0};", None),
-        ("shl.b64 %d1, %d0, 63; shr.b64 %d2, %d0, 1;\nsub.u64 %d3, %d2, %d1;", "shift-sub-rotate-64"),
-        ("mov.u32 %r0, 8; shl.b64 %d1, %d0, %r0; shr.u64 %d2, %d0, 0x38;\nsub.u64 %d3, %d1, %d2;", ROTATION.name),
-        ("shl.b64 %d1, %d0, 16; shr.u64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
-        ("shl.b64 %d1, %d0, 8; shr.s64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
-        ("shl.b64 %d1, %d0, 8; mov.b64 %d0, %d4; shr.u64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
-        ("shl.b64 %d1, %d0, 8; shr.u64 %d2, %d4, 56;\nsub.u64 %d3, %d1, %d2;", None),
-        ("mov.b32 %r1, 3;\nadd.u16x2 %r2, %r0, %r1; st.global.b16 [%out], %r2;", "packed-add-one-half"),
-        ("add.u16x2 %r2, %r0, %r1; st.global.b16 [%out], %r2;", None),
-        ("neg.s32 %r2, %r0; min.s32 %r3, %r0, %r2;\nmin.s32 %r4, %r1, %r3;", "greatest-of-three"),
-        ("neg.s32 %r2, %r1; max.s32 %r3, %r0, %r2; max.s32 %r4, %r3, %r1;", None),
-        ("neg.s32 %r2, %r0; max.u32 %r3, %r0, %r2; max.s32 %r4, %r3, %r1;", None),
-        ("neg.s32 %r2, %r0; max.s32 %r3, %r0, %r2; max.s32 %r4, %r3, %r1; st.global.b32 [%out], %r3;", None),
-        ("mad.lo.s32 %r1, %r0, 4, 2; mad.lo.s32 %r2, %r5, 2, 1;\nmul.lo.u32 %r3, %r1, %r2; shr.u32 %r4, %r3, 1;",
-         "product-low-bits"),
-        ("mad.lo.s32 %r1, %r0, 4, 2; mul.lo.u32 %r3, %r1, %r1; st.global.b32 [%out], %r3;", None),
-        ("shl.b32 %r1, %r0, 3; add.s32 %r1, %r1, 24; mul.lo.u32 %r3, %r1, %r1; and.b32 %r4, %r3, 3;", None),
-        ("shl.b32 %r1, %r0, 1; or.b32 %r1, %r1, 1; mul.lo.u32 %r3, %r1, %r1; and.b32 %r4, %r3, 3;", None),
-        ("or.b32 %r1, %r0, 1; or.b32 %r2, %r5, 1;\nmul.lo.s32 %r3, %r1, %r2; and.b32 %r4, %r3, 1;", "product-low-bits"),
-        ("or.b32 %r1, %r0, 1;\nmad.lo.s32 %r3, %r1, %r1, 2; and.b32 %r4, %r3, 1;", "product-low-bits"),
-        ("or.b32 %r1, %r0, 1;\nmul.lo.s32 %r3, %r1, %r1; shl.b32 %r3, %r3, 2; and.b32 %r4, %r3, 7;",
-         "product-low-bits"),
-        ("or.b32 %r1, %r0, 1; mul.lo.s32 %r3, %r1, %r1; shl.b32 %r3, %r3, 2; and.b32 %r4, %r3, 15;", None),
-        ("or.b32 %r1, %r0, 1; mul.lo.s32 %r3, %r1, %r1; shl.b32 %r3, %r3, 2; st.global.b32 [%out], %r3;", None),
-        ("or.b32 %r1, %r0, 2; mul.lo.s32 %r3, %r1, %r1; and.b32 %r4, %r3, 1;", None),
-        ("bfe.s32 %r1, %r0, 40, 0;", None),
-        ("bfi.b32 %r2, %r0, %r1, 1, 32;", "bit-field-too-long"),
-        ("bfi.b32 %r2, %r0, %r1, 31, 255;", "bit-field-too-long"),
-        ("bfi.b32 %r2, %r0, %r1, 257, 288;", "bit-field-too-long"),
-        ("bfi.b32 %r2, %r0, %r1, 1, 31; bfi.b32 %r2, %r0, %r1, 32, 32; bfi.b32 %r2, %r0, %r1, 256, 32;", None),
-        ("bfi.b32 %r2, %r0, %r1, 1, 256; bfi.b32 %r2, %r0, %r1, %r3, 32; bfi.b32 %r2, %r0, %r1, 1, %r3;", None),
-        ("bfe.u32 %r1, %r0, 40, 9; bfi.b32 %r2, %r0, %r1, 0, 32;", None),
-        ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nxor.b32 %r3, %r2, %r0;", "lop3-repeated-operand"),
-        ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nand.b32 %r3, %r2, %r0;", "lop3-repeated-operand"),
-        ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nor.b32 %r3, %r0, %r2;", "lop3-repeated-operand"),
-        ("lop3.b32 %r2, %r1, %r1, %r0, 215; add.s32 %r3, %r2, %r0; %r0;", None),
-        ("lop3.b32 %r2, %r1, %r0, %r1, 208; xor.b32 %r3, %r2, %r4;", None),
-        ("neg.s16 %h1, %h0;\nmul.wide.s16 %r1, %h1, 3;", "negated-16-bits"),
-        ("sub.s16 %h1, 0, %h0;\nsetp.gt.s16 %p0, %h1, 0;", "negated-16-bits"),
-        ("sub.s16 %h1, %h2, %h0; cvt.s32.s16 %r1, %h1;", None),
-        (f"add.s64 %d0, %d4, 8; mov.b64 %d2, %d0; {TWO_TILES.format('%d2, %d1')}\n{ONE_TILE}", WGMMA),
-        (f"add.s64 %d0, %d4, 8;\n{ONE_TILE} {TWO_TILES.format('%d0, %d1')}", WGMMA),
-        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d1, %d0')} {ONE_TILE}", None),
-        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d0, %d1')} add.s64 %d0, %d4, 9; {ONE_TILE}", None),
-        (f"add.s64 %d0, %d4, 8; @%p0 {TWO_TILES.format('%d0, %d1')} {ONE_TILE}", None),
-        (f"add.s64 %d0, %d4, 8; {ONE_TILE} {ONE_TILE}", None),
-        (f"{ONE_TILE} {TWO_TILES.format('%d0, %d1')}", None),
-        (f"{FP8_MMA} {{%r0,%r1,%r2,%r3}}, {{%r4,%r4,%r4,%r4}}, {{%r5,%r5}}, {{ %r0, %r1, %r2, %r3 }};",
-         "fp8-mma-in-place"),
-        (f"{FP8_MMA.replace('e4m3', 'e5m2')} {{%r0}}, {{%r4}}, {{%r5}}, {{%r0}};", "fp8-mma-in-place"),
-        (f"{FP8_MMA} {{%r0,%r1,%r2,%r3}}, {{%r4,%r4,%r4,%r4}}, {{%r5,%r5}}, {{%r1,%r0,%r2,%r3}};", None),
-        (f"{FP8_MMA.replace('e4m3', 'bf16')} {{%r0}}, {{%r4}}, {{%r5}}, {{%r0}}; // e4m3", None),
-        ("cnot.b32 %r1, %r0; mov.b32 %r2, %r1; shl.b32 %r3, %r2, 4;\nsub.cc.s32 %r4, %r5, %r3;", "borrow-after-cnot"),
-        ("cnot.b32 %r1, %r0; shl.b32 %r3, %r1, 4; sub.s32 %r4, %r5, %r3; // sub.cc", None),
-        ("cnot.b32 %r1, %r0; add.s32 %r1, %r1, 7; shl.b32 %r3, %r1, 4; sub.cc.s32 %r4, %r5, %r3;", None),
-    ],
-)  # fmt: skip
-def test_other_ways_to_write_it(lines: str, name: str | None) -> None:
-    assert found(lines) == ([(name, "k", 8 + lines.count("\n"))] if name else [])
+@pytest.mark.parametrize("case", cases("miscompiles", rows=True), ids=lambda case: case.name)
+def test_a_pattern_is_met_up_to_its_edge(case: Case) -> None:
+    found = [place.bug.name for place in places(module(case.ptx))]
+    assert found == list(case.checks.values())
+
+
+@pytest.mark.parametrize("case", cases("miscompiles_lines"), ids=lambda case: case.name)
+def test_the_statement_that_goes_wrong_is_named(case: Case) -> None:
+    case.compare({place.line - 7: place.bug.name for place in places(module(case.ptx))})
+
+
+def test_each_bug_has_its_rows() -> None:
+    named = {
+        name
+        for case in (*cases("miscompiles", rows=True), *cases("miscompiles_lines"))
+        for name in case.checks.values()
+    }
+    assert named == BUGS.keys()
 
 
 def test_a_range_says_what_was_not_tried() -> None:
@@ -150,15 +90,6 @@ def test_a_target_that_was_not_tried_is_like_its_generation() -> None:
     said = {target: bug.verdict("12.9.86", target) for target in ("sm_90", "sm_90a", "sm_87", "sm_80", "sm_100a")}
     assert [verdict is PtxasVerdict.WRONG for verdict in said.values()] == [True, True, False, False, False]
     assert bug.verdict("12.8.93", "sm_87") is PtxasVerdict.WRONG
-
-
-def test_ranges_name_versions_and_targets_that_were_tried() -> None:
-    assert list(TRIED) == sorted(TRIED, key=version_key)
-    for bug in MISCOMPILATIONS:
-        assert bug.ranges
-        targets = [target for one in bug.ranges for target in one.targets]
-        assert len(targets) == len(set(targets)) and set(targets) <= set(TARGETS)
-        assert {version for one in bug.ranges for version in (one.first, one.last)} <= set(TRIED)
 
 
 def test_only_versions_that_go_wrong_are_warned_of() -> None:
@@ -214,8 +145,3 @@ def test_show_says_it() -> None:
         assert CapturedOne.of(unread).warnings == ()
     shown = in_terminal(CapturedOne.of(old).summary())
     assert "- warning: " in shown and "garbage" in shown
-
-
-def test_each_of_two_equal_statements_is_a_place() -> None:
-    product = "or.b32 %r1, %r0, 1;\nmul.lo.s32 %r3, %r1, %r1;\nmad.lo.s32 %r4, %r1, %r1, 0;\nand.b32 %r5, %r4, 1;"
-    assert found(product) == [("product-low-bits", "k", 9), ("product-low-bits", "k", 10)]

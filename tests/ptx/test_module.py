@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 import pytest
@@ -123,38 +122,6 @@ def test_only_entry_is_never_a_guess(names: tuple[str, ...], asked: str | None, 
 def test_only_entry_of_one_and_by_name() -> None:
     assert module("a").only_entry() == "a"
     assert module("a", "b").only_entry("b") == "b"
-
-
-def test_version_in_a_block_comment_is_none() -> None:
-    assert Ptx("/*\n.version 1.0\n.target sm_10\n*/\n" + module("k").text).target == "sm_90a"
-
-
-def test_header_on_one_line() -> None:
-    assert Ptx(".version 8.7 .target sm_90a .address_size 64 .entry k() { ret; }").target == "sm_90a"
-
-
-def test_comment_with_a_parenthesis_in_the_parameter_list() -> None:
-    ptx = Ptx(HEADER + ".entry k(\n.param .u64 k_param_0, // (a)\n.param .u64 k_param_1\n)\n{ ret; }")
-    assert ptx.parameters("k") == ("k_param_0", "k_param_1")
-
-
-def test_a_long_run_of_comments_takes_no_time() -> None:
-    """Given a header that a backtracking pattern would read for minutes."""
-    with pytest.raises(PtxError, match="no .version directive"):
-        Ptx(".version " + "/**/" * 5000 + "x\n.target sm_90a\n")
-    assert Ptx(".version " + "/**/" * 5000 + "8.7\n.target sm_90a\n").version == "8.7"
-
-
-def test_other_directives_are_the_only_change() -> None:
-    before = module("k")
-    after = before.with_directives("9.0", "sm_120a")
-    assert (after.version, after.target) == ("9.0", "sm_120a")
-    assert after.text == before.text.replace("8.7", "9.0").replace("sm_90a", "sm_120a")
-
-
-def test_hash_is_of_the_text() -> None:
-    ptx = Ptx(f"{HEADER}// \u00fc")
-    assert ptx.sha256 == hashlib.sha256(ptx.text.encode("utf-8")).hexdigest()
 
 
 def test_parameters_are_of_an_entrys_first_list() -> None:

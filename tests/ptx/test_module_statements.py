@@ -8,8 +8,6 @@ from ptx_modules import HEADER, kernel
 from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
 from tritonhook.ptx.module import (
-    MODULE,
-    Body,
     Statement,
     bodies,
     direct_calls,
@@ -115,26 +113,6 @@ def test_blocks_are_told_from_other_braces() -> None:
         ("mov.b64", "k", 2),
         ("ret", "k", 1),
     ]
-
-
-def test_every_field_of_a_statement() -> None:
-    text = ".global .b32 t[2] = {1, 2};\n.func f() { L: { @!p mov.b64 {%a, %b}, [c + 4]; } { ?; } N: ; exit; }\n"
-    ptx = Ptx(text + ".version 8.7\n.target sm_90a\n.func g() { ret; }")
-    found = list(statements(ptx))
-    inner, odd, last, other = (found[n].scope for n in (1, 2, 3, 4))
-    assert found == [
-        Statement(".global", (".b32 t[2] = {1, 2}",), 0, "", MODULE),
-        Statement("mov.b64", ("{%a, %b}", "[c + 4]"), text.index("mov"), "f", inner, "!p", True),
-        Statement("", (), text.index("?"), "f", odd),
-        Statement("exit", (), text.index("exit"), "f", last, "", True),
-        Statement("ret", (), ptx.text.index("ret"), "g", other),
-    ]
-    assert [list(scope.numbers) for scope in (inner, odd, last, other)] == [[2, 1, 0], [3, 1, 0], [1, 0], [4, 0]]
-    assert found[1].parts == ("mov", "b64") and list(MODULE.numbers) == [0]
-    assert bodies(ptx) == {
-        "f": Body("\n.func f() ", text.index("{ L") + 1),
-        "g": Body("\n" + " " * 12 + "\n" + " " * 14 + "\n.func g() ", ptx.text.rindex("{") + 1),
-    }
 
 
 def test_lines_are_counted_from_one() -> None:

@@ -1,78 +1,49 @@
-"""The rewrite that puts `.pragma "mma_throughput"` into entries: on the text, and what ptxas makes of it."""
+"""Rewrites that put `.pragma "mma_throughput"` or `.maxnreg` into entries: on the text, and what ptxas makes of it."""
 
 from __future__ import annotations
 
 import pytest
 from at_hand import toolchain_at_hand
+from ptx_checks import Case, cases, changed
 
 from tritonhook.errors import PtxError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.throughput_pragma import ThroughputPragma, entries_with_pragma
+from tritonhook.ptx.throughput_pragma import RegisterLimit, ThroughputPragma, entries_with_pragma
 from tritonhook.ptxas.toolchain import AssembleError, Toolchain
 
-DIRECTIVE = '.pragma "mma_throughput";'
 MODULE = """.version 8.7
-.target sm_90a // not .target sm_50
+.target sm_90a
 .address_size 64
-.extern .func (.param .b32 r) helper(.param .b32 x);
-.visible .entry first(.param .u64 first_param_0) .reqntid 128
-{ // { .pragma "mma_throughput"; }
-    .reg .b32 %r<4>;
-    ret;
-}
-.visible .entry second()
-.maxntid 64 { /* " */ ret; }
+.visible .entry first(.param .u64 first_param_0) { ret; }
+.visible .entry second() { ret; }
 """
+REWRITES = {repr(one): one for one in (ThroughputPragma(), ThroughputPragma(("second",)), RegisterLimit(96))}
 
 
 def module(text: str = MODULE) -> Ptx:
     return Ptx(text)
 
 
-def test_every_entry_gets_it_as_the_first_statement_of_its_body() -> None:
-    after = ThroughputPragma().apply(module())
-    assert f'.reqntid 128\n{{ {DIRECTIVE} // {{ .pragma "mma_throughput"; }}\n' in after.text
-    assert f'.maxntid 64 {{ {DIRECTIVE} /* " */ ret; }}' in after.text
-    assert entries_with_pragma(after) == after.entries == ("first", "second")
+@pytest.mark.parametrize("case", cases("entries"), ids=lambda case: case.name)
+def test_each_entry_with_a_body_gets_it_and_nothing_else_changes(case: Case) -> None:
+    after = REWRITES[case.name].apply(Ptx(case.ptx))
+    case.compare(changed(case.ptx, after.text))
+    assert REWRITES[case.name].apply(after) is after
 
 
-def test_nothing_else_changes_but_the_version() -> None:
-    after = ThroughputPragma().apply(module())
-    assert (after.version, after.target) == ("9.3", "sm_90a")
-    assert after.text.replace(f"{{ {DIRECTIVE} /", "{ /").replace("9.3", "8.7") == MODULE
-    assert after.text.count("\n") == MODULE.count("\n"), "line numbers stay"
-
-
-def test_a_newer_version_stays() -> None:
-    assert ThroughputPragma().apply(module(MODULE.replace("8.7", "9.10"))).version == "9.10"
-
-
-def test_a_second_time_changes_nothing() -> None:
+def test_what_is_there_is_told() -> None:
     once = ThroughputPragma().apply(module())
-    assert ThroughputPragma().apply(once) is once
     assert ThroughputPragma().remarks(once) == ('first, second: .pragma "mma_throughput" is there already',)
+    assert entries_with_pragma(ThroughputPragma(("second",)).apply(module())) == ("second",)
+    assert entries_with_pragma(module(MODULE + '.func tail() { .pragma "mma_throughput"; ret; }')) == ()
 
 
-def test_only_the_entries_that_are_wanted() -> None:
-    after = ThroughputPragma(("second",)).apply(module())
-    assert entries_with_pragma(after) == ("second",)
-    both = ThroughputPragma().apply(after)
-    assert entries_with_pragma(both) == ("first", "second")
-    assert both.text.count(DIRECTIVE) == 3, "one of them stands in a comment"
-
-
-def test_keys_tell_the_entries_apart() -> None:
+def test_keys_tell_rewrites_apart() -> None:
+    """They are part of every cache key."""
     keys = {ThroughputPragma(entries).key for entries in (None, ("a",), ("b",), ("a", "b"))}
-    assert len(keys) == 4
-    assert ThroughputPragma(("b", "a")).key == ThroughputPragma(("a", "b")).key
-
-
-def test_a_list_of_pragmas_counts_and_a_functions_own_does_not() -> None:
-    listed = module(MODULE.replace("ret; }", 'ret; .pragma "nounroll", "mma_throughput"; }'))
-    assert entries_with_pragma(listed) == ("second",)
-    function = module(MODULE + '.func tail() { .pragma "mma_throughput"; ret; }\n')
-    assert entries_with_pragma(function) == ()
+    assert len(keys) == 4 and ThroughputPragma(("b", "a")).key == ThroughputPragma(("a", "b")).key
+    assert RegisterLimit(96).key != RegisterLimit(128).key
 
 
 def test_a_declaration_is_left_out_or_named() -> None:
@@ -95,10 +66,7 @@ def test_a_target_that_no_new_ptxas_takes() -> None:
 
 def test_an_older_ptxas_is_told_with_both_remedies() -> None:
     assert [ThroughputPragma().why_not(version) for version in ("13.3.5", "13.10.1", "14.0.2")] == [None] * 3
-    why = ThroughputPragma().why_not("13.2.78")
-    assert why is not None and why.startswith("mma-throughput needs ptxas 13.3 or newer, and this is 13.2.78; ")
-    for remedy in ("ptxas='13.5.37'", "--ptxas 13.5.37", "rename='cutlass_'", "--prefix cutlass_)"):
-        assert remedy in why
+    assert "--ptxas 13.5.37" in (ThroughputPragma().why_not("13.2.78") or "")
 
 
 # --- what ptxas makes of it ----------------------------------------------------------------------
@@ -122,3 +90,16 @@ def test_the_pragma_gives_the_code_that_the_name_gives(new_tools: Toolchain, nam
 def test_an_older_ptxas_refuses_it(tools: Toolchain) -> None:
     with pytest.raises(AssembleError, match="PTX"):
         tools.assemble_or_raise(ThroughputPragma().apply(module()))
+
+
+@pytest.mark.parametrize("registers", [0, 15, 256])
+def test_what_is_no_limit_of_registers(registers: int) -> None:
+    with pytest.raises(PtxError, match=f"maxnreg {registers}: give a number from 16 to 255"):
+        RegisterLimit(registers).apply(module())
+
+
+def test_ptxas_holds_the_code_to_a_limit_of_registers(tools: Toolchain) -> None:
+    ptx = family("mma_f16").ptx("loop", "sm_90a", "k")
+    sides = ptx, RegisterLimit(32).apply(ptx)
+    used = [tools.assemble_or_raise(each).cubin.resources["k"].registers for each in sides]
+    assert used[0] > 32 >= used[1]

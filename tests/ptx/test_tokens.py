@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from ptx_modules import HEADER, kernel
 
@@ -24,29 +22,6 @@ def test_code_has_no_comments_strings_and_keyword_directives() -> None:
 def test_the_first_header_counts() -> None:
     tokens = scan(".version 8.7\n.target sm_90a\n.version 8.8\n.target sm_80\n")
     assert (tokens.version, tokens.target) == (("8.7", 9), ("sm_90a", 21))
-
-
-def test_longer_directives_are_others() -> None:
-    assert scan(".entrypoint k()\n.functions f()\n.entry$k()").heads == ()
-
-
-def test_heads_say_where_they_are() -> None:
-    text = HEADER + ".func .attribute(.unified(0xAB, 0xCD)) (.reg .b32 r) f(.param .b32 x, .reg .b64 %y)\n{ ret; }\n"
-    text += kernel("k", parameters=2)
-    function, entry = scan(text).heads
-    assert (function.name, function.is_entry, function.parameters) == ("f", False, ("x", "%y"))
-    assert (entry.name, entry.is_entry, entry.parameters) == ("k", True, ("k_param_0", "k_param_1"))
-    assert text[entry.start : entry.end].startswith(".entry k(") and text[entry.end - 1] == ")"
-
-
-def test_uses_come_in_order_with_their_place() -> None:
-    code = "@p ret; call k, (a); { k, b } a: mov k.x, k.u32 %k .k ::k 0k k$"
-    assert [(use.text, use.start) for use in symbol_uses(code, {"k", "p"})] == [
-        ("p", 1),
-        ("k", 13),
-        ("k", 23),
-        ("k", 37),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +76,6 @@ def test_any_text_is_read_in_one_pass(text: str) -> None:
         assert sum(1 for _ in statements(ptx)) >= 0
         if "k" in ptx.entries:
             assert "new" in ptx.rename_entries({"k": "new"}).entries
-
-
-@pytest.mark.parametrize("read", [lambda ptx: list(statements(ptx))])
-def test_braces_deeper_than_ptxas_reads_are_an_error(read: Callable[[Ptx], object]) -> None:
-    assert Ptx(HEADER + "{" * N).entries == ()
-    with pytest.raises(PtxError, match="3,000 braces"):
-        read(Ptx(HEADER + "{" * N))
-    read(Ptx(HEADER + kernel("k", "{" * 2000 + "}" * 2000)))
 
 
 @pytest.mark.parametrize(

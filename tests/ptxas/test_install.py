@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tritonhook.errors import ToolError
-from tritonhook.ptxas import install, tool
+from tritonhook.ptxas import install
 from tritonhook.ptxas.install import add_ptxas, package_of, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas, inspect_tool
 
@@ -207,21 +206,6 @@ def test_stored_ptxas_with_a_damaged_note_is_not_used(wheel: Serve, only_these: 
     assert find_ptxas("12.1.66").path == path
 
 
-def test_stored_ptxas_is_hashed_only_if_its_time_changed(
-    wheel: Serve, only_these: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel(WHOLE)
-    path = add_ptxas("12.1.66").path
-    hashed: list[Path] = []
-    sha256 = tool.file_sha256
-    monkeypatch.setattr(tool, "file_sha256", lambda file, *stat: (hashed.append(file), sha256(file, *stat))[1])
-    find_ptxas("12.1.66")
-    assert hashed == []
-    path.touch()
-    assert find_ptxas("12.1.66").path == path
-    assert hashed == [path]
-
-
 def test_ptxas_added_before_sizes_were_noted_is_hashed(wheel: Serve, only_these: Path) -> None:
     wheel(WHOLE)
     path = add_ptxas("12.1.66").path
@@ -266,33 +250,6 @@ def test_damaged_member_of_a_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert kept() == []
 
 
-def test_pip_fetches_into_a_folder_beside_the_place(
-    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, tmp_path: Path
-) -> None:
-    """On the same disk, so that it can be moved; without dependencies, and no source. ptxas can be run."""
-    with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
-        for name, data in WHOLE.items():
-            archive.writestr(name, data)
-    words = tmp_path / "words"
-    copied = f'while [ "$1" != -d ]; do shift; done; cp {tmp_path}/x.whl "$2"'
-    pip = make_tool(f'echo "$@" > {words}; {copied}', name="pip")
-    monkeypatch.setattr(install.sys, "executable", str(pip.path))
-    tool = add_ptxas("12.1.66")
-    assert tool.path.stat().st_mode & 0o777 == 0o755
-    given = words.read_text().split()
-    folder, requirement = given[-2:]
-    assert given[:-2] == [
-        *("-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
-        *("--disable-pip-version-check", "--retries", "1", "-d"),
-    ]
-    assert requirement == "nvidia-cuda-nvcc-cu12==12.1.66"
-    assert Path(folder).parent == tool.path.parent.parent and Path(folder).name.startswith(".adding-")
-    assert json.loads(tool.path.with_name("tool.json").read_text())["format"] == 1
-    make_tool(f'{copied}; cp {tmp_path}/x.whl "$2/y.whl"; echo two >&2', name="pip")
-    with pytest.raises(ToolError, match="^nvidia-cuda-nvcc-cu12==12.1.67: pip could not fetch it: two"):
-        add_ptxas("12.1.67")
-
-
 def test_the_versions_that_can_be_added_come_newest_first(monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool) -> None:
     """Of all packages, as pip lists them; those of other forms are none that can be fetched."""
     pip = make_tool(
@@ -320,16 +277,6 @@ def test_where_pip_lists_no_version_its_reason_is_told(
     monkeypatch.setattr(install.sys, "executable", "/no/such/python")
     with pytest.raises(ToolError, match="of ptxas: cannot run pip: '/no/such/python': No such file or directory$"):
         released_versions()
-
-
-def test_pip_that_fails_is_a_tool_error_with_its_reason(monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool) -> None:
-    pip = make_tool(
-        "echo 'WARNING: x' >&2; echo 'ERROR: No matching distribution found for it' >&2; exit 1", name="pip"
-    )
-    monkeypatch.setattr(install.sys, "executable", str(pip.path))
-    with pytest.raises(ToolError, match=re.escape("nvcc-cu12==12.1.66: pip could not fetch it: ERROR: No matching")):
-        add_ptxas("12.1.66")
-    assert kept() == []
 
 
 NO_INDEX = """\

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +18,6 @@ from tritonhook.ptxas.tool import (
     find_nvdisasm,
     find_ptxas,
     find_recorded,
-    fixed_length,
     is_same_file,
     run_tool,
     target_key,
@@ -55,23 +49,6 @@ def test_a_temporary_file_has_a_folder_of_its_own_for_a_while(scratch: Path) -> 
         assert (path.name, path.read_bytes()) == ("code.bin", b"data")
         assert path.parent.parent == scratch and path.parent.name.startswith("tritonhook-")
     assert not list(scratch.iterdir())
-
-
-def test_a_temporary_file_that_cannot_be_written_is_named(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "cannot write a temporary file: No such file or directory; set TMPDIR"
-    with pytest.raises(ToolError, match=rf"^{scratch}/tritonhook-\w+/no/code.bin: {said}"):
-        temporary_file("no/code.bin", b"").__enter__()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
-    with pytest.raises(ToolError, match=f"^code.bin: {said}"):
-        temporary_file("code.bin", b"").__enter__()
-
-
-def test_a_path_gets_slashes_up_to_a_length(tmp_path: Path) -> None:
-    path = tmp_path / "kernel.ptx"
-    path.write_text("text")
-    assert len(fixed_length(path)) == 256 and Path(fixed_length(path)).read_text() == "text"
-    long = Path("/" + "x" * 250, "kernel.ptx")
-    assert fixed_length(long) == str(long)
 
 
 HELP = """
@@ -148,93 +125,6 @@ def test_the_ptxas_that_a_file_names_is_one_of_ours(only_these: Path, make_tool:
             find_recorded(path, version)
         assert all(text in str(caught.value) for text in told)
         assert not any(text in str(caught.value) for text in untold)
-
-
-def test_every_place_is_looked_into_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wheels, in each folder of sys.path; Triton; the toolkit of the environment, and in its usual place; PATH."""
-    wheels, triton = tmp_path / "wheels", tmp_path / "triton"
-    for folder in ("nvidia/cuda_nvcc/bin", "nvidia/cu13/bin", "nvidia/cuda_nvdisasm/bin"):
-        (wheels / folder).mkdir(parents=True)
-    monkeypatch.chdir(wheels)
-    monkeypatch.setattr(sys, "path", ["", "/no/such", str(wheels)])
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: SimpleNamespace(submodule_search_locations=[triton, name])
-    )
-    monkeypatch.setenv("CUDA_HOME", "/home")
-    monkeypatch.setenv("CUDA_PATH", "/path")
-    monkeypatch.setattr(tool.shutil, "which", lambda program: f"/bin/{program}")
-    wheel = [Path("nvidia", name, "bin/ptxas") for name in ("cu13", "cuda_nvdisasm", "cuda_nvcc")]
-    expected = [
-        *((path, "wheel") for path in (*wheel, *(wheels / path for path in wheel))),
-        *((Path(folder, "backends/nvidia/bin/ptxas"), "Triton") for folder in (triton, "triton")),
-        (Path("/home/bin/ptxas"), "$CUDA_HOME"),
-        (Path("/path/bin/ptxas"), "$CUDA_PATH"),
-        (Path("/usr/local/cuda/bin/ptxas"), "CUDA toolkit"),
-        (Path("/bin/ptxas"), "PATH"),
-    ]
-    assert list(tool._candidates("ptxas")) == expected
-    for spec in (None, SimpleNamespace(submodule_search_locations=None)):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, spec=spec: spec)
-        assert not list(tool._triton_folders())
-    monkeypatch.setattr(tool.shutil, "which", lambda program: None)
-    monkeypatch.delenv("CUDA_HOME")
-    monkeypatch.setenv("CUDA_PATH", "")
-    assert list(tool._candidates("ptxas"))[-1] == (Path("/usr/local/cuda/bin/ptxas"), "CUDA toolkit")
-    assert tool.tools_folder() == Path(os.environ["TRITONHOOK_CACHE"], "tools")
-
-
-def test_an_added_ptxas_is_used_as_long_as_it_has_its_size_and_time_or_hash(tmp_path: Path) -> None:
-    folder = tool.tools_folder() / "ptxas-1.2.3"
-    folder.mkdir(parents=True)
-    binary = folder / "ptxas"
-    binary.write_text("#!/bin/sh\necho V1.2.3\n")
-    os.utime(binary, ns=(7, 7))
-    sha256 = binary_sha256(binary)
-    for size, mtime_ns, digest, reason in (
-        (22, 7, "not read", None),
-        (22, 8, sha256, None),
-        (None, None, sha256, None),
-        (23, 7, sha256, "it has 22 bytes, and had 23 when it was added"),
-        (22, 8, "another", "its hash is not the one it had when it was added"),
-    ):
-        note = {"size": size, "mtime_ns": mtime_ns, "sha256": digest}
-        (folder / "tool.json").write_text(json.dumps({name: it for name, it in note.items() if it is not None}))
-        tried: list[str] = []
-        assert list(tool.added_binaries(tried)) == ([] if reason else [(binary, "added")])
-        assert tried == (
-            [f"{binary}: not used: {reason}; `tritonhook ptxas add 1.2.3` fetches it again"] if reason else []
-        )
-        assert tool.is_intact(folder) == (digest == sha256)
-    (folder / "tool.json").unlink()
-    assert not tool.is_intact(folder)
-
-
-def test_what_is_no_tool_is_noted_and_the_next_place_is_looked_into(
-    only_these: Path, make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also behind a program that was seen before."""
-    first, second = make_tool("", version="1.2.3", name="one"), make_tool("", version="1.2.4", name="two")
-    places = [(only_these / "gone", "a"), (first.path, "b"), (first.path, "c"), (second.path, "d")]
-    tried: list[str] = []
-    found = list(tool._usable(places, tried))
-    assert found == [Tool(first.path, "1.2.3", "b"), Tool(second.path, "1.2.4", "d")]
-    assert tried == [f"{only_these / 'gone'}: no such file"]
-    (tool.tools_folder() / "ptxas-9").mkdir(parents=True)
-    assert list(available_ptxas(tried)) == [] and "ptxas-9/ptxas: not used: " in tried[1]
-
-
-def test_of_an_added_ptxas_that_is_gone_the_reason_is_told(tmp_path: Path) -> None:
-    for name, note in (("ptxas-1.2.3", '{"sha256": ""}'), ("ptxas-1.2.4", '{"size": 1}'), ("other", "")):
-        folder = tool.tools_folder() / name
-        folder.mkdir(parents=True)
-        (folder / "tool.json").write_text(note)
-    tried: list[str] = []
-    assert not list(tool.added_binaries(tried))
-    first, second = tried
-    place = tool.tools_folder() / "ptxas-1.2.3/ptxas"
-    remedy = "; `tritonhook ptxas add 1.2.3` fetches it again"
-    assert first == f"{place}: not used: No such file or directory{remedy}"
-    assert "ptxas-1.2.4/ptxas: not used: its tool.json cannot be read (KeyError: 'sha256')" in second
 
 
 @pytest.mark.parametrize("wanted", ["12.8.93", "12.8"])
@@ -332,13 +222,6 @@ def test_missing_version_lists_the_other_versions(only_these: Path, make_tool: M
 def test_missing_nvdisasm_lists_what_was_tried_and_the_remedy(only_these: Path) -> None:
     with pytest.raises(ToolError, match=r"pip install nvidia-cuda-nvdisasm`. Tried:\n  .*bin/nvdisasm: no such file$"):
         find_nvdisasm()
-
-
-def test_where_no_place_is_known_nothing_was_tried(monkeypatch: pytest.MonkeyPatch, only_these: Path) -> None:
-    monkeypatch.setattr(tool, "_toolkit_folders", lambda: iter(()))
-    for find in (find_nvdisasm, find_ptxas):
-        with pytest.raises(ToolError, match=r"Tried:\n  nothing$"):
-            find()
 
 
 def test_same_program_by_two_ways_is_one_tool(only_these: Path, make_tool: MakeTool) -> None:

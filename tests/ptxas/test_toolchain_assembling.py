@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas import toolchain
-from tritonhook.ptxas.tool import Finished, Tool, run_tool
+from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import (
     Assembled,
     AssembleError,
@@ -42,11 +41,6 @@ def crash_of(tool: Tool, ptx: Ptx = KERNEL, timeout_s: float = 30.0, fixed_layou
     result = assemble(tool, ptx, (), timeout_s, fixed_layout)
     assert isinstance(result, Crash)
     return result
-
-
-def test_a_tool_that_is_too_late_is_killed_and_what_it_said_is_kept() -> None:
-    done = run_tool(("sh", "-c", "echo said; echo wrong >&2; exec sleep 9"), 0.5)
-    assert done == Finished(-signal.SIGKILL, b"said\n", b"wrong\n", timed_out=True)
 
 
 def test_kernel_is_assembled(tools: Toolchain, scratch: Path) -> None:
@@ -89,31 +83,6 @@ def test_spills_get_from_the_log_into_the_cubin(tools: Toolchain) -> None:
     assert (resources.spill_stores, resources.spill_loads) == parse_spills(result.log)["k"]
     assert resources.stack is not None and resources.spill_stores is not None and resources.spill_loads is not None
     assert resources.spill_stores > 100 and resources.spill_loads > 100 and resources.stack > 100
-
-
-def test_an_assembled_module_comes_with_its_log_and_command(
-    make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Run behind the prefix that fixes its memory's layout, or without."""
-    log = "Function properties for mma_kernel\n 8 bytes stack frame, 20 bytes spill stores, 12 bytes spill loads\n\n"
-    image = GOLDEN / "sm_90a.module.cubin"
-    kernel = Cubin.from_bytes(image.read_bytes()).kernels[0]
-    log = log.replace("mma_kernel", kernel)
-    tool = make_tool(
-        f'echo $MARK "$@" > {tmp_path}/words; while [ "$1" != -o ]; do shift; done; cp {image} "$2"; printf "{log}" >&2'
-    )
-    monkeypatch.setattr(toolchain, "fixed_layout_prefix", lambda: ("env", "MARK=fixed"))
-    for fixed in (True, False):
-        result = assemble(tool, KERNEL, ("-O1",), fixed_layout=fixed)
-        assert isinstance(result, Assembled)
-        words = f"{tool.path} -O1 --gpu-name=sm_90a -v kernel.ptx -o kernel.cubin"
-        assert result.command == ("env MARK=fixed " if fixed else "") + words
-        assert result.log == log.replace(r"\n", "\n")
-        resources = result.cubin.resources[kernel]
-        assert (resources.spill_stores, resources.spill_loads) == (20, 12)
-        given = (tmp_path / "words").read_text().split()
-        assert given[: 1 + fixed] == ["fixed", "-O1"][not fixed :]
-        assert [Path(word).name for word in given[-5:]] == words.split()[2:]
 
 
 @pytest.mark.parametrize(

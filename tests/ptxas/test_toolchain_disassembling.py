@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,9 +11,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass, words_of
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas import toolchain
 from tritonhook.ptxas.tool import Tool, available_nvdisasm
-from tritonhook.ptxas.toolchain import Toolchain, count_live_registers, list_words, reading_toolchain, run_nvdisasm
+from tritonhook.ptxas.toolchain import Toolchain, count_live_registers, list_words, run_nvdisasm
 
 MakeTool = Callable[..., Tool]
 
@@ -28,13 +26,6 @@ def test_all_kernels_are_disassembled_or_only_those_wanted(tools: Toolchain, nam
         assert tools.disassemble(cubin, [kernel]) == {kernel: code[kernel]}
     nameless = replace(cubin, symbols={})  # as in a damaged image: then nvdisasm prints all
     assert tools.disassemble(nameless, cubin.kernels[:1]) == {cubin.kernels[0]: code[cubin.kernels[0]]}
-
-
-def test_nvdisasm_prints_only_the_kernels_wanted(make_tool: MakeTool, tools: Toolchain) -> None:
-    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
-    tool = make_tool(f'exec {tools.nvdisasm.path} "$@"', name="nvdisasm")
-    listed = json.loads(run_nvdisasm(tool, cubin.data, [cubin.symbols["foo"], cubin.symbols["printer"]]))[1]
-    assert {function["function-name"] for function in listed} == {"foo", "printer"}
 
 
 def test_nvdisasm_that_fails_is_a_tool_error(make_tool: MakeTool) -> None:
@@ -76,12 +67,6 @@ def test_code_that_cannot_be_listed_is_an_error_with_its_reason(make_tool: MakeT
         list_words(tool, "sm_90a", [bytes(16)])
     assert str(caught.value).startswith(f"nvdisasm 9.8.7 could not read code for sm_90a ({reason}); `pip install -U ")
     assert list_words(tool, "sm_90a", []) == {}
-
-
-def test_the_wheels_nvdisasm_reads_and_assembles_nothing() -> None:
-    made = reading_toolchain()
-    assert made.ptxas == made.nvdisasm and made.nvdisasm.path.name == "nvdisasm"
-    assert [toolchain._full_target(arch) for arch in (80, 89, 90, 100)] == ["sm_80", "sm_89", "sm_90a", "sm_100a"]
 
 
 def _opcodes_and_loops(sass: Sass) -> tuple[object, ...]:

@@ -14,20 +14,28 @@ from fake_ptxas import PTX
 from repository import GOLDEN
 
 import tritonhook
+from tests.cubin.test_resources import module as spilling
 from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.line_info import Lines
-from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.cubin.summary import summarise_image
-from tritonhook.errors import ToolError
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Limits
-from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot import captured as module
-from tritonhook.snapshot.captured import SourceLine, Task, all_drawn, codes_of, disassembler, recheck
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import Tool, available_ptxas
+from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.snapshot.captured import (
+    SourceLine,
+    Task,
+    all_drawn,
+    codes_of,
+    crossed,
+    disassembler,
+    recheck,
+    spill_lines,
+)
 from tritonhook.snapshot.changes import Change
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -188,135 +196,7 @@ def test_an_edit_of_several_configurations_leaves_each_the_nearest(
 # --- assembling again, without a compiler ---------------------------------------------------------
 
 
-def two_steps(name: str, code: str = "2", **new: Any) -> Change:
-    """A kernel whose PTX and ptxas are other ones now."""
-    old = KernelFacts(Identity(name, "sm_90a", "Triton"), name, {"ptx": "a"}, "a", "12.8.93", ("-v",), ("1",), FIGURE)
-    changed = {"stages": {"ptx": "b"}, "ptxas": "13.5.37", "options": ("-O1",), "codes": (code,)} | new
-    return Change(old, replace(old, **changed))
-
-
 FIGURE: dict[str, int | None] = dict.fromkeys(FIGURES, 1)
-Asked = list[tuple[str, str, tuple[str, ...]]]
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What is assembled: the PTX, the version of ptxas, and the options, which together are the code."""
-    asked: Asked = []
-
-    def drawn(tasks: list[Task], run: Any, disassemble: Any, runs: int) -> list[tuple[KernelFacts]]:
-        assert (run, disassemble, runs) == ("run", "nvdisasm", 1)
-        asked.extend((task.ptx, task.ptxas.version, task.options) for task in tasks)
-        return [(replace(task.locked, codes=(f"{task.ptx} {task.ptxas.version}",)),) for task in tasks]
-
-    def find(version: str) -> Tool:
-        if version == "9.9.9":
-            raise ToolError("not here")
-        return Tool(Path("ptxas"), version, "a test")
-
-    monkeypatch.setattr(module, "all_drawn", drawn)
-    monkeypatch.setattr(module, "find_ptxas", find)
-    monkeypatch.setattr(module, "disassembler", lambda: "nvdisasm")
-    return asked
-
-
-def text_of(facts: KernelFacts) -> str | None:
-    return None if facts.identity.kernel == "lost" else f"{facts.identity.kernel} {facts.stages['ptx']}"
-
-
-def test_the_four_builds_of_what_has_two_steps(asked: Asked) -> None:
-    same = Change(two_steps("same").old, two_steps("same").old)
-    assert module.crossed([same], text_of, "run") == ([same], [])  # type: ignore[arg-type]
-    assert asked == []
-    changes = [same, two_steps("k"), two_steps("m", options=None)]
-    told, notes = module.crossed(changes, text_of, "run")  # type: ignore[arg-type]
-    assert notes == [] and told[0] is same
-    assert asked == [
-        ("k b", "12.8.93", ("-v",)),
-        ("k a", "13.5.37", ("-O1",)),
-        ("m b", "12.8.93", ("-v",)),
-        ("m a", "13.5.37", ()),
-    ]
-    for change, before in zip(told[1:], changes[1:], strict=True):
-        assert (change.old, change.new) == (before.old, before.new) and change.crossed is not None
-        name = change.identity.kernel
-        assert change.crossed.new_ptx.codes == (f"{name} b 12.8.93",)
-        assert change.crossed.new_ptxas.codes == (f"{name} a 13.5.37",)
-
-
-def test_what_cannot_be_crossed_says_why(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 1)
-    changes = [
-        two_steps("lost"),
-        two_steps("away", ptxas="9.9.9"),
-        two_steps("unknown", ptxas=None),
-        two_steps("lost", "3"),
-        *map(two_steps, "abc"),
-    ]
-    told, notes = module.crossed(changes, text_of, "run")  # type: ignore[arg-type]
-    assert [change.crossed is not None for change in told] == [False] * 4 + [True, False, False]
-    begin = "not known whether the PTX or ptxas changed"
-    assert notes[:3] == [
-        f"{begin} lost: its PTX was not kept",
-        f"{begin} away: ptxas 9.9.9 is not at hand; `tritonhook ptxas add 9.9.9` fetches it",
-        f"{begin} unknown: which ptxas made it is not known",
-    ]
-    assert len(notes) == 4 and "worst 1 kernels" in notes[3] and "for 2 more" in notes[3]
-    assert len(module.crossed(changes[:5], text_of, "run")[1]) == 3  # type: ignore[arg-type]
-
-
-def test_a_kernel_is_assembled_again_as_it_was_or_not_at_all(asked: Asked) -> None:
-    facts = two_steps("k").old
-    assert facts is not None
-    capture = Capture("k", "0", "sm_90a", {Stage.PTX: "text"})
-    task = module.task_of(capture, facts)
-    assert task == Task(facts, "text", Tool(Path("ptxas"), "12.8.93", "a test"), ("-v",))
-    assert task.input == ("text", task.ptxas, ("-v",))
-    assert module.task_of(replace(capture, artifacts={}), facts) is None
-    for missing in ({"ptxas": None}, {"options": None}, {"ptxas": "9.9.9"}):
-        assert module.task_of(capture, replace(facts, **missing)) is None
-
-
-def test_spills_of_one_more_run_are_taken_where_the_code_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run goes to its kernel: kernels whose spills are known, or that have no code or ptxas, are not asked for."""
-    usual = two_steps("k").old
-    assert usual is not None
-    settled = {**dict.fromkeys(FIGURES, 1), "spill_stores": 0, "spill_loads": 0}
-    ran = {**dict.fromkeys(FIGURES, 2), "spill_stores": 8, "spill_loads": 4}
-    one_known = {**settled, "spill_loads": None}
-    figures = [settled, one_known, {"stack": 64}, one_known, one_known, one_known]
-    kernels = [
-        replace(usual, codes=(f"code {number}",), figures=each, entry=str(number), options=(str(number),))
-        for number, each in enumerate(figures)
-    ]
-    kernels[3], kernels[4] = replace(kernels[3], codes=()), replace(kernels[4], ptxas=None)
-    captures = [Capture("k", "0", "sm_90a", {Stage.PTX: f"text {number}"}) for number in range(6)]
-    asked: list[tuple[str, tuple[str, ...]]] = []
-
-    def drawn(tasks: list[Task], run: Any, *, runs: int) -> list[tuple[KernelFacts]]:
-        assert (run, runs) == (module.sweep, 1)
-        asked.extend((task.ptx, task.options) for task in tasks)
-        return [(replace(task.locked, figures=ran, codes=("code 2",)),) for task in tasks]
-
-    monkeypatch.setattr(module, "all_drawn", drawn)
-    monkeypatch.setattr(module, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
-    found = module._with_spills(captures, kernels)
-    assert asked == [(f"text {number}", (str(number),)) for number in (1, 2, 5)]
-    figures_now = {"stack": 64, "spill_stores": 8, "spill_loads": 4}
-    kernels[2] = replace(kernels[2], figures=figures_now, ran_again=True)
-    assert found == kernels
-
-
-def test_the_log_that_tells_the_spills_is_asked_for_once() -> None:
-    facts = two_steps("k").old
-    assert facts is not None
-    text = PTX.format(name="k", target="sm_90a").replace(".version 8.7", ".version 9.9")
-    for options, given in ((("-O1",), ("-O1", "-v")), (("-v", "-O1"), ("-v", "-O1"))):
-        job = Task(facts, text, Tool(Path("ptxas"), "12.8.93", "a test"), options).job(7)
-        assert (job.arguments, job.draw, job.keep_cubin, job.ptxas.version) == (given, 7, True, "12.8.93")
-        assert ".version 8.7" in job.ptx, "the newest that this ptxas reads"
-
-
 GOLDEN_IMAGE = (GOLDEN / "sm_90a.module.cubin").read_bytes()
 SUMMARY = summarise_image(GOLDEN_IMAGE, {})
 ENTRY = SUMMARY.kernels[0].kernel
@@ -399,21 +279,49 @@ def test_of_several_codes_in_a_lock_the_first_that_is_drawn_counts() -> None:
     assert shared[0] is not None and shared[2] is not None and shared[2] > shared[0]
 
 
-def test_the_line_of_a_kernel_is_that_with_most_spills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of files that count; of equally many the first one; without spills its first line."""
-    opcodes = ["MOV", "STL.64", "LDL", "STL", "LDL", "ADD", "STL", "EXIT"]
-    at = [(1, 9), (0, 5), (0, 5), (1, 3), (1, 3), (1, 2), None, (1, 0)]
-    codes = [Sass("k", tuple(Instruction(16 * n, "", opcode, "", 0) for n, opcode in enumerate(opcodes)))]
-    lines = Lines(("lib.py", "a.py"), tuple(at), (None,) * 8)
-    kernels: list[Any] = []
-    monkeypatch.setattr(module, "disassembler", lambda: lambda given: kernels.extend(given) or codes)
-    monkeypatch.setattr(module, "read_lines", lambda cubin, kernel: lines)
-    captures = [Capture(ENTRY, "0", "sm_90a", {Stage.CUBIN: GOLDEN_IMAGE})]
-    every, own = (lambda file: True), (lambda file: file == "a.py")
-    assert module.spill_lines(captures, every) == [SourceLine("a.py", 3)]
-    assert [(cubin.arch, kernel) for cubin, kernel in kernels] == [(90, ENTRY)]
-    assert module.spill_lines(captures, own) == [SourceLine("a.py", 3)]
-    assert module.spill_lines(captures, lambda file: file == "lib.py") == [SourceLine("lib.py", 5)]
-    assert module.spill_lines(captures, lambda file: False) == [None] and module.spill_lines([], every) == []
-    codes[0] = Sass("k", tuple(one._replace(opcode="MOV") for one in codes[0].instructions))
-    assert module.spill_lines(captures, own) == [SourceLine("a.py", 2)]
+def kernel_of(ptx: str, ptxas: str, code: str) -> KernelFacts:
+    made = Identity("k", "sm_90a", "Triton"), ENTRY, {"ptx": ptx}, ptx, ptxas, ("-v",), (code,)
+    return KernelFacts(*made, FIGURE)
+
+
+def test_builds_of_the_new_ptx_and_of_the_new_ptxas_tell_which_changed_the_code() -> None:
+    """The code is that of the PTX and the version that are given to a stand-in for ptxas."""
+    versions = sorted({tool.version for tool in available_ptxas()})[:2]
+    if len(versions) < 2:
+        pytest.skip("needs two versions of ptxas")
+
+    def code_of(ptx: str, version: str) -> tuple[str]:
+        return (replace(SUMMARY, program_sha256=f"{ptx} {version}").code_hash(ENTRY),)
+
+    def run(jobs: Any) -> Any:
+        for job in jobs:
+            image = replace(SUMMARY, program_sha256=f"{job.ptx[-1]} {job.ptxas.version}")
+            yield job, Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.1, 0.1, Limits(), image, GOLDEN_IMAGE)
+
+    old, new = kernel_of("a", versions[0], "1"), kernel_of("b", versions[1], "2")
+    gone, lost = replace(new, ptxas="9.9.9"), replace(new, stages={"ptx": "lost"})
+    text = PTX.format(name=ENTRY, target="sm_90a")
+    changes = [Change(old, old), Change(old, new), Change(old, gone), Change(old, lost)]
+    told, notes = crossed(
+        changes, lambda one: None if one.stages["ptx"] == "lost" else f"{text}// {one.stages['ptx']}", run
+    )
+    assert [change.crossed is not None for change in told] == [False, True, False, False]
+    made = told[1].crossed
+    assert made is not None and made.new_ptx.codes == code_of("b", versions[0])
+    assert made.new_ptxas.codes == code_of("a", versions[1])
+    assert len(notes) == 2 and "ptxas add 9.9.9" in notes[0] and "its PTX was not kept" in notes[1]
+
+
+def test_the_line_of_a_kernel_is_that_with_most_spills(tools: Toolchain) -> None:
+    """Of the files that count; without spills the first line of one."""
+    text = (
+        spilling(100).text.replace("ld.param.u64", ".loc 1 7 1\nld.param.u64", 1).replace("\nL:", "\n.loc 2 40 1\nL:")
+    )
+    ptx = Ptx(text + '.file 1 "/own.py"\n.file 2 "/lib.py"\n')
+    few, enough = (
+        Capture("k", "0", "sm_90a", {Stage.CUBIN: tools.assemble_or_raise(ptx, ("-lineinfo", limit)).cubin.data})
+        for limit in ("--maxrregcount=32", "--maxrregcount=255")
+    )
+    assert spill_lines([few, enough], lambda file: True) == [SourceLine("/lib.py", 40), SourceLine("/lib.py", 40)]
+    assert spill_lines([few], lambda file: file == "/own.py") == [SourceLine("/own.py", 7)]
+    assert spill_lines([few], lambda file: False) == [None]

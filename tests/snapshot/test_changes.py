@@ -31,18 +31,6 @@ def facts(kernel: str = "k", code: str = "1", arch: str = "sm_90a", **figures: i
     )
 
 
-def test_another_ptxas_with_other_options_names_both() -> None:
-    old = facts()
-    new = replace(facts(code="2"), ptxas="13.4.59", options=("-v", "-O1"))
-    assert Change(old, new).blame == "ptxas 12.8.93 -> 13.4.59 and ptxas options -O1 added"
-    assert Change(old, replace(new, options=old.options)).blame == "ptxas 12.8.93 -> 13.4.59"
-    assert Change(old, replace(new, ptxas=old.ptxas)).blame == "ptxas options -O1 added"
-    assert (
-        Change(replace(old, options=("-v", "-O2")), replace(new, ptxas=old.ptxas)).blame
-        == "ptxas options -O1 added, -O2 removed"
-    )
-
-
 @pytest.mark.parametrize(
     ("builds", "by"),
     [
@@ -341,20 +329,6 @@ def test_many_kernels_of_one_name_are_matched_by_ptx_then_code_then_figures(monk
     assert len(counted) <= 3_000
 
 
-def test_the_nearest_of_very_many_have_the_same_rank_by_their_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures that are not known count as 0. Of few all pairs are tried, the likest first."""
-    old = [facts(registers=30), facts(registers=10), facts(registers=None), facts(registers=20)]
-    new = [facts("k", "2", registers=21), facts("k", "2", registers=1), facts("k", "2", registers=0)]
-    few = list(changes._nearest(old, new, [0, 3], [0, 1]))
-    assert few[0] == (3, 0) and sorted(few) == [(0, 0), (0, 1), (3, 0), (3, 1)]
-    monkeypatch.setattr(changes, "_MOST_PAIRS", 12)
-    assert len(list(changes._nearest(old, new, range(4), range(3)))) == 12
-    monkeypatch.setattr(changes, "_MOST_PAIRS", 11)
-    assert list(changes._nearest(old, new, range(4), range(3))) == [(2, 2), (1, 1), (3, 0)]
-    assert changes._distance(old[0], facts(registers=10)) == (False, -4, 0.5)
-    assert changes._distance(old[0], replace(new[0], stages={"ttir": "a", "ptx": "x"})) == (True, -1, 9 / 51)
-
-
 @pytest.mark.parametrize("rule", ["new", "gone"])
 def test_an_edited_configuration_is_a_new_one_and_the_old_one_is_gone(rule: str) -> None:
     old, new = (
@@ -364,15 +338,6 @@ def test_an_edited_configuration_is_a_new_one_and_the_old_one_is_gone(rule: str)
     (change,) = compare([old], [new])
     assert change.is_different and not change.code_changed
     assert not failures([change], rules("code,spills"))
-
-
-def test_an_edit_of_the_configuration_by_another_ptxas_names_both() -> None:
-    old, new = (
-        replace(facts(code=spec), ptxas=ptxas, identity=Identity("k", "sm_90a", "Triton", (spec,)))
-        for spec, ptxas in (("num_warps=4", "12.9.86"), ("num_warps=8", "13.5.37"))
-    )
-    (change,) = compare([old], [new])
-    assert change.blame == "num_warps=4 -> num_warps=8 and ptxas 12.9.86 -> 13.5.37"
 
 
 def test_an_edit_of_the_configuration_is_one_change() -> None:

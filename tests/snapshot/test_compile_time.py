@@ -14,9 +14,6 @@ from tests.snapshot.test_changes import facts
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot import captured
 from tritonhook.snapshot.changes import Change, failures, rules
 
 
@@ -73,26 +70,3 @@ def test_check_times_ptxas_in_this_process(
     assert main(["check", "--fail-on", "compile-time:1000x", "--json"]) == 0
     kernels = json.loads(capsys.readouterr().out)["kernels"]
     assert all(min(kernel["compile_us"]) > 0 for kernel in kernels)
-
-
-@pytest.mark.parametrize("options", [("-O1",), None])
-def test_both_ptxas_are_timed_by_turns_and_the_fastest_run_counts(
-    options: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lock that does not say its options is made with the task's."""
-    old, new = (Tool(Path(version), version, "fake") for version in ("12.8.93", "13.5.37"))
-    ptx = ".version 9.0\n.target sm_90a\n.address_size 64\n"
-    now, runs = 0, list[tuple[Tool, str, object]]()
-    took = iter([9_999, 70_000, 3_999, 50_000, 5_000, 60_000])
-
-    def assemble(tool: Tool, given: Ptx, arguments: object) -> None:
-        nonlocal now
-        now += next(took)
-        runs.append((tool, given.version, arguments))
-
-    monkeypatch.setattr(captured, "find_ptxas", {"12.8.93": old}.__getitem__)
-    monkeypatch.setattr(captured, "assemble", assemble)
-    monkeypatch.setattr(captured.time, "perf_counter_ns", lambda: now)
-    locked = replace(facts(), ptxas="12.8.93", options=options)
-    assert captured.timed([captured.Task(locked, ptx, new, ("-O3",))]) == [(3, 50)]
-    assert runs == [(old, "8.7", options or ("-O3",)), (new, "9.0", ("-O3",))] * 3

@@ -11,7 +11,7 @@ from fake_ptxas import PTX
 from repository import GOLDEN
 
 from tests.snapshot.conftest import Compile
-from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import loaded_of
@@ -19,14 +19,11 @@ from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import (
-    BUILT,
     FIGURES,
     Identity,
     KernelFacts,
-    _in_image,
     identity_of,
     numbered,
-    sha256,
     stage_hashes,
     with_code,
     without_stages,
@@ -107,18 +104,6 @@ def test_an_identity_has_constants_types_and_options() -> None:
     assert identity_of(renamed) == Identity("k", "sm_90a", "Triton")
 
 
-def test_facts_of_what_has_no_cubin_are_what_is_known() -> None:
-    text = PTX.format(name="k", target="sm_90a")
-    assembler = Assembler("/ptxas", "12.8.93", ("-v",))
-    capture = Capture("k", "0", "sm_90a", {Stage.PTX: text}, assembler, metadata={"shared": 64})
-    facts = without_stages(capture)
-    assert (facts.identity, facts.entry, facts.stages) == (identity_of(capture), "k", {})
-    assert (facts.ptx_sha256, facts.ptxas, facts.options) == (sha256(text), "12.8.93", ("-v",))
-    assert (facts.codes, facts.figures, facts.dry_run) == ((), dict.fromkeys(FIGURES), capture.dry_run)
-    other = without_stages(replace(capture, artifacts={Stage.HSACO: b"AMD"}))
-    assert (other.codes, other.ptx_sha256) == ((hashlib.sha256(b"AMD").hexdigest()[:16],), None)
-
-
 def test_facts_of_an_image_and_of_its_code(tools: Toolchain) -> None:
     cubin, summary = Cubin.from_bytes(IMAGE), summarise_image(IMAGE, {})
     kernel = "foo"
@@ -134,30 +119,6 @@ def test_facts_of_an_image_and_of_its_code(tools: Toolchain) -> None:
     assert same.figures == facts.figures | {"instructions": len(sass.instructions), "loop_instructions": loops}
     assert (same.threads, same.launch_bounds) == (128, ("reqntid 64 2 1",))
     assert sum(same.classes.values()) <= len(sass.instructions) and same.classes
-
-
-def test_facts_of_a_built_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its target is what ptxas was asked for, else what its container says."""
-    summary, cubin = summarise_image(IMAGE, {}), Cubin.from_bytes(IMAGE)
-    for told, suffix in ((None, "z"), ("-v -arch sm_90a -O3", "a"), ("-arch=sm_90", "z")):
-        read = replace(cubin, ptxas_arguments=told, ptxas_version="12.8.93")
-        monkeypatch.setattr("tritonhook.snapshot.facts.Cubin.from_bytes", lambda data, read=read: read)
-        for facts in _in_image(IMAGE, "z", "f.so"):
-            resources, one = cubin.resources[facts.entry], summary.kernel(facts.entry)
-            assert facts.identity == Identity(facts.entry, f"sm_90{suffix}", BUILT, ("in=f.so",))
-            assert facts.codes == (summary.own_code_hash(facts.entry),) and len(facts.loaded) == 4
-            assert (facts.threads, facts.launch_bounds) == (resources.threads, resources.launch_bounds)
-            assert (facts.ptxas, facts.options, facts.stages, facts.ptx_sha256) == ("12.8.93", None, {}, None)
-            local = resources.local_traffic
-            assert local is not None and facts.figures == dict.fromkeys(FIGURES) | {
-                "registers": resources.registers,
-                "stack": resources.stack,
-                "shared": resources.shared,
-                "spill_stores": resources.spill_stores,
-                "spill_loads": resources.spill_loads,
-                "local_bytes": sum(local),
-                "code_bytes": one.code_bytes,
-            }
 
 
 def test_equal_identities_are_numbered_and_equal_kernels_count_once() -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.snapshot.test_changes import facts
-from tritonhook._util import schema as all_schemas
 from tritonhook.errors import SnapshotError
 from tritonhook.snapshot import lockfile, schema
-from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts, sha256
+from tritonhook.snapshot.facts import Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import kept_ptx, lock_text, read_lock, write_lock
 
 PTX = ".version 8.7\n.target sm_90a\n.visible .entry k() { ret; }\n"
@@ -184,56 +183,3 @@ def test_a_lock_is_read_as_any_toml_reader_reads_it(text: str, monkeypatch: pyte
     assert quick is not None and quick.kernel[0].options == ["-v", text]
     monkeypatch.setattr(schema, "_quickly", lambda data: None)
     assert schema.read_lock(data, "k.lock") == quick
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ('arch = "', 'arch = "sm_80"\narch = "'),
-        ("format = 1", "format = 1\nkernel = 2"),
-        ("format = 1", "format = 1 "),
-        ("format = 1", "format = 1\ntests = ['a']"),
-        ("format = 1", 'format = 1\ntests = ["\\ud83d\\ude00"]'),
-        ("format = 1", 'format = 1\ntests = ["\\/"]'),
-        ('"ptx" = ', '"ptx" = "0123456789abcdef", "ptx" = '),
-    ],
-)
-def test_what_is_written_otherwise_is_left_to_the_reader_of_toml(old: str, new: str) -> None:
-    text = lock_text("k.lock", [kernels()[0][0]])
-    assert schema._quickly(text.encode()) is not None and text.count(old) == 1
-    assert schema._quickly(text.replace(old, new).encode()) is None
-
-
-def test_what_cannot_be_locked_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: Path) -> str:
-        with pytest.raises(SnapshotError) as raised:
-            write_lock(path, [(replace(kernels()[0][0], options=("-O3", option)), None)])
-        return str(raised.value)
-
-    option = "-v"
-    assert refused(tmp_path) == f"{tmp_path}: no file; a lock has a folder with PTX beside it: name a file"
-
-    def too_large(data: bytes) -> None:
-        raise all_schemas.DocumentError("too large")
-
-    monkeypatch.setattr(all_schemas, "check_toml", too_large)
-    path = tmp_path / "a.lock"
-    assert refused(path) == f"{path}: too large; lock fewer kernels, in several locks"
-    option = "--options-file=" + "x" * 80
-    assert refused(path) == (
-        f"{path}: {kernels()[0][0].identity.text}: the ptxas option {option[:80]!r} is none that a lock may have: only "
-        "options that decide the code, with a number or a word; compile the kernel without it"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_tests_and_budgets_stand_above_the_kernels() -> None:
-    head = lock_text("a.lock", []).rstrip("\n")
-    both = lock_text("a.lock", [], ["tests/a.py"], Budgets.of(64, ["k"]))
-    assert both.startswith(head) and both[len(head) :].split("\n") == [
-        "",
-        'tests = ["tests/a.py"]',
-        "max_registers = 64",
-        'allow_spills = ["k"]',
-        "",
-    ]

@@ -1,7 +1,7 @@
 """Delta debugging: find what can be taken away from a thing that has an effect, so that the effect stays.
 
 Every question is asked for many candidates at a time, since candidates are assembled in parallel and launched by one
-child. Pure; knows nothing of names and PTX: lab/minimise.py and verify/minimise.py do. No library: picire (21.8) starts
+child. Pure; knows nothing of names and PTX: verify/minimise.py does. No library: picire (21.8) starts
 a process for each candidate, and lithium's and shrinkray's reducers work on the bytes of a file.
 """
 

@@ -1,8 +1,7 @@
 """Find the names that change what ptxas makes of a kernel, over ptxas versions, architectures and options.
 
 A cell compares one kernel under one name with the same kernel under a control name of equal length, assembled the
-same way. This module makes the jobs of a whole table and judges the cells by their outcomes. sweep.py runs the jobs;
-minimise.py finds the shortest part of one name that has the effect.
+same way. This module makes the jobs of a whole table and judges the cells by their outcomes. sweep.py runs the jobs.
 """
 
 from __future__ import annotations

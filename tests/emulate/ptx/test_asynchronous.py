@@ -10,10 +10,8 @@ from emulated import launch_of, module_of, run_body  # noqa: E402
 
 from tritonhook.capture.launches.record import Tiling  # noqa: E402
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
-from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.emulate.run import Run, run_cubin  # noqa: E402
-from tritonhook.emulate.tma import TensorMap, load_tile, map_at, register, store_tile  # noqa: E402
-from tritonhook.errors import NotUnderstood  # noqa: E402
+from tritonhook.emulate.tma import TensorMap  # noqa: E402
 from tritonhook.ptxas.tool import find_ptxas  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
 
@@ -104,95 +102,6 @@ def test_a_cluster_reads_each_others_shared_memory():
 
 
 # --- descriptors ---------------------------------------------------------------------------------
-
-
-class Fixed:
-    """What a memory needs of a machine: two CTAs of 32 threads."""
-
-    class geometry:
-        cluster_size, ctas = 1, (0, 1)
-
-    cta, threads = np.repeat([0, 1], 32), 64
-
-
-def tensor_of(memory, rows=10, columns=20, box=(8, 4), swizzle=16):
-    allocation = memory.allocate(np.arange(rows * columns, dtype=np.uint16).tobytes())
-    return TensorMap(allocation.address, 2, (columns, rows), (2, 2 * columns), box, swizzle)
-
-
-def tile_of(memory, cta=0, begin=1024, count=32):
-    start = cta * memory.shared_bytes + begin
-    return memory.shared.data[start : start + 2 * count].view(np.uint16)
-
-
-def test_a_box_is_copied_and_what_is_outside_is_zero():
-    memory = Memory(4096)
-    tensor = tensor_of(memory)
-    memory.attach(Fixed())
-    assert load_tile(memory, tensor, (16, 8), 1, 1024, 0) == 64
-    wanted = [
-        [20 * row + column if row < 10 and column < 20 else 0 for column in range(16, 24)] for row in range(8, 12)
-    ]
-    assert tile_of(memory, 1).reshape(4, 8).tolist() == wanted
-    assert not tile_of(memory, 0).any()
-
-
-def test_a_swizzle_moves_pieces_of_16_bytes():
-    memory = Memory(4096)
-    tensor = tensor_of(memory, 16, 64, (64, 8), 128)
-    memory.attach(Fixed())
-    load_tile(memory, tensor, (0, 2), 0, 1024, 0)
-    rows = tile_of(memory, count=512).reshape(8, 8, 8)
-    for row in range(8):
-        for piece in range(8):
-            assert rows[row, piece ^ row].tolist() == [64 * (row + 2) + 8 * piece + n for n in range(8)]
-
-
-def test_numbers_of_four_bits_are_spread_and_mbarriers_do_not_count_what_lies_between():
-    memory = Memory(4096)
-    allocation = memory.allocate(np.arange(4 * 64, dtype=np.uint8).tobytes())
-    tiling = Tiling(14, (128, 4), (64,), (128, 2), (1, 1), swizzle=3)
-    tensor = TensorMap.of(tiling, allocation.address)
-    memory.attach(Fixed())
-    assert load_tile(memory, tensor, (0, 1), 0, 1024, 0) == 128
-    rows = tile_of(memory, count=128).view(np.uint8).reshape(2, 8, 2, 8)
-    for row in range(2):
-        for piece in range(8):
-            assert rows[row, piece ^ row, 0].tolist() == [64 * (row + 1) + 8 * piece + n for n in range(8)]
-    assert not rows[:, :, 1].any()
-    with pytest.raises(NotUnderstood, match="from number 8 of a row on"):
-        load_tile(memory, tensor, (8, 1), 0, 1024, 0)
-
-
-def test_a_box_goes_back_without_what_is_outside():
-    memory = Memory(4096)
-    tensor = tensor_of(memory)
-    memory.attach(Fixed())
-    before = memory.contents(memory.allocations[0])
-    load_tile(memory, tensor, (-4, 8), 0, 1024, 0)
-    tile_of(memory)[:] += np.uint16(1)
-    store_tile(memory, tensor, (-4, 8), 0, 1024, 0)
-    a, b = (np.frombuffer(one, np.uint16) for one in (before, memory.contents(memory.allocations[0])))
-    changed = np.flatnonzero(a != b).tolist()
-    assert changed == [20 * row + column for row in (8, 9) for column in range(4)]
-
-
-def test_a_descriptor_names_its_map_and_another_is_not_understood():
-    memory = Memory(4096)
-    tensor = tensor_of(memory)
-    mine, other = memory.allocate(register(memory, tensor)), memory.allocate(128)
-    memory.attach(Fixed())
-    assert map_at(memory, mine.address) is tensor
-    with pytest.raises(NotUnderstood, match="tensormap"):
-        map_at(memory, other.address)
-
-
-def test_a_box_outside_of_shared_memory_is_a_fault():
-    memory = Memory(1024)
-    tensor = tensor_of(memory, 16, 64, (64, 8), 128)
-    memory.attach(Fixed())
-    with pytest.raises(Fault, match="outside of shared memory"):
-        load_tile(memory, tensor, (0, 0), 0, 512, 0)
 
 
 @pytest.mark.parametrize(

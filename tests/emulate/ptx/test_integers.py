@@ -41,24 +41,13 @@ def lut(table):
     return found
 
 
-def extracted(a, place, count, bits=32):
-    place, count = place & 255, count & 255
-    word = a & (1 << bits) - 1
-    if count == 0:
-        return 0
-    fill = word >> min(place + count - 1, bits - 1) & 1 if a < 0 or SIGNED_EXTRACT[0] else 0
-    return sum((word >> place + n & 1 if n < count and place + n < bits else fill) << n for n in range(bits))
+def extracted(bits, is_signed):
+    def found(a, place, count):
+        word, place, count = a & (1 << bits) - 1, place & 255, count & 255
+        fill = word >> min(place + count - 1, bits - 1) & 1 if is_signed and count else 0
+        return sum((word >> place + n & 1 if n < count and place + n < bits else fill) << n for n in range(bits))
 
-
-SIGNED_EXTRACT = [False]
-
-
-def extracted_signed(a, place, count, bits=32):
-    SIGNED_EXTRACT[0] = True
-    try:
-        return extracted(a, place, count, bits)
-    finally:
-        SIGNED_EXTRACT[0] = False
+    return found
 
 
 def inserted(a, b, place, count, bits=32):
@@ -75,6 +64,10 @@ def permuted(a, b, chosen):
         byte = taken[nibble & 7]
         found |= ((255 if byte & 128 else 0) if nibble & 8 else byte) << 8 * place
     return found
+
+
+def low_24(n):
+    return signed(n & 0xFFFFFF, 24)
 
 
 def dot(a, b):
@@ -109,6 +102,9 @@ CASES = [
     ("mad.lo.s32 d, a, b, c;", u32, lambda a, b, c: a * b + c),
     ("mad.hi.u32 d, a, b, c;", u32, lambda a, b, c: (a * b >> 32) + c),
     ("mul24.lo.u32 d, a, b;", u32, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF)),
+    ("mul24.lo.s32 d, a, b;", u32, lambda a, b: low_24(a) * low_24(b)),
+    ("mad24.lo.u32 d, a, b, c;", u32, lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c),
+    ("mad24.lo.s32 d, a, b, c;", u32, lambda a, b, c: low_24(a) * low_24(b) + c),
     ("sad.s32 d, a, b, c;", s32, lambda a, b, c: abs(a - b) + c),
     ("div.s32 d, a, b;", s32, quotient),
     ("div.u32 d, a, b;", u32, quotient),
@@ -139,8 +135,8 @@ CASES = [
     ("shf.l.clamp.b32 d, a, b, c;", u32, funnel(True, False)),
     ("shf.r.clamp.b32 d, a, b, c;", u32, funnel(False, False)),
     ("prmt.b32 d, a, b, c;", u32, permuted),
-    ("bfe.u32 d, a, b, c;", u32, extracted),
-    ("bfe.s32 d, a, b, c;", u32, extracted_signed),
+    ("bfe.u32 d, a, b, c;", u32, extracted(32, False)),
+    ("bfe.s32 d, a, b, c;", u32, extracted(32, True)),
     ("bfi.b32 d, a, b, c, 7;", u32, lambda a, b, c: inserted(a, b, c, 7)),
     ("bfi.b32 d, a, b, 5, c;", u32, lambda a, b, c: inserted(a, b, 5, c)),
     ("brev.b32 d, a;", u32, lambda a: int(f"{a:032b}"[::-1], 2)),
@@ -173,6 +169,16 @@ def test_an_instruction_computes_what_it_says(lines, kind, expected):
     columns = [[signed(int(x), bits) if is_signed else int(x) for x in given[name]] for name in names]
     wanted = [expected(*row) & (1 << bits) - 1 for row in zip(*columns, strict=True)]
     assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("line", ["bfe.u64 d, a, b, c;", "bfe.s64 d, a, b, c;", "bfi.b64 d, a, a, b, c;"])
+def test_bit_fields_of_64_bits(line):
+    """Places and lengths at and beyond 64."""
+    a, draw = words(64, 1), np.random.default_rng(2)
+    b, c = (draw.choice([0, 1, 5, 31, 32, 33, 63, 64, 65, 255, 256], len(a)).astype(np.uint32) for _ in range(2))
+    exact = (lambda x, y, z: inserted(x, x, y, z, 64)) if "bfi" in line else extracted(64, ".s" in line)
+    found = compute(line, 8, a=a, b=b, c=c).tolist()
+    assert found == [exact(*map(int, row)) & (1 << 64) - 1 for row in zip(a, b, c, strict=True)]
 
 
 def test_wide_products_have_twice_the_bits():

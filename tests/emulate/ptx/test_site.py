@@ -15,7 +15,7 @@ from tritonhook.emulate.machine import Group, Machine  # noqa: E402
 from tritonhook.emulate.memory import GLOBAL_BASE, Memory  # noqa: E402
 from tritonhook.emulate.ptx.decode import Decoder  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
-from tritonhook.emulate.ptx.site import FILES, KINDS, Site, known_name  # noqa: E402
+from tritonhook.emulate.ptx.site import FILES, KINDS, Site  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.program import Item  # noqa: E402
 
@@ -162,11 +162,6 @@ def test_a_target_that_is_wider_is_filled_as_its_type_says(at, text, kind, dtype
         assert row.dtype == dtype and np.shares_memory(row, at.files[text[1:-1]])
 
 
-def test_a_target_that_nobody_reads(at):
-    row = at.site("_").target(0, "s16")
-    assert row.dtype == np.int16 and row.shape == (64,)
-
-
 def test_vectors_and_pairs(at):
     site = at.site("{%r1, %r2}", "%p1|%p2", "%r1 | %p3", "%r4", "17", "0x10")
     for rows in (
@@ -208,33 +203,8 @@ def test_other_operands_are_refused_with_their_line(at, act):
     assert caught.value.opcode == "add.rn.s32" and caught.value.line == 12
 
 
-def test_an_opcode_is_a_name_and_modifiers(at):
-    site = at.site("%r1", opcode="setp.lt.and.u32")
-    assert site.name == "setp" and site.modifiers == ("lt", "and", "u32")
-    assert site.known("lt", "and", "u32", "or") == {"lt", "and", "u32"}
-    assert site.typed("s32 u32", "lt", "and") == ("u32", {"lt", "and"}) and site.modifiers == ("lt", "and")
-    assert at.site(opcode="ret").modifiers == () and at.site(opcode="frob.b32").name == ""
-    assert known_name("mad.lo.cc.u32") == "mad.lo.cc" and known_name("frob") == ""
-    at.site("%r1", "%r2").count(1, 2)
-    with pytest.raises(NotUnderstood, match=r"\.and"):
-        at.site(opcode="setp.lt.and").known("lt")
-
-
 def test_the_first_operand_is_computed_from_the_others(at):
     a, b, before = (at.files["r"][n].copy() for n in (1, 2, 3))
     at.site("%r3", "%r1", "%r2").compute(np.subtract, "u32", "u32", "u32")(at.group)
     mine = np.isin(np.arange(64), 32 + np.flatnonzero(at.group.mask))
     assert (at.files["r"][3] == np.where(mine, a - b, before)).all()
-
-
-def test_registers_are_made_as_wide_as_the_kernel_names_them():
-    decoder = Fixture().decoder
-    decoder.garbage = 0x7F
-    files = decoder._new_files(decoder.kernel.function)
-    assert {prefix: rows.dtype.type for prefix, rows in files.items()}.items() <= FILES.items()
-    assert all(rows.shape[1] == 64 for rows in files.values())
-    assert all(
-        set(rows.view(np.uint8).reshape(-1).tolist()) == {0x7F} for prefix, rows in files.items() if prefix != "p"
-    )
-    with pytest.raises(NotUnderstood, match="%rq1"):
-        decoder.register("%rq1", "rq")

@@ -9,7 +9,7 @@ np = pytest.importorskip("numpy")
 from tritonhook.cubin.sass import Instruction, Sass  # noqa: E402
 from tritonhook.emulate.machine import Geometry, Machine  # noqa: E402
 from tritonhook.emulate.memory import Memory  # noqa: E402
-from tritonhook.emulate.sass.decode import Decoder, decode  # noqa: E402
+from tritonhook.emulate.sass.decode import decode  # noqa: E402
 from tritonhook.emulate.sass.kernel import SassKernel  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
@@ -54,39 +54,3 @@ def test_what_is_not_understood_is_listed_and_raised_when_it_is_reached(line):
     with pytest.raises(NotUnderstood) as caught:
         machine.run(code)
     assert caught.value is error and error.line == 16
-
-
-def test_the_stack_pointer_and_immediates_are_there(monkeypatch):
-    rows = {}
-    original = Decoder.row
-
-    def row(self, is_uniform, number):
-        found = rows[is_uniform, number] = original(self, is_uniform, number)
-        return found
-
-    monkeypatch.setattr(Decoder, "row", row)
-    lines = [("", "MOV", "R2,R1"), ("", "FADD", "R3,RZ,1.5"), ("", "HFMA2", "R4,RZ,RZ,1,2"), ("", "EXIT", "")]
-    code, unknown, machine = decoded(*lines, immediates=[0, 0x3FC0_0000, 0x3C00_4000, 0])
-    assert unknown == ()
-    machine.run(code)
-    assert [set(rows[False, n].tolist()) for n in (1, 2, 3, 4)] == [{0x1230}, {0x1230}, {0x3FC0_0000}, {0x3C00_4000}]
-
-
-def test_a_predicate_guards_its_instruction():
-    seen = {}
-    lines = [
-        ("", "S2R", "R0,SR_LANEID"), ("", "ISETP.LT.AND", "P1,PT,R0,0x5,PT"), ("@P1", "BRA.ANY", "0x40"),
-        ("", "KILL", ""), ("@!P1", "EXIT", ""), ("", "NANOSLEEP", ""), ("", "EXIT", ""),
-    ]  # fmt: skip
-    code, unknown, machine = decoded(*lines)
-    assert unknown == ()
-    instructions = list(code.instructions)
-    step = instructions[5].step
-
-    def watched(group):
-        seen["lanes"] = group.numbers.tolist()
-        step(group)
-
-    instructions[5] = type(instructions[5])(watched, "", 0)
-    machine.run(type(code)(instructions, code.targets))
-    assert seen["lanes"] == [0, 1, 2, 3, 4] and not machine.live.any()

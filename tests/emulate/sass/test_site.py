@@ -213,22 +213,6 @@ def test_other_operands_are_refused_with_their_place(at, method, text):
     assert caught.value.opcode == "OP.A.B" and caught.value.line == 0x70
 
 
-def test_numbers_are_read(at):
-    assert [at.site(text).number() for text in ("0x1f", "-0x2", "17")] == [31, -2, 17]
-
-
-def test_modifiers_and_operands_are_counted(at):
-    site = at.site("R4, c[0x0][0x214] , [R2+0x4], {R1}", "FOO.X.Y")
-    assert (site.base, site.modifiers) == ("FOO", ("X", "Y")) and site.known("X", "Y", "Z") == {"X", "Y"}
-    with pytest.raises(NotUnderstood, match=r"\.Y"):
-        site.known("X")
-    assert site.given == ["R4", "c[0x0][0x214]", "[R2+0x4]", "{R1}"]
-    assert site.next_is("R[0-9]") and not site.next_is("R") and site.text() == "R4"
-    with pytest.raises(NotUnderstood, match="R2"):
-        site.done()
-    assert not at.site("").next_is(".*")
-
-
 def test_operands_are_taken_by_letters(at):
     site = at.site("R6,R8,P1,R4,R4,R4,R4,!P2")
     put, put_pair, put_flag, *sources = site.take("RWPisdwp.")
@@ -282,25 +266,6 @@ def test_what_is_written_to_nowhere_is_lost(at):
     assert not at.decoder.zeros.any() and at.decoder.true.all() and not at.decoder.false.any()
 
 
-def test_registers_behind_one_another(at):
-    for number, put in enumerate(at.site("R4").targets(3)):
-        put(at.group, np.full(64, number + 70, np.uint32))
-    assert [at.r(n)[1] for n in (4, 5, 6, 7)][:3] == [70, 71, 72]
-    for text in ("R4", "R4.ROW", "R4.COL"):
-        assert [row is at.decoder.row(False, n) for n, row in enumerate(at.site(text).rows(2), 4)] == [True, True]
-    assert at.site("").register("UR4", 2) is at.decoder.row(True, 6)
-    assert at.site("").source_row("R4", 1) is at.decoder.row(False, 5)
-
-
-def test_predicates_behind_a_register(at):
-    site = at.site("P1,!UP2,PT,R4")
-    assert site.flags() == ["P1", "!UP2", "PT"] and site.given == ["R4"]
-    assert len(at.site("P1,UP2,!P3").carries()) == 2
-    at.site("PT,UPT").no_flags()
-    with pytest.raises(NotUnderstood, match="why not"):
-        at.site("PT,P1").no_flags("why not")
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -312,31 +277,6 @@ def test_predicates_behind_a_register(at):
 )  # fmt: skip
 def test_signs_stand_before_registers_and_constants_alone(text, found):
     assert sites.modified(text) == found
-
-
-def test_what_a_warp_has_together(at):
-    values = np.arange(64) + 100
-    mask = np.isin(np.arange(64), [5, 7, 40])
-    some, every = Group(at.machine, slice(32, 96), mask, 0), Group(at.machine, slice(32, 96), None, 0)
-    assert sites.of_first_lane(some, values).tolist() == [105] * 32 + [140] * 32
-    assert sites.of_first_lane(every, values).tolist() == [100] * 32 + [132] * 32
-    assert (
-        sites.whole_warps(Group(at.machine, slice(32, 96), np.arange(64) == 40, 0)).tolist()
-        == [False] * 32 + [True] * 32
-    )
-    flag = np.isin(np.arange(64), [7, 41])
-    assert sites.any_of_warp(lambda g: flag)(some).tolist() == [True] * 32 + [False] * 32
-
-
-def test_registers_are_made_with_what_nothing_has_written(at):
-    decoder = Decoder(at.kernel, at.machine, BANK, garbage=3)
-    assert decoder.row(False, 2).tolist() == [3 * 0x9E3779B1 * 3 & WORD] * THREADS and decoder.flag(True, 1).all()
-    assert decoder.row(False, 2) is decoder.row(False, 2) is not decoder.row(True, 2)
-    assert not Decoder(at.kernel, at.machine, BANK, garbage=2).flag(False, 0).any()
-    assert decoder.constant(7) is decoder.constant(7) and decoder.constant(7).dtype == np.uint32
-    for act in (lambda: decoder.row(False, 256), lambda: decoder.flag(False, 16)):
-        with pytest.raises(NotUnderstood):
-            act()
 
 
 def test_places_that_are_jumped_to(at):

@@ -101,16 +101,6 @@ def test_loads_take_the_block_and_a_tree_all_of_its_results() -> None:
         assert held[96] == set(range(first, first + 16))
 
 
-def test_mmas_have_operands_of_their_own() -> None:
-    text = family("mma_f16").ptx("loop", "sm_80").text
-    found = re.findall(r"mma\.sync\S+ (\{.*?\}), (\{.*?\}), (\{.*?\}), \1;", text)
-    assert [b for _, _, b in found] == [f"{{%r{n},%r{n + 1}}}" for n in (20, 22, 24, 26)]
-    assert len({c for c, _, _ in found}) == 4 and {a for _, a, _ in found} == {"{%r16,%r17,%r18,%r19}"}
-    text = family("ldmatrix").ptx("loop", "sm_80").text
-    found = re.findall(r"ldmatrix\S+x4(\.trans)?\.shared\.b16 \{%r(\d+),.*?\}, \[%r4\+(\d+)\]", text)
-    assert found == [("", "16", "0"), (".trans", "20", "1024"), ("", "24", "2048"), (".trans", "28", "3072")]
-
-
 def test_wgmmas_are_fenced_and_waited_for_before_their_descriptors_move() -> None:
     text = family("wgmma_bf16").ptx("loop", "sm_90a").text
     order = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)|add\.s64 (%rd1\d), \2, 0x20;", text)
@@ -140,16 +130,6 @@ def test_the_lowest_version_has_both_architecture_and_instruction(newest: Toolch
     assert family("mma_e4m3").ptx("loop", "sm_89", version="8.7").version == "8.7"
     one_less = newest.assemble(family("mma_e4m3").ptx("loop", "sm_89", version="8.3"), ())
     assert "requires PTX ISA .version 8.4" in one_less.stderr
-
-
-def test_every_architecture_has_families_and_the_issue_s_families_are_there() -> None:
-    assert {"mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "mma_e4m3", "ldmatrix", "cp_async", "fma", "integer"} <= {
-        f.name for f in FAMILIES if f.supports("sm_89")
-    }
-    assert {f.name for f in FAMILIES if f.supports("sm_90a")} >= {"wgmma_bf16", "wgmma_e4m3", "tma"}
-    assert {f.name for f in FAMILIES if f.supports("sm_103a")} >= {"tcgen05_f16", "tcgen05_f8f6f4", "tcgen05_mxf8"}
-    assert not family("mma_e4m3").supports("sm_80")
-    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
 
 
 def test_what_a_family_does_not_have_is_refused_with_what_it_has() -> None:

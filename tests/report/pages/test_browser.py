@@ -70,7 +70,7 @@ def shown(browser: Browser) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["ab", "capabilities", "capture", "captures", "memory", "memory_prediction", "names", "table", "triggers"]
+    "kind", ["ab", "capabilities", "capture", "captures", "memory", "memory_prediction", "names", "table"]
 )
 def test_every_page_opens_changes_its_theme_and_shows_its_keys(kind: str, show: Callable[..., Browser]) -> None:
     browser = show(golden(kind), "dark")

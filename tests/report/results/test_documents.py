@@ -153,7 +153,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
-WRITTEN = [kind for kind in KINDS if kind not in ("table", "triggers", "failed_kernel")]  # too long, or of a failure
+WRITTEN = [kind for kind in KINDS if kind not in ("table", "failed_kernel")]  # too long, or of a failure
 
 
 @pytest.mark.parametrize("kind", WRITTEN)

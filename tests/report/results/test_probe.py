@@ -10,12 +10,11 @@ from documents import in_terminal
 from summaries import kernel_summary
 
 from tritonhook.cubin.summary import ImageSummary
-from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.result import Summary, read_result
-from tritonhook.report.results.probe import Probe, SweptCell, Triggers, gravest
+from tritonhook.report.results.probe import Probe, SweptCell, gravest
 
 SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 
@@ -127,20 +126,3 @@ def test_document() -> None:
     assert (changed["with_control"]["registers"], changed["with_name"]["registers"]) == (32, 40)
     assert changed["other_scheduler"] == {"name": True, "control": False}
     assert document["cells"][2]["with_name"] == {"kind": "crashed", "message": "", "signal": "SIGSEGV"}
-
-
-def test_triggers() -> None:
-    trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
-    found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
-    result = Triggers.of(found, [NO_ANSWER], "x_*")
-    document = json.loads(json.dumps(result.document()))
-    (table,) = read_result(document).summary().tables
-    one, other = table.rows
-    assert one[:5] == ("fma/loop", "sm_90a", "12.8.93", "-O3", trigger.sentence)
-    assert trigger.sentence == "minimal trigger: `gemm`, case-sensitive, only at its end"
-    assert one[5:] == ("at its start: no, at its end: yes", "20")
-    assert other[4] == "x_* changes nothing"
-    assert result.summary().notes == ("no answer in 1 cell: rejected: no wgmma",)
-    assert [cell["verdict"] for cell in document["without_answer"]] == ["no answer"]
-    first, second = document["triggers"]
-    assert (first["trigger"], second["trigger"]) == ("gemm", None)

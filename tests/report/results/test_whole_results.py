@@ -24,7 +24,7 @@ from tests.compare.test_diff import compare as compare_cubins
 from tests.compare.test_diff import golden as golden_cubin
 from tests.golden.make_golden_memory import TRACES, timeline
 from tests.report.results.test_documents import bisections
-from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP, UNSTEADY
+from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, UNSTEADY
 from tests.snapshot.test_changes import STAGES, facts
 from tests.tuning.test_policy_check import CHECKED
 from tritonhook._util.schema import as_schema
@@ -36,7 +36,6 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.run import Ran
 from tritonhook.emulate.sanitizer.findings import Finding, Place
 from tritonhook.emulate.sanitizer.run import Sanitized
-from tritonhook.lab.minimise import NamePart
 from tritonhook.memory.prediction import find_gpu, predict, stack_needs
 from tritonhook.memory.timeline import Mark, Reading, Snapshot
 from tritonhook.ptx.cta_loads import TmaLoad
@@ -60,7 +59,7 @@ from tritonhook.report.results.memory import Memory, Variants, chrome_trace
 from tritonhook.report.results.modules import ModuleDiffResult
 from tritonhook.report.results.names import Names
 from tritonhook.report.results.policy import PolicyResult
-from tritonhook.report.results.probe import Probe, Triggers
+from tritonhook.report.results.probe import Probe
 from tritonhook.report.results.snapshot import KernelChanges, LockContent
 from tritonhook.report.results.stacks import FixedKernel, MemoryFix, MemoryPrediction
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
@@ -264,7 +263,6 @@ def of_cubins() -> dict[str, Callable[[], Result]]:
     equal = ModuleDiff(plain, other, (same,), (), ())
     texts = ".entry a\nret;", ".entry b\nexit;"
     changed = compare_cubins("sm_90a.exp.plain", "sm_90a.exp.cutlass")
-    trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
     return {
         "diff": lambda: Diff.of(changed, ("12.8.93", "13.0.48"), texts, ("a", "b"), ["a note"], full=True),
         "diff_of_the_same": lambda: Diff.of(compare_cubins("sm_90a.module", "sm_90a.module", "foo", "foo")),
@@ -278,7 +276,6 @@ def of_cubins() -> dict[str, Callable[[], Result]]:
         "stacks_of_a_module": lambda: MemoryPrediction.of(predict(stack_needs(module), find_gpu("H100")), None, False),
         "fixed_loads": lambda: MemoryFix.of(loads, [FixedKernel.of(kernel, cluster, cta)], "12.8.93", None, "out.ptx"),
         "fixed_loads_unknown": lambda: MemoryFix.of(loads[:1], [], None, "no ptxas", None),
-        "triggers": lambda: Triggers.of({SETUP: trigger, replace(SETUP, arch="sm_80"): None}, [NO_ANSWER], "x_*"),
         "timed": lambda: TimedComparison.of(as_schema(timed(12), TimedComparison), judged=True),
     }
 

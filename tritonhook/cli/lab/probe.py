@@ -7,7 +7,6 @@ code, 1 something does, 2 trouble, or nothing could be compared.
 
   tritonhook lab probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
   tritonhook lab probe --families all --shapes loop --ptxas all
-  tritonhook lab probe kernel.ptx --minimise 'my_cutlass_*'    # which part of the name does it?
 """
 
 from __future__ import annotations
@@ -20,23 +19,19 @@ from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, place
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give
-from tritonhook.cli._sweeps import Expect, Sweep, running, wanted_tools
+from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
-from tritonhook.lab.minimise import NamePart, minimise
 from tritonhook.lab.name_probe import (
-    NameCell,
     NameVerdict,
     ProbedKernel,
     Setup,
-    SetupKey,
     newest_versions,
     pragma_setups,
     probe,
     setups,
 )
-from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
-from tritonhook.lab.sweep import Run
+from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
 
@@ -81,7 +76,6 @@ class Options(Group):
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)"
     )
-    minimise: str | None = option(metavar="NAME", help="find the part of this name that changes the code")
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
@@ -101,8 +95,6 @@ def run(options: Options) -> int:
         if not chosen:
             known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
             raise UsageError(f"no kernel for {', '.join(options.arch)}; the chosen families are for {', '.join(known)}")
-        if options.minimise is not None:
-            return _minimise(options.minimise, chosen, go, expect, options.results)
         templates = options.names or (*DEFAULT_NAMES, PRAGMA)
         names = [template for template in templates if template != PRAGMA]
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
@@ -127,34 +119,6 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     return with_pragma, [
         f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
     ] if old else []
-
-
-def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> NamePart | None:
-    """Find the part of the name that changes the kernel in this setup; None if the name changes nothing."""
-
-    def changes(names: Sequence[str]) -> list[bool]:
-        verdicts = {cell.template: cell.verdict for cell in probe([setup], names, go, expect=expect)}
-        return [verdicts[name] is NameVerdict.CHANGED for name in names]
-
-    return minimise(fill_in(template, setup.entry), changes)
-
-
-def _minimise(template: str, chosen: Sequence[Setup], go: Run, expect: Expect, results: Results) -> int:
-    """Find the part of a name that matters in each setup; those in which ptxas assembles nothing are told apart."""
-    from tritonhook.report.results.probe import Triggers
-
-    if template == PRAGMA:
-        raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
-    parts: dict[SetupKey, NamePart | None] = {}
-    silent: list[NameCell] = []
-    for setup in chosen:
-        (cell,) = probe([setup], [template], go, expect=expect)
-        if cell.verdict is NameVerdict.NO_ANSWER:
-            silent.append(cell)
-        else:
-            parts[setup.key] = minimal_trigger(setup, template, go, expect)
-    give(results, Triggers.of(parts, silent, template))
-    return 1 if any(parts.values()) else 0 if parts else 2
 
 
 def _sides(options: Options) -> list[Input]:

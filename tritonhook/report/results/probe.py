@@ -1,21 +1,20 @@
-"""Sweeps over names: `lab probe`, `lab probe --minimise`."""
+"""Sweeps over names: `lab probe`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
-from tritonhook._util.schema import Count, Fields, Version, Whole, like
+from tritonhook._util.schema import Count, Fields, Version, like
 from tritonhook._util.versions import version_key
-from tritonhook.lab.minimise import NamePart
-from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict, SetupKey
+from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict
 from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.lab.result_cache import Outcome
-from tritonhook.report.result import Result, Summary, Table, Tone, count, number
+from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
 SIGNS = ("X", "D", "~", ".", "-")  # the gravest first
@@ -268,70 +267,3 @@ def _sweep_summary(cells: Sequence[SweptCell], counts: SweepCounts) -> Summary:
     kernels, versions = {cell.kernel for cell in cells}, {cell.ptxas for cell in cells}
     subject = f"{count(len(kernels), 'kernel')}, {count(len(versions), 'ptxas version')}"
     return Summary("Sweep", subject, verdict, tone, tuple(facts))
-
-
-# --- the part of a name that matters -------------------------------------------------------------
-
-
-class MinimalTrigger(Fields):
-    """The part of a name that matters. trigger: null: the name changes nothing; then the fields below are missing.
-
-    start: where it begins. needed, case_matters: for each letter. places: where else in a name it works.
-    names_tried: how many.
-    """
-
-    kernel: str
-    ptxas: Version
-    arch: str
-    options: tuple[str, ...]
-    trigger: str | None
-    sentence: str | UnsetType = UNSET
-    start: Whole | UnsetType = UNSET
-    needed: tuple[bool, ...] | UnsetType = UNSET
-    case_matters: tuple[bool | None, ...] | UnsetType = UNSET
-    places: dict[str, bool | None] | UnsetType = UNSET
-    names_tried: Count | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, key: SetupKey, trigger: NamePart | None) -> MinimalTrigger:
-        where = (key.kernel, key.ptxas, key.arch, key.options)
-        if trigger is None:
-            return cls(*where, None)
-        letters = (trigger.needed, trigger.cased)
-        return cls(*where, trigger.word, trigger.sentence, trigger.start, *letters, dict(trigger.places), trigger.tried)
-
-    def row(self, name: str) -> tuple[str, ...]:
-        where = (self.kernel, self.arch, self.ptxas, _telling_options(self.options))
-        if self.trigger is None:
-            return *where, f"{name} changes nothing", "", ""
-        places = self.places or {}
-        elsewhere = ", ".join(f"{place}: {number(works)}" for place, works in places.items())
-        return *where, self.sentence or "", "" if all(places.values()) else elsewhere, number(self.names_tried or 0)
-
-
-class Triggers(Result, tag="triggers"):
-    """The minimal trigger at each place. name: as asked for. without_answer: cells that assemble nothing."""
-
-    verbs: ClassVar = "lab probe --minimise"
-
-    name: str
-    triggers: tuple[MinimalTrigger, ...]
-    without_answer: tuple[SweptCell, ...]
-
-    @classmethod
-    def of(cls, parts: Mapping[SetupKey, NamePart | None], silent: Sequence[NameCell], name: str) -> Triggers:
-        """silent: cells without an answer, of places that assemble nothing."""
-        return cls(name, tuple(MinimalTrigger.of(*pair) for pair in parts.items()), tuple(map(SweptCell.of, silent)))
-
-    def summary(self) -> Summary:
-        words = dict.fromkeys(trigger.trigger for trigger in self.triggers if trigger.trigger is not None)
-        if words:
-            verdict, tone = ", ".join(f"`{word}` is enough" for word in words), Tone.CHANGED
-        elif self.triggers:
-            verdict, tone = "the name changes nothing", Tone.GOOD
-        else:
-            verdict, tone = "nothing could be compared", Tone.UNSURE
-        columns = ("kernel", "target", "ptxas", "options", "what it takes", "elsewhere in the name", "names tried")
-        rows = tuple(trigger.row(self.name) for trigger in self.triggers)
-        tables = (Table("Places", columns, rows, 6),) if rows else ()
-        return Summary("Minimal trigger", self.name, verdict, tone, (), tables, tuple(_no_answers(self.without_answer)))
