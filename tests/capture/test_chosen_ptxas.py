@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.chosen_ptxas import Assembling, assemble_by
+from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.model import Assembler
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
@@ -29,7 +28,6 @@ from tritonhook.errors import CaptureError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.ptxas.tool import Tool, tool_at
-from tritonhook.ptxas.toolchain import Toolchain
 
 OTHER = "12.8.93"
 
@@ -247,19 +245,6 @@ def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) ->
 # --- the value -----------------------------------------------------------------------------------
 
 
-def test_what_users_give_is_a_ptxas_and_words(monkeypatch) -> None:
-    tool = Tool(Path("/the/ptxas"), "13.4", "here")
-    monkeypatch.setattr("tritonhook.ptxas.tool.find_ptxas", {"13.4": tool}.__getitem__)
-    monkeypatch.setattr("tritonhook.ptxas.tool.binary_sha256", {Path("/the/ptxas"): "sha"}.__getitem__)
-    assert Assembling.of("13.4", ["-O1", "-v"]) == Assembling("/the/ptxas", "13.4", "sha", ("-O1", "-v"))
-    assert Assembling.of(None, "-O1 '-a b'") == Assembling(options=("-O1", "-a b"))
-    assert Assembling.of(None, None) is Assembling.of(None, "") is Assembling.of(None, []) is None
-    assert Assembling.of("13.4", None) == Assembling("/the/ptxas", "13.4", "sha")
-    for options in (["-O1", ""], ["-O1", 5], [None]):
-        with pytest.raises(CaptureError, match="options="):
-            Assembling.of(None, options)  # type: ignore[arg-type]
-
-
 def test_an_assembler_is_replaced_by_what_was_given() -> None:
     own = Assembler("/own", "12.8", ("-v",))
     whole = Assembling("/the/ptxas", "13.4", "sha", ("-O1",))
@@ -270,17 +255,3 @@ def test_an_assembler_is_replaced_by_what_was_given() -> None:
     ptx = Ptx(".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n")
     assert Assembling().readable(ptx) is whole.readable(ptx) is ptx
     assert Assembling(version="12.4").readable(ptx).version == "8.4"
-
-
-def test_what_an_assembler_makes_of_ptx_is_asked_of_its_ptxas(monkeypatch) -> None:
-    asked: list[Any] = []
-
-    def assemble(chain: Toolchain, ptx: Ptx, arguments: Any) -> Any:
-        asked.append((chain.ptxas.path, chain.ptxas.version, ptx.text, arguments))
-        return SimpleNamespace(cubin=SimpleNamespace(data=b"cubin"))
-
-    monkeypatch.setattr(Toolchain, "assemble_or_raise", assemble)
-    text = ".version 8.8\n.target sm_90a\n"
-    assert assemble_by(Assembler("/the/ptxas", "13.4", ("-v",)), text) == b"cubin"
-    assert assemble_by(Assembler(), text) == b"cubin"
-    assert asked == [(Path("/the/ptxas"), "13.4", text, ("-v",)), (Path(), "(unknown version)", text, ())]

@@ -59,85 +59,22 @@ def test_what_a_dying_process_left_staged_is_no_record(out, cache):
     assert CaptureFolder.open(out).records == (record,)
 
 
-def test_a_kernel_is_found_among_the_sightings_of_its_own_part(out, cache, monkeypatch):
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        writer = CaptureWriter(out)
-        record = writer.add_files(*made(cache))
-        writer.close()
-        monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
-    folder = CaptureFolder.open(out)
-    assert [s.rank for s in folder.seen(record)] == ["0", "1"]
-    assert [s.rank for s in folder.of_rank("1").seen(record)] == ["1"]  # not the sightings of the whole folder
-    assert folder.seen("another") == ()
-
-
 # --- parts of a folder ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def two_ranks(out, cache, monkeypatch) -> CaptureFolder:
-    """Given ranks 0 and 1, which met `add` and tuned it, and a record that no index names."""
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        writer = CaptureWriter(out)
-        record = writer.add_files(*made(cache))
-        writer.add_tuning("add", "triton", record, [record])
-        writer.close()
-        monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
-    shutil.copytree(out / "kernels" / record, out / "kernels" / "lost-0")
-    return CaptureFolder.open(out)
-
-
-def test_a_part_has_the_processes_and_tunings_of_its_rank_and_no_record_that_no_index_names(two_ranks):
-    part = two_ranks.of_rank("1")
-    assert [process["rank"] for process in two_ranks.processes] == ["0", "1"]
-    assert [process["rank"] for process in part.processes] == ["1"]
-    assert [tuning.process for tuning in part.tunings] == [sighting.process for sighting in part.sightings]
-    assert (two_ranks.is_part, part.is_part, two_ranks.since(0).is_part) == (False, True, True)
-    assert len(two_ranks.records) == 2
-    assert part.records == two_ranks.since(0).records == two_ranks.records[:1]
-
-
-def test_a_rank_that_met_no_kernel_is_said(two_ranks, tmp_path):
-    with pytest.raises(CaptureError, match="no kernel of rank 7; the ranks here are 0, 1$"):
-        two_ranks.of_rank("7")
-    CaptureWriter(tmp_path / "empty")
-    with pytest.raises(CaptureError, match="its processes have no ranks$"):
-        CaptureFolder.open(tmp_path / "empty").of_rank("0")
-
-
-def test_a_kernel_is_found_by_the_beginning_of_its_id(two_ranks):
-    first, second = two_ranks.records
-    assert two_ranks.find(digest_of(first)[:8]) == f"kernels/{first}"
-    assert two_ranks.find(digest_of(second)) == f"kernels/{second}"
-    assert two_ranks.find("no digit") is None
-    ids = two_ranks.ids
-    with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more of one:") as raised:
-        two_ranks.find("")
-    assert str(raised.value).splitlines()[1:] == [f"  {ids[first]}  {first}", f"  {ids[second]}  {second}"]
-
-
-# --- tunings and launches ------------------------------------------------------------------------
-
-
-def test_a_tuning_that_is_made_again_has_the_last_winner_among_all_that_were_tried(out, cache, monkeypatch):
+def test_a_kernel_is_found_by_the_beginning_of_its_id(out, cache):
     writer = CaptureWriter(out)
-    a, b, c = (writer.add_files(*made(cache, name)) for name in "abc")
-    writer.add_tuning("first", "triton", a, [a, b])
-    writer.add_tuning("first", "inductor", c, [b, c])
-    writer.add_tuning("second", "triton", b, [b])
-    writer.close()
-    monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
-    other = CaptureWriter(out)
-    other.add_tuning("first", "triton", b, [b])
-    other.close()
+    first, second = (writer.add_files(*made(cache, name)) for name in ("add", "sub"))
     folder = CaptureFolder.open(out)
-    found = [(tuning.winner, tuning.among, tuning.by) for tuning in folder.tunings]
-    assert found == [(c, (a, b, c), "inductor"), (b, (b,), "triton"), (b, (b,), "triton")]
-    assert [tuning.process for tuning in folder.tunings[:2]] == [folder.sightings[0].process] * 2
-    assert folder.tunings[2].process != folder.tunings[0].process
-    assert folder.lost == {a}
+    assert folder.find(digest_of(first)[:8]) == f"kernels/{first}"
+    assert folder.find(digest_of(second)) == f"kernels/{second}"
+    assert folder.find("no digit") is None
+    with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more of one:") as raised:
+        folder.find("")
+    assert str(raised.value).splitlines()[1:] == [f"  {folder.ids[one]}  {one}" for one in (first, second)]
+
+
+# --- launches ----------------------------------------------------------------------------------
 
 
 def launch(size: int) -> Launch:

@@ -14,11 +14,10 @@ pytest.importorskip("triton", minversion="3.6")
 
 import triton_kernels
 from triton.runtime._async_compile import AsyncCompileMode
-from triton_kernels import add_kernel, compile_kernel, fresh, launch, multiply_kernel
+from triton_kernels import add_kernel, compile_kernel, fresh, launch
 from triton_sessions import entries
 
 import tritonhook
-from tritonhook.capture.triton import rewriting
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
@@ -70,11 +69,6 @@ def async_names(out: Path) -> list[str]:
                 with tritonhook.session(out / str(number), **arguments):
                     futures.append(function.warmup(tensor, tensor, tensor, 1000, BLOCK=128, grid=(1,)))
     return [entries(future.result() if hasattr(future, "result") else future)[0] for future in futures]
-
-
-def no_rewrite_in_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutation: rewriting is left out of all keys."""
-    monkeypatch.setattr(rewriting, "_part_of_key", lambda keys: "")
 
 
 EXPECTED = [name for _, name in PLAN]
@@ -147,25 +141,6 @@ print(json.dumps([*names, *driver.launched]))
 def test_processes_that_share_a_cache_get_the_right_kernel(run_python):
     for arguments, name in PLAN[1:]:
         assert run_python(PROCESS, ARGUMENTS=json.dumps(arguments)) == [name, name]
-
-
-def test_mutation_compiles_would_get_the_wrong_kernel(out, monkeypatch):
-    no_rewrite_in_keys(monkeypatch)
-    assert compiled_names(out) != EXPECTED
-    with tritonhook.session(out, rename="cutlass_"):
-        poisoned = compile_kernel(multiply_kernel)
-    assert compile_kernel(multiply_kernel).name == poisoned.name == "cutlass_multiply_kernel"
-
-
-def test_mutation_launches_would_run_the_wrong_kernel(out, driver, monkeypatch):
-    no_rewrite_in_keys(monkeypatch)
-    assert launched_names(out, driver) == ["add_kernel"] * len(PLAN)
-
-
-@pytest.mark.usefixtures("parsing_by_turns")
-def test_mutation_async_compiles_would_get_the_wrong_kernel(out, driver, monkeypatch):
-    no_rewrite_in_keys(monkeypatch)
-    assert async_names(out) != EXPECTED
 
 
 def test_a_compile_whose_key_was_made_before_the_session_is_not_rewritten(out, monkeypatch):
