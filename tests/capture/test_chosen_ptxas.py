@@ -156,12 +156,6 @@ def test_only_the_kernels_that_are_wanted(out, triton_cache, other) -> None:
         assert made_by(compile_gemm(arch=100, ptx_version=87)) == OTHER
 
 
-def test_children_have_the_same_ptxas(tmp_path, other) -> None:
-    settings = make_settings(tmp_path, ptxas=OTHER, options="-O1 -v", rewrites="tma-cta")
-    config = RunConfig.from_environment(settings.to_run_config().to_environment())
-    assert Settings.from_run_config(config) == settings
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [

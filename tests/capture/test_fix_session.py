@@ -136,16 +136,6 @@ def test_a_name_that_is_none_is_refused(out, wrong) -> None:
         tritonhook.enable(out, rewrites=wrong)
 
 
-@pytest.mark.parametrize(
-    ("rename", "fixes"), list(itertools.product([None, Rename(prefix="cutlass_")], [[], ["tma-cta"]]))
-)
-def test_children_get_rename_and_fix(tmp_path, rename, fixes) -> None:
-    settings = make_settings(tmp_path, rename, only="^a", rewrites=fixes)
-    config = RunConfig.from_environment(capture_environment(settings, {}))
-    assert Settings.from_run_config(config) == settings
-    assert Settings.from_run_config(config).key == settings.key
-
-
 def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -164,8 +154,3 @@ def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) ->
     assert run(*run_verb).stdout.split() == ["copy_2d", "1"]
     assert run(*run_verb, "--prefix", "cutlass_").stdout.split() == ["cutlass_copy_2d", "1"]
     assert run().stdout.split() == ["copy_2d", "0"]
-
-
-def test_every_named_fix_is_a_rewrite_with_a_key_of_its_own() -> None:
-    keys = [fix.key for fix in REWRITES.values()]
-    assert len(set(keys)) == len(keys)

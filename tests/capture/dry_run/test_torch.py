@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from dry_runs import run_dry
-from repository import ROOT
+from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
 
@@ -107,8 +107,7 @@ assert torch.ops.dry.three(two(torch.ops.dry.one(x))).is_cuda
 """
 THREE = "one True\ntwo True\nthree True\n"
 
-# Programs of which only what they print is looked at: processes that one program forks, as the import of torch takes
-# longer than all else. Each has its text, and what it prints.
+# Programs of which only what they print is looked at, which one process forks. Each has its text, and what it prints.
 PROGRAMS = {
     # Recomputed activations, graphs, saved and loaded weights, a scaled loss, an optimiser.
     "training": (
@@ -206,33 +205,13 @@ print(generator.get_state().view(torch.int64).tolist())
     ),
     "operators registered for CUDA": (OPERATORS, THREE),
 }
-FORKED = """
-import json, os, sys, traceback, torch
-said = {}
-for name, text in json.loads(PROGRAMS).items():
-    reads, writes = os.pipe()
-    if (process := os.fork()) == 0:
-        os.dup2(writes, 1)
-        os.dup2(writes, 2)
-        try:
-            exec(text, {"__name__": "__main__", "torch": torch})
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-    os.close(writes)
-    with open(reads) as file:
-        said[name] = file.read()
-    os.waitpid(process, 0)
-print(json.dumps(said))
-"""
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    texts = json.dumps({name: text for name, (text, _) in PROGRAMS.items()})
-    script = FORKED.replace("PROGRAMS", repr(texts))
+    texts = {name: text for name, (text, _) in PROGRAMS.items()}
+    script = f"import json, sys, torch\nsys.path.insert(0, {str(SUPPORT)!r})\nfrom forked import said_by\n"
+    script += f"print(json.dumps(said_by({texts!r}, torch=torch)))"
     return json.loads(run_dry(tmp_path_factory.mktemp("said"), script, arch="sm_120a").stdout)
 
 
