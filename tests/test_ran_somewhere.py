@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 from ran_somewhere import main, nowhere
 from repository import ROOT, SUPPORT
 
@@ -41,7 +42,7 @@ def test_what_ran_nowhere_is_named(workers: tuple[str, ...], tmp_path: Path, cap
         own = {"TESTS_RAN": str(tmp_path / "ran"), "WHERE": where, "PYTHONPATH": paths}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers]
         outer = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=HANG_S)
     assert sorted(nowhere(tmp_path / "ran")) == ["test_skipped.py", "test_some.py::test_never"]
     environment = Path(sys.prefix).name
     assert main(tmp_path / "ran", [environment]) == 1

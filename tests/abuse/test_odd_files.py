@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from damage import outcome
+from hangs import HANG_S
 from repository import GOLDEN
 
 from tests.abuse.test_captures import CAPTURE, folder
@@ -145,7 +146,7 @@ def test_a_pipe_that_is_read_gets_all_of_it() -> None:
     handle = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that the writer finds a reader at once
     reader.start()
     write_given("pipe", b"x" * 1_000_000)
-    reader.join(60)
+    reader.join(HANG_S)
     os.close(handle)
     assert len(got[0]) == 1_000_000
 

@@ -19,8 +19,6 @@ from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 import tritonhook
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.model import Assembler
-from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin

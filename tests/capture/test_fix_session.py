@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -21,9 +21,6 @@ from triton_kernels import Tensor
 
 import tritonhook
 from tritonhook.capture import session as sessions
-from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import REWRITES, Settings, make_settings
-from tritonhook.children.environment import capture_environment
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.cta_loads import ClusterToCta
@@ -148,7 +145,7 @@ def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) ->
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, *words, str(script)]
-        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=120)
+        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=HANG_S)
 
     run_verb = ("-m", "tritonhook", "run", "--rewrite", "tma-cta")
     assert run(*run_verb).stdout.split() == ["copy_2d", "1"]

@@ -122,7 +122,8 @@ with tritonhook.session("partly", rename="cutlass_") as session:
     p.compile_graph(Path("partly cache/graphs"), {"triton_poi_fused_add_0": "+ 1.0"})
 p.compile_graph(Path("partly cache/graphs"), {"triton_poi_fused_mul_1": "* 2.0"})
 from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult as S
-print(json.dumps({"loaded": sorted(set(loaded)), "notes": session.notes, "wrapped": hasattr(S.make_launcher, "__wrapped__")}))
+wrapped = hasattr(S.make_launcher, "__wrapped__")
+print(json.dumps({"loaded": sorted(set(loaded)), "notes": session.notes, "wrapped": wrapped}))
 """,
     # On the CPU, of a graph without kernels, for which the caches are the same.
     "real": """
@@ -239,7 +240,7 @@ def test_a_session_in_the_program_is_gone_afterwards(said: Said) -> None:
 
 
 def test_the_caches_of_a_real_torch_compile(said: Said) -> None:
-    """A session that captures finds the plain graph, one that renames its own; the plain one is found again after it."""
+    """A session that captures finds the plain graph, one that renames its own; without one the plain one is found."""
     assert said.of("real")["hits"] == [0, 1, 0, 1, 1]
 
 

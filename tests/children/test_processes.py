@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from ended import Done, ended, python_ended
+from hangs import HANG_S
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
@@ -307,7 +308,7 @@ def writers(tmp_path: Path, processes: int, count: int) -> list[subprocess.Popen
 
 
 def finish(started: list[subprocess.Popen[str]]) -> list[int]:
-    codes = [process.wait(timeout=120) for process in started]
+    codes = [process.wait(timeout=HANG_S) for process in started]
     for process in started:
         for stream in (process.stdin, process.stdout):
             assert stream is not None

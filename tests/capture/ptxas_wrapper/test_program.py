@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_ptxas import make_ptx
+from hangs import HANG_S
 from wrapped_ptxas import WrappedPtxas
 
 from tritonhook.capture.ptxas_wrapper.install import find_target, install
@@ -73,7 +74,7 @@ def begun(world: WrappedPtxas, do: str) -> subprocess.Popen:
     make_ptx(world.folder / "a.ptx")
     environment = {"PATH": "/usr/bin:/bin", "FAKE_DO": f"{do}"} | world.settings()
     process = subprocess.Popen([str(world.wrapper), "a.ptx"], cwd=world.folder, env=environment)
-    for _ in range(3000):
+    for _ in range(50 * HANG_S):
         if (world.folder / "pid").exists() and (world.folder / "pid").read_text().strip():
             return process
         time.sleep(0.02)
@@ -88,10 +89,10 @@ WAIT = "echo $$ > pid; while :; do sleep 0.05; done"
 def test_a_signal_to_the_wrapper_reaches_ptxas(world: WrappedPtxas, number: signal.Signals) -> None:
     process = begun(world, WAIT)
     process.send_signal(number)
-    assert process.wait(timeout=120) == -number
+    assert process.wait(timeout=HANG_S) == -number
     handles = begun(world, f"trap 'exit 3' {int(number)}; {WAIT}")
     handles.send_signal(number)
-    assert handles.wait(timeout=120) == 3
+    assert handles.wait(timeout=HANG_S) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -102,7 +103,7 @@ def test_a_signal_while_standard_input_is_still_open(world: WrappedPtxas, number
     process.stdin.write(b"//" * (1 << 16))
     process.stdin.flush()  # it is reading its input now: a pipe holds less than this
     process.send_signal(number)
-    assert process.wait(timeout=120) == -number
+    assert process.wait(timeout=HANG_S) == -number
     process.stdin.close()
 
 
@@ -111,8 +112,8 @@ def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
     process = begun(world, WAIT)
     pid = int((world.folder / "pid").read_text())
     process.kill()
-    process.wait(timeout=120)
-    for _ in range(3000):
+    process.wait(timeout=HANG_S)
+    for _ in range(50 * HANG_S):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):  # it ends before it is opened, or before it is read
@@ -309,7 +310,7 @@ def test_kills_of_the_build_leave_no_half_record(world: WrappedPtxas) -> None:
         )
         time.sleep(chance.uniform(0, 0.08))
         process.kill()
-        process.wait(timeout=120)
+        process.wait(timeout=HANG_S)
     world.call("a.ptx")
     folder = CaptureFolder.open(world.out)
     assert [folder.capture(record).kernel for record in folder.records] == ["add"]

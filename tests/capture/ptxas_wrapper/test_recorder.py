@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_ptxas import SCRIPT, make_ptx, make_ptxas
+from hangs import HANG_S
 from wrapped_ptxas import WrappedPtxas
 
 from tritonhook.capture.model import Stage
@@ -182,7 +183,7 @@ def test_a_named_pipe_is_left_to_ptxas(world: WrappedPtxas) -> None:
     text = make_ptx(world.folder / "a.ptx").read_text()
     writer = subprocess.Popen(["sh", "-c", "cat a.ptx > pipe.ptx"], cwd=world.folder)
     done = world.call("pipe.ptx", env=world.settings() | {"FAKE_DO": "cat pipe.ptx"})
-    assert writer.wait(timeout=120) == 0
+    assert writer.wait(timeout=HANG_S) == 0
     assert done.stdout == text.encode()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangs import HANG_S
 from repository import ROOT, SUPPORT
 from stored_kernels import KERNELS, keep_module, kept, made
 
@@ -277,7 +278,7 @@ def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_pa
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    assert [worker.wait(120) for worker in workers] == [0] * 8
+    assert [worker.wait(HANG_S) for worker in workers] == [0] * 8
     for worker in workers:
         worker.stdin.close()  # type: ignore[union-attr]
         worker.stdout.close()  # type: ignore[union-attr]
@@ -317,14 +318,14 @@ def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
     def hold_the_lock() -> None:
         with writer._lock:
             locked.set()
-            release.wait(60)
+            release.wait(HANG_S)
 
     holder = threading.Thread(target=hold_the_lock)
     holder.start()
-    locked.wait(60)
+    locked.wait(HANG_S)
     pid = os.fork()
     if pid == 0:
-        signal_after(120)
+        signal_after(HANG_S)
         writer.add_files(*made(cache, "child"))
         writer.close()
         os._exit(0)

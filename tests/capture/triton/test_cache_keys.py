@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -113,13 +114,13 @@ def test_a_compile_that_waits_in_the_pool_ends_under_the_settings_it_was_asked_u
     # given a compile that waits because the pool is busy; a session waits for it before it ends
     kernel, tensor, free, free_again = fresh(add_kernel), triton_kernels.Tensor(), Event(), Event()
     with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
-        pool.submit(free.wait, 60)
+        pool.submit(free.wait, HANG_S)
         kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=128, grid=(1,))
         with tritonhook.session(out, rename="cutlass_"):
             free.set()
     launch(kernel)
     with tritonhook.session(out, rename="cutlass_"), ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
-        pool.submit(free_again.wait, 60)
+        pool.submit(free_again.wait, HANG_S)
         kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=256, grid=(1,))
         free_again.set()
     launch(kernel, block=256)
