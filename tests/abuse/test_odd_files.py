@@ -26,7 +26,6 @@ READERS = [
     "rename {} --strip",
     "check {}",
     "mem predict {} --gpu H100",
-    "mem fix {}",
     "lab probe {}",
     "bisect {} --good 12.8.93 --bad 13.5.37 --at-hand",
     "diff --rename {}",
@@ -109,8 +108,6 @@ WRITERS = [
     "rename " + PTX + " --prefix x_ -o {} --force",
     "show c --html {} --force",
     "show c --save {} --force",
-    "mem fix " + PTX + " -o {} --force",
-    "show " + str(GOLDEN / "documents" / "memory.json") + " --trace {} --force",
     "tune c -o {}",
 ]
 IDS = [line.split()[0] + line.rpartition("{}")[0][-8:].strip() for line in WRITERS]
@@ -155,7 +152,6 @@ def test_a_folder_and_a_dash_are_refused() -> None:
     folder(Path("c"))
     assert "c: a folder; name a file in it" in outcome("lock", "c", "-o", "c")[1]
     assert "-: standard output" in outcome("lock", "c", "-o", "-")[1]
-    assert "-: standard output" in outcome("mem", "fix", PTX, "-o", "-")[1]
 
 
 def test_a_dash_is_standard_output_for_what_is_written_there_anyway(capsys: pytest.CaptureFixture) -> None:

@@ -17,13 +17,10 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.chosen_ptxas import Assembling
-from tritonhook.capture.model import Assembler
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
-from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.ptxas.tool import Tool, tool_at
 
@@ -87,20 +84,6 @@ def test_binaries_and_options_have_cache_keys_of_their_own(out, triton_cache, ru
     ]
     versions = [OWN, OTHER, OWN, OTHER]
     assert found == [[version, False] for version in versions] + [[version, True] for version in versions]
-
-
-def test_a_binary_is_known_by_its_content(tmp_path, other) -> None:
-    copy = tmp_path / "ptxas"
-    copy.write_bytes(other.path.read_bytes())
-    copy.chmod(0o755)
-    same = Assembling.of(str(copy), None)
-    assert same is not None
-    assert same.key == Assembling.of(OTHER, None).key  # type: ignore[union-attr]
-    with copy.open("ab") as file:
-        file.write(b"changed")
-    other_binary = Assembling.of(str(copy), None)
-    assert other_binary is not None
-    assert other_binary.key != same.key
 
 
 def test_an_older_ptxas_gets_the_version_that_it_reads(out, triton_cache, other) -> None:
@@ -232,18 +215,3 @@ def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) ->
     assert done.returncode == 0, done.stderr
     (record,) = Path(tmp_path / "out" / "kernels").iterdir()
     assert CaptureFolder.open(tmp_path / "out").capture(record.name).assembler.version == OTHER
-
-
-# --- the value -----------------------------------------------------------------------------------
-
-
-def test_an_assembler_is_replaced_by_what_was_given() -> None:
-    own = Assembler("/own", "12.8", ("-v",))
-    whole = Assembling("/the/ptxas", "13.4", "sha", ("-O1",))
-    assert whole.instead_of(own) == Assembler("/the/ptxas", "13.4", ("-v", "-O1"))
-    assert Assembling(options=("-O1",)).instead_of(own) == Assembler("/own", "12.8", ("-v", "-O1"))
-    assert Assembling("/the/ptxas").instead_of(Assembler()) == Assembler("/the/ptxas", None, ())
-    assert (whole.key, Assembling(options=("-O1", "-v")).key) == ("ptxas|sha|-O1", "ptxas||-O1|-v")
-    ptx = Ptx(".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n")
-    assert Assembling().readable(ptx) is whole.readable(ptx) is ptx
-    assert Assembling(version="12.4").readable(ptx).version == "8.4"

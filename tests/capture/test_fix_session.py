@@ -14,10 +14,8 @@ from hangs import HANG_S
 pytest.importorskip("triton", minversion="3.6")
 
 import triton
-from fake_driver import active
 from repository import ROOT, SUPPORT
 from tma_kernels import compile_tma, copy_2d
-from triton_kernels import Tensor
 
 import tritonhook
 from tritonhook.capture import session as sessions
@@ -73,16 +71,6 @@ def test_processes_that_share_a_cache_get_the_right_kernel(run_python, out) -> N
         for settings, name, fixed in STEPS[:4]:
             found = run_python(code, OUT=str(out), SETTINGS=json.dumps(settings))
             assert found == [name, int(fixed), again]
-
-
-def test_launches_run_the_right_kernel(out) -> None:
-    with active(arch=90) as driver:
-        kernel, x = triton.jit(copy_2d.fn), Tensor()
-        for settings, name, fixed in STEPS:
-            with tritonhook.session(out, **settings):
-                made = kernel[(1, 1)](x, x, 64, 64, **BLOCK)
-            assert driver.launched[-1] == name
-            assert ("shared::cta.global.mbarrier" in made.asm["ptx"]) == fixed
 
 
 def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from repository import GOLDEN
@@ -12,7 +11,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 
 from tritonhook.capture.dry_run import driver as dry_driver
-from tritonhook.capture.dry_run.driver import DryDriver, not_measured, without_cublas
+from tritonhook.capture.dry_run.driver import DryDriver, without_cublas
 from tritonhook.capture.dry_run.gpu import DryRun, Notes
 from tritonhook.cubin.image import Cubin
 
@@ -25,28 +24,6 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     found = Notes()
     monkeypatch.setattr(dry_driver, "notes", found)
     return found
-
-
-def test_the_driver_tells_of_the_gpu_of_the_dry_run() -> None:
-    dry = DryRun.of("sm_121")
-    given: Any = DryDriver(dry)
-    target = given.get_current_target()
-    assert (target.backend, target.arch, target.warp_size) == ("cuda", 121, 32)
-    assert given.utils is given and given.is_active() is True
-    assert given.get_device_capability() == (12, 1)
-    assert (given.get_current_device(), given.get_current_stream()) == (0, 0)
-    assert given.get_device_properties(0) == {
-        "max_shared_mem": dry.gpu.shared_bytes,
-        "max_num_regs": 65536,
-        "multiprocessor_count": 48,
-        "warpSize": 32,
-        "sm_clock_rate": 1_000_000,
-        "mem_clock_rate": 1_000_000,
-        "mem_bus_width": 5120,
-    }
-    assert given.map_python_to_cpp_type("i32") == "int32_t"
-    assert given.cuOccupancyMaxActiveClusters() == 1 and given.is_stream_capturing(0) is False
-    assert given.get_benchmarker() is not_measured
 
 
 def test_a_kernel_is_loaded_with_what_its_cubin_says() -> None:

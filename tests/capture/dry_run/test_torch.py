@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from dry_runs import run_dry
-from repository import ROOT, SUPPORT
+from repository import SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
 
@@ -218,14 +215,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_as_on_a_gpu(said: dict[str, str], name: str) -> None:
     assert said[name] == PROGRAMS[name][1]
-
-
-def test_without_the_flag_torch_says_what_it_knows(tmp_path, triton_cache) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import torch, triton\nprint(torch.cuda.is_available(), torch.zeros(2).is_cuda)")
-    words = [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), str(script)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    assert subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout == "False False\n"
 
 
 def test_all_is_given_back(triton_cache) -> None:

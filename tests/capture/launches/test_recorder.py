@@ -17,7 +17,6 @@ from triton_kernels import add_kernel, fresh
 
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
-from tritonhook.capture.launches.arguments import Unrecordable
 from tritonhook.capture.launches.record import (
     Buffer,
     Launch,
@@ -70,30 +69,6 @@ def test_a_launch_is_recorded_with_what_a_second_one_needs(out, driver, kernel, 
     assert launch.parameters[4:] == (Scratch(), Scratch()), "Triton's launcher adds two pointers"
     assert [buffer.size for buffer in launch.buffers] == [8192, 4000]
     assert driver.launched == ["add_kernel"] * 3
-
-
-def test_launches_that_differ_are_kept_apart_and_counted(out, driver, kernel, tensors) -> None:
-    with tritonhook.session(out, launches=True):
-        kernel[(8,)](*tensors, 1000, BLOCK=128)
-        for _ in range(2):
-            kernel[(9,)](*tensors, 1001, BLOCK=128)
-    folder = CaptureFolder.open(out)
-    found = [one for record in folder.records for one in folder.launches(record)]
-    assert sorted((one.launch.grid[0], one.count) for one in found) == [(8, 1), (9, 2)]
-
-
-def test_nothing_is_recorded_or_wrapped_unless_asked_for(out, driver, kernel, tensors) -> None:
-    from triton.compiler import CompiledKernel
-
-    plain = CompiledKernel.__dict__["run"]
-    with tritonhook.session(out):
-        assert CompiledKernel.__dict__["run"] is plain
-        kernel[(8,)](*tensors, 1000, BLOCK=128)
-    assert not list(out.rglob("launches"))
-    with tritonhook.session(out, launches=True):
-        assert CompiledKernel.__dict__["run"] is not plain
-    assert CompiledKernel.__dict__["run"] is plain
-    assert recorder.sessions == ()
 
 
 def test_contents_of_integers_are_kept_and_of_all_if_wanted(out, driver, kernel, tensors, monkeypatch) -> None:
@@ -213,22 +188,6 @@ def test_a_launch_of_triton_is_described_with_clusters_and_scratch() -> None:
     assert launch == Launch("k", (10, 2, 3), (128, 1, 1), scratch, (), (2, 1, 1), 48, True, True)
     plain, _ = launch_recorder.of_triton(compiled({}, launch_pdl=False, global_scratch_size=0), (1, 1, 1), ())
     assert plain == Launch("k", (1, 1, 1), (128, 1, 1), (Scratch(0),), (), shared=48)
-
-
-def test_what_cannot_be_described_is_named() -> None:
-    kernel = compiled(None)
-    with pytest.raises(Unrecordable, match="k has no signature"):
-        launch_recorder.of_triton(kernel, (1, 1, 1), ())
-    with pytest.raises(ValueError):
-        launch_recorder.of_triton(compiled({"x": "i32"}), (1, 1, 1), (1, 2))
-    static = SimpleNamespace(name="k", arg_tys="i?", num_warps=2, shared=0)
-    with pytest.raises(Unrecordable, match=r"k: argument 1 has the unknown type '\?'"):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1, 2))
-    with pytest.raises(ValueError):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
-    static.arg_tys = "O"
-    with pytest.raises(Unrecordable, match="k: argument 0 is a int"):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
 
 
 # --- what a session gets -------------------------------------------------------------------------

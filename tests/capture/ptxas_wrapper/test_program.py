@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -299,18 +298,3 @@ def test_a_parallel_build_loses_nothing(world: WrappedPtxas) -> None:
     assert (folder.torn, world.trouble) == (0, [])
     for name in names:
         assert captures[name].cubin == (world.folder / f"{name}.cubin").read_bytes()
-
-
-def test_kills_of_the_build_leave_no_half_record(world: WrappedPtxas) -> None:
-    make_ptx(world.folder / "a.ptx")
-    chance = random.Random(4)
-    for _ in range(30):
-        process = subprocess.Popen(
-            [str(world.wrapper), "a.ptx"], cwd=world.folder, env={"PATH": "/usr/bin:/bin"} | world.settings()
-        )
-        time.sleep(chance.uniform(0, 0.08))
-        process.kill()
-        process.wait(timeout=HANG_S)
-    world.call("a.ptx")
-    folder = CaptureFolder.open(world.out)
-    assert [folder.capture(record).kernel for record in folder.records] == ["add"]

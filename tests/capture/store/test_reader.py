@@ -123,12 +123,6 @@ def test_a_launch_that_cannot_be_read_is_said(out, cache, tmp_path):
         folder.launches(record)
 
 
-def test_crashes_are_listed(out):
-    writer = CaptureWriter(out)
-    kept = [writer.add_crash(name, "text", {"signal": 11}) for name in ("b", "a")]
-    assert CaptureFolder.open(out).crashes == tuple(folder / "crash.json" for folder in reversed(kept))
-
-
 # --- folders that are none -----------------------------------------------------------------------
 
 
@@ -189,43 +183,12 @@ WHOLE: dict[str, Any] = {
     "rewritten_from": None,
     "note": None,
 }
-ODD: list[Any] = [None, 5, "text", [], {}, True, [5], {"a": 5}]
-
-
-def damaged_notes() -> dict[str, str]:
-    """Texts of a damaged capture.json: each value missing, each value of a wrong type, and no object at all."""
-    texts = {json.dumps(value): json.dumps(value) for value in (None, 5, "text", [], {"format": 1})}
-    texts["too deep"] = "[" * 100_000
-    texts["no UTF-8"] = "\udcff"
-    for name in WHOLE:
-        texts[f"no {name}"] = json.dumps({key: value for key, value in WHOLE.items() if key != name})
-    for name in ("path", "version", "arguments"):
-        texts[f"no ptxas.{name}"] = json.dumps(WHOLE | {"ptxas": {n: None for n in WHOLE["ptxas"] if n != name}})
-    for name, value in WHOLE.items():
-        for odd in ODD:
-            if type(odd) is not type(value) and odd != value and not (value is None and isinstance(odd, (bool, str))):
-                texts[f"{name}: {odd!r}"] = json.dumps(WHOLE | {name: odd})
-    for odd in ("[/v]", "12.", "", "12.8.93\n", "1" * 5000):
-        texts[f"ptxas.version {odd[:9]!r}"] = json.dumps(WHOLE | {"ptxas": WHOLE["ptxas"] | {"version": odd}})
-    for odd in ("../add.ptx", "/etc/passwd", "..", "", "a\0b", "\ud800", 5, None):
-        texts[f"file {odd!r}"] = json.dumps(WHOLE | {"files": {"ptx": odd}})
-    return texts
 
 
 def test_the_note_that_is_damaged_below_is_whole(tmp_path):
     (tmp_path / "capture.json").write_text(json.dumps(WHOLE))
     assert read_capture(tmp_path).kernel == "add"
     assert read_capture(str(tmp_path)).arch == "sm_90a"
-
-
-DAMAGED = damaged_notes()
-
-
-@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_note_is_said(tmp_path, text):
-    (tmp_path / "capture.json").write_text(text, errors="surrogateescape")
-    with pytest.raises(CaptureError, match=r"capture\.json: (damaged: .+; delete its folder|cannot be read|capture f)"):
-        read_capture(tmp_path)
 
 
 @pytest.mark.parametrize(
