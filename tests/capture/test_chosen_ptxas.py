@@ -121,22 +121,6 @@ def test_a_ptxas_that_fails_leaves_tritons_code_and_a_note(out, triton_cache, tm
     assert "ptxas 13.9.1 rejected the PTX: exit code 3, without a message on add_kernel" in session.summary
 
 
-def test_sessions_within_each_other(out, triton_cache, other) -> None:
-    with tritonhook.session(out.with_name("a"), ptxas=OTHER):
-        with tritonhook.session(out.with_name("b"), rename="cutlass_"):
-            renamed = compile_kernel(arch=100, ptx_version=87)
-        with tritonhook.session(out.with_name("c"), options="-O0") as inner:
-            compile_kernel(arch=100, ptx_version=87)
-    assert (made_by(renamed), renamed.name) == (OTHER, "cutlass_add_kernel")
-    assert inner.captures[0].assembler.arguments[-1] == "-O0"
-
-
-def test_only_the_kernels_that_are_wanted(out, triton_cache, other) -> None:
-    with tritonhook.session(out, ptxas=OTHER, only="gemm"):
-        assert made_by(compile_kernel(arch=100, ptx_version=87)) == OWN
-        assert made_by(compile_gemm(arch=100, ptx_version=87)) == OTHER
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [

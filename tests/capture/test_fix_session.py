@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -59,20 +58,6 @@ def test_one_cache_gives_the_right_kernel_for_every_setting(out, order) -> None:
             check(compile_tma(copy_2d, BLOCK), name, fixed)
 
 
-def test_processes_that_share_a_cache_get_the_right_kernel(run_python, out) -> None:
-    code = (
-        "from tma_kernels import compile_tma, copy_2d\n"
-        "settings = json.loads(os.environ['SETTINGS'])\n"
-        "with tritonhook.session(os.environ['OUT'], **settings) as s:\n"
-        f"    k = compile_tma(copy_2d, {BLOCK!r})\n"
-        "print(json.dumps([k.name, k.asm['ptx'].count('shared::cta.global.mbarrier'), s.captures[0].cache_hit]))\n"
-    )
-    for again in (False, True):
-        for settings, name, fixed in STEPS[:4]:
-            found = run_python(code, OUT=str(out), SETTINGS=json.dumps(settings))
-            assert found == [name, int(fixed), again]
-
-
 def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         compile_tma(copy_2d, BLOCK)
@@ -80,16 +65,6 @@ def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
     assert capture.rewritten_from is None  # its name has not changed
     assert "copy_2d: 1 TMA load to .shared::cta" in session.notes
     assert "copy_2d: 1 TMA load to .shared::cta" in session.summary
-
-
-def test_a_kernel_without_such_loads_is_not_touched(out) -> None:
-    from triton_kernels import compile_kernel
-
-    plain = compile_kernel()
-    with tritonhook.session(out, rewrites=["tma-cta"]) as session:
-        fixed = compile_kernel()
-    assert fixed.asm["cubin"] == plain.asm["cubin"]
-    assert session.notes == []
 
 
 def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monkeypatch) -> None:

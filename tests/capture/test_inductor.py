@@ -83,6 +83,8 @@ PROGRAMS = {
     "renamed again": "go('renamed again', rename='cutlass_')",
     "policy": "go('policy', policy=policy('kept', 'name'))",
     "other policy": "go('other policy', policy=policy('kept', 'O1'))",
+    "options": "go('options', options='-O1')",
+    "options again": "go('options again', options='-O1')",
     "policy of others": "go('policy of others', policy=policy('kept', 'name', kernel='other'))",
     "binary": """
 shutil.copytree("torch", "bare")
@@ -189,6 +191,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
     return Said(folder, json.loads(done.stdout.splitlines()[-1]))
 
 
+def assembled(opened: CaptureFolder) -> dict[str, tuple[Any, bytes]]:
+    """The assembler and the cubin of each kernel in a capture folder."""
+    captures = [opened.capture(record) for record in opened.records]
+    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
+
+
 @pytest.mark.parametrize(
     ("name", "warm", "loaded"),
     [
@@ -198,6 +206,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
         ("renamed again", True, RENAMED),
         ("policy", False, RENAMED),
         ("other policy", False, NAMES),
+        ("options", False, NAMES),
+        ("options again", True, NAMES),
         ("policy of others", False, NAMES),
         ("binary", True, RENAMED),
         ("another's cache", True, NAMES),
@@ -219,11 +229,18 @@ def test_each_program_gets_the_kernels_that_it_asked_for(said: Said, name: str, 
 
 
 def test_each_change_has_a_key_of_its_own(said: Said) -> None:
-    keys = {name: said.of(name)["key"] for name in ("plain", "renamed", "policy", "other policy", "policy of others")}
+    changes = ("plain", "renamed", "policy", "other policy", "options", "policy of others")
+    keys = {name: said.of(name)["key"] for name in changes}
     assert len(set(keys.values())) == len(keys)
-    assert said.of("renamed again")["key"] == keys["renamed"]
+    for name in ("renamed", "options"):
+        assert said.of(f"{name} again")["key"] == keys[name]
     for name, lever in (("policy", "name"), ("other policy", "O1"), ("policy of others", None)):
         assert {said[name].capture(record).lever for record in said[name].records} == {lever}
+    plain, first, again = (assembled(said[name]) for name in ("kept", "options", "options again"))
+    assert first == again, "also from the warm caches it loads what was assembled with its options"
+    for name in NAMES:
+        assert first[name][1] != plain[name][1]
+        assert "-O1" in first[name][0].arguments and "-O1" not in plain[name][0].arguments
     for name in ("kept", "renamed again", "policy of others"):  # no kernel was compiled again
         assert {hit for hits in captured(said.folder / name).values() for hit in hits} == {True}
 
@@ -283,89 +300,6 @@ def test_workers_rename_as_the_process_that_launches(run: Run, tmp_path: Path) -
     assert (renamed["warm"], renamed["loaded"], renamed["own"]) == (False, RENAMED, NAMES)
     assert "not rewritten" not in renamed["stderr"] and "could not" not in renamed["stderr"]
     assert sorted(captured(tmp_path / "renamed")) == RENAMED
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("threads, asked", [("1", "options"), ("2", "ptxas")])
-def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str, asked: str) -> None:
-    """Plain, captured only, renamed, with a policy that renames and one of options, with a `ptxas=` or `options=` of
-    the session's own, and plain again; cold and warm, in one cache; compiled here and in workers, launched by the
-    static launcher. Where the cache is warm, workers have nothing to do: those runs start none."""
-    path = other_ptxas()
-    changes = ["--ptxas", path] if asked == "ptxas" else ["--options=-O1"]
-
-    def cold_and_warm(name: str, *options: str) -> list[dict[str, Any]]:
-        return [run("--out", out, *options, words=(words,)) for out, words in ((name, threads), (f"{name} again", "1"))]
-
-    plain, kept = run(words=(threads,)), run("--out", "plain")
-    named = policy_for(tmp_path / "plain", tmp_path / "named.toml", "name")
-    options = policy_for(tmp_path / "plain", tmp_path / "options.toml", "O1")
-    renamed, renamed_again = cold_and_warm("renamed", "--prefix", "cutlass_")
-    by_policy, by_policy_again = cold_and_warm("policy", "--policy", named)
-    other_policy = run("--out", "other policy", "--policy", options, words=(threads,))
-    assembler, assembler_again = cold_and_warm("assembler", *changes)
-    again, last = run("--out", "again"), run()
-
-    cold = [plain, renamed, by_policy, other_policy, assembler]
-    warm = [kept, renamed_again, by_policy_again, assembler_again, again, last]
-    assert [(one["warm"], one["static"], one["own"]) for one in cold] == [(False, True, NAMES)] * len(cold)
-    assert [(one["warm"], one["static"], one["own"]) for one in warm] == [(True, True, NAMES)] * len(warm)
-    for one in (renamed, renamed_again, by_policy, by_policy_again):
-        assert one["loaded"] == RENAMED
-    for one in (plain, kept, other_policy, assembler, assembler_again, again, last):
-        assert one["loaded"] == NAMES
-    assert len({one["key"] for one in cold}) == len(cold)
-    assert {one["key"] for one in (kept, again, last)} == {plain["key"]}  # capture alone says nothing to Inductor
-    pairs = [(renamed, renamed_again), (by_policy, by_policy_again), (assembler, assembler_again)]
-    assert all(first["key"] == second["key"] for first, second in pairs)
-    assert "0 from cache" in renamed["stderr"]
-    for one in (*cold, *warm):
-        assert "not rewritten" not in one["stderr"] and "could not" not in one["stderr"]
-
-    # and each run captured all that it launched; where the cache was warm, nothing was compiled
-    assert sorted(captured(tmp_path / "renamed")) == sorted(captured(tmp_path / "renamed again")) == RENAMED
-    assert sorted(captured(tmp_path / "again")) == NAMES
-    for name in ("renamed again", "again"):
-        assert {hit for hits in captured(tmp_path / name).values() for hit in hits} == {True}
-    for name, lever in (("policy", "name"), ("policy again", "name"), ("other policy", "O1"), ("again", None)):
-        opened = CaptureFolder.open(tmp_path / name)
-        assert {opened.capture(record).lever for record in opened.records} == {lever}, name
-
-    # also from the warm caches it loads what the ptxas that it asked for made
-    assert assembled(tmp_path / "assembler again") == assembled(tmp_path / "assembler")
-    assert assembled(tmp_path / "again") == assembled(tmp_path / "plain")
-    for name in NAMES:
-        own, own_cubin = assembled(tmp_path / "plain")[name]
-        asked_for, cubin = assembled(tmp_path / "assembler again")[name]
-        assert own_cubin != cubin
-        assert ("-O1" in asked_for.arguments) == (asked == "options") and "-O1" not in own.arguments
-        assert (asked_for.path == path) == (asked == "ptxas") and own.path != path
-        assert (asked_for.version != own.version) == (asked == "ptxas")
-
-
-def other_ptxas() -> str:
-    """A ptxas that Triton does not take for sm_90a, of another version than the one that it does take: Triton 3.9 takes
-    for sm_90a what earlier ones take for sm_100a only."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    own, *others = (str(get_ptxas(arch).path) for arch in (90, 80, 100))
-    return next(path for path in others if path != own)
-
-
-def assembled(folder: Path) -> dict[str, tuple[Any, bytes]]:
-    """The assembler and the cubin of each kernel in a capture folder."""
-    opened = CaptureFolder.open(folder)
-    captures = [opened.capture(record) for record in opened.records]
-    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
-
-
-def policy_for(folder: Path, path: Path, text: str) -> str:
-    """A policy that gives each captured kernel the lever."""
-    import policies
-
-    opened = CaptureFolder.open(folder)
-    policies.policy(path, [opened.capture(record) for record in opened.records], text)
-    return str(path)
 
 
 @pytest.mark.nightly

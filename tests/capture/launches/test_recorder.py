@@ -112,19 +112,6 @@ def test_an_error_while_recording_does_not_reach_the_launch(out, driver, kernel,
     assert "a launch could not be recorded: RuntimeError: no luck" in capsys.readouterr().err
 
 
-def test_inductors_static_launcher_is_recorded_by_its_codes() -> None:
-    class Kernel:
-        name, arg_tys, num_warps, shared = "triton_red", "OOi", 4, 1024
-        has_global_scratch, has_profile_scratch = True, False
-
-    launch, storages = launch_recorder.of_inductor(
-        Kernel(), (5, 1, 1), (Tensor(Storage(1 << 20, 512)), Tensor(Storage(1 << 21, 512), "bfloat16"), 7)
-    )
-    assert [type(parameter).__name__ for parameter in launch.parameters] == ["Pointer", "Pointer", "Scalar", "Scratch"]
-    assert launch.parameters[2] == Scalar("2", "i32", 7)
-    assert (launch.block, launch.shared, len(storages)) == ((128, 1, 1), 1024, 2)
-
-
 def test_an_argument_of_several_parts_is_read_back_and_checked() -> None:
     packed = Packed("0", "00" * 8 + "07000000", ((0, 0, 8),))
     launch = Launch("k", (1, 1, 1), (128, 1, 1), (packed,), (Buffer(64, "float32"),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from typing import Any
 
@@ -147,14 +146,6 @@ def test_a_folder_of_a_capture_folder_is_told_from_it(out, cache):
         CaptureFolder.open(out / "kernels")
 
 
-def test_a_folder_that_loses_its_indexes_is_no_empty_one(out, cache):
-    CaptureWriter(out).add_files(*made(cache))
-    folder = CaptureFolder.open(out)
-    shutil.rmtree(out / "index")
-    with pytest.raises(CaptureError, match=f"^{out}/index: cannot read: No such file"):
-        folder.since(0)
-
-
 def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):
     with pytest.raises(CaptureError, match="no capture.json"):
         read_capture(tmp_path)
@@ -222,20 +213,6 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
     assert isinstance(results[0], Capture) and results[0].kernel == "good"
     assert [type(result) for result in results[1:]] == [CaptureError, CaptureError]
 
-    from documents import in_terminal
-
-    from tritonhook.report.results.captures import Captures
-
-    found = Captures.of(folder)
-    assert [kernel.kernel for kernel in found.kernels] == ["good"]
-    assert [(one.record, "capture.json" in one.error) for one in found.damaged] == [(bad, True), (gone, True)]
-    # its cubin is not a real one either: only the number of registers is missing
-    text = " ".join(in_terminal(found.summary()).split())
-    assert "good not known not known not known not known not known" in text
-    assert "front end: Triton" in text and "stages: ttir ptx cubin" in text
-    assert f"{bad}/capture.json: damaged: expected an object, got null" in text
-    assert f"{gone}: not a capture: no capture.json" in text
-
 
 @pytest.mark.parametrize("what", ["pipe", "link"])
 @pytest.mark.parametrize("name", ["capture.json", "add.cubin", "index"])
@@ -270,17 +247,6 @@ def test_an_odd_index_line_is_counted_and_skipped(out, cache, line):
     index.write_text("\n".join([whole[0], line, *whole[1:]]) + "\n")
     folder = CaptureFolder.open(out)
     assert (folder.torn, folder.records, len(folder.processes), folder.notes) == (1, (record,), 1, ())
-
-
-@pytest.mark.parametrize("header", ["torn", {}, {"rank": 5}, {"host": [], "pid": {}, "process_ns": None}])
-def test_an_odd_header_costs_nothing_else(out, cache, header):
-    writer = CaptureWriter(out)
-    record = writer.add_files(*made(cache))
-    writer.close()
-    (index,) = (out / "index").glob("*.jsonl")
-    line = header if isinstance(header, str) else json.dumps({"format": 1} | header)
-    index.write_text("\n".join([line, *index.read_text().splitlines()[1:]]))
-    assert [sighting.record for sighting in CaptureFolder.open(out).sightings] == [record]
 
 
 def test_odd_files_among_the_indexes_are_skipped(out, cache):
@@ -319,12 +285,6 @@ def test_an_index_that_may_not_be_read_is_said(out, cache):
     index.chmod(0)
     with pytest.raises(CaptureError, match="cannot be read: Permission denied; make it readable"):
         CaptureFolder.open(out)
-
-
-def test_a_folder_is_opened_by_text_too(out, cache):
-    record = CaptureWriter(out).add_files(*made(cache))
-    folder = CaptureFolder.open(str(out))
-    assert (folder.path, folder.records, folder.capture(record).kernel) == (out, (record,), "add")
 
 
 def test_two_writers_of_one_process_met_a_kernel_once(out, cache):

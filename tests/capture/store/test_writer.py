@@ -197,19 +197,6 @@ def test_a_source_that_shrinks_is_an_error(out, cache, monkeypatch):
     assert kept(out) == []
 
 
-def test_a_source_that_is_gone_is_an_error(out, cache):
-    capture, files = made(cache)
-    Path(files[Stage.PTX]).unlink()
-    with pytest.raises(FileNotFoundError):
-        CaptureWriter(out).add_files(capture, files)
-    assert kept(out) == []
-    assert list((out / ".staging").iterdir()) == []
-
-
-def test_a_kernel_without_a_name_has_a_record(out, cache):
-    assert CaptureWriter(out).add_files(*made(cache, kernel="")) == f"kernel-{'0' * 16}"
-
-
 # --- several processes and threads ---------------------------------------------------------------
 
 
@@ -250,17 +237,6 @@ def signal_after(seconds: int) -> None:
     import signal
 
     signal.alarm(seconds)
-
-
-def test_the_rank_is_kept(out, cache, monkeypatch):
-    for name in writer_module._RANK_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SLURM_PROCID", "3")
-    writer = CaptureWriter(out)
-    writer.add_files(*made(cache))
-    writer.close()
-    folder = CaptureFolder.open(out)
-    assert folder.processes[0]["rank"] == "3" and folder.sightings[0].rank == "3"
 
 
 def test_a_rank_that_is_no_number_is_none(out, cache, monkeypatch):

@@ -79,12 +79,6 @@ def test_compile_in_one_process_gets_the_right_kernel(out):
     assert compiled_names(out) == EXPECTED
 
 
-def test_plain_hash_is_tritons_own(out):
-    before = compile_kernel().hash
-    compiled_names(out)
-    assert compile_kernel().hash == before
-
-
 def test_launches_in_one_process_run_the_right_kernel(out, driver):
     assert launched_names(out, driver) == EXPECTED
     # and kernels from the in-memory cache were not loaded again

@@ -142,17 +142,6 @@ def test_a_listener_that_begins_and_ends_before_or_after_us(out, listener_slot, 
     assert knobs.compilation.listener is None
 
 
-def test_the_slot_can_be_deleted_while_we_listen(out):
-    with tritonhook.session(out) as session:
-        knobs.compilation.listener = Listener()
-        del knobs.compilation.listener
-        with pytest.raises(AttributeError):
-            del knobs.compilation.listener
-        assert knobs.compilation.listener is None
-        compile_kernel()
-    assert len(session.seen) == 1
-
-
 def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listener_slot, hook_slot):
     for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]):
         sessions = [Session(make_settings(tmp_path / str(number), rename=f"p{number}_")) for number in range(3)]
@@ -252,16 +241,6 @@ def test_an_error_of_their_stages_hook_is_theirs(out, hook_slot):
     assert not session.seen and not session.notes
 
 
-@pytest.mark.matrix
-@pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 never calls the hook without arguments")
-def test_a_stages_hook_for_36_fails_as_it_does_without_us(out, hook_slot, driver):
-    knobs.runtime.add_stages_inspection_hook = StagesHook36()
-    with pytest.raises(TypeError):
-        launch(fresh(add_kernel))
-    with tritonhook.session(out, rename="cutlass_"), pytest.raises(TypeError):
-        launch(fresh(add_kernel))
-
-
 @pytest.mark.parametrize("name", ["compute_cache_key", "get_cache_key"])
 def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch, name):
     tritons = jit.compute_cache_key
@@ -342,15 +321,6 @@ def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
     monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
     with pytest.raises(CaptureError, match="too old"):
         tritonhook.status()
-
-
-def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
-    monkeypatch.setattr(front_ends, "check_triton", _no_triton)
-    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: True)
-    with tritonhook.session(out) as session:
-        assert knobs.compilation.listener is None
-    assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary
-    assert "too old" in capsys.readouterr().err
 
 
 def _no_triton():
