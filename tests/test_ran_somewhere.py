@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 from ran_somewhere import main, nowhere
 from repository import ROOT, SUPPORT
 
@@ -41,7 +42,7 @@ def test_failed_steps_and_tests_that_ran_nowhere_are_named(tmp_path: Path, capsy
         own = {"TESTS_RAN": str(ran / f"test-{where}"), "WHERE": where, "PYTHONPATH": paths}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
         outer = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=600)
+        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=HANG_S)
         (ran / f"test-{where}" / "passed").touch()
     assert sorted(nowhere(ran)) == ["test_skipped.py", "test_some.py::test_never"]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 
 from tritonhook._util.locks import ForkLock, command_line_of, lock_that_forks_wait_for, parent_of
 
@@ -22,7 +23,7 @@ def exit_status_of_child(runs: Callable[[], object]) -> int:
     """Run something in a forked child; minus SIGALRM if it hangs."""
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(HANG_S)
         try:
             runs()
         except BaseException:
@@ -82,7 +83,7 @@ def test_the_thread_that_holds_it_can_fork():
         assert exit_status_of_child(lambda: take_and_give_back(waits)) == 0
     taken = threading.Thread(target=take_and_give_back, args=(waits,))
     taken.start()
-    taken.join(60)
+    taken.join(HANG_S)
     assert not taken.is_alive()
 
 

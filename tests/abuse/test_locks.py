@@ -14,8 +14,6 @@ from repository import GOLDEN
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.errors import SnapshotError
 from tritonhook.report.render import terminal
-from tritonhook.snapshot import lockfile
-from tritonhook.snapshot.captured import Task
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, identity_of, sha256
 from tritonhook.snapshot.lockfile import lock_text, write_lock
 
@@ -153,23 +151,6 @@ def test_many_specialisations(lock: Callable[..., Path]) -> None:
     many = 100_000 if LARGE else 5_000
     sides = [facts(1, *(f"{letter}{n}={n}" for n in range(many))) for letter in "ab"]
     assert outcome("check", str(lock(*sides)))[0] == 1
-
-
-@pytest.mark.usefixtures("tools")
-def test_kernels_of_one_name_and_ptx_are_one_run(lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither ptxas, nor the reader of PTX, nor rich's grids work on each."""
-    jobs, read, grids = [], [], []
-    job, unpacked, grid = Task.job, lockfile._unpacked, terminal.Grid
-    monkeypatch.setattr(Task, "job", lambda self, draw: jobs.append(draw) or job(self, draw))
-    monkeypatch.setattr(lockfile, "_unpacked", lambda place: read.append(place) or unpacked(place))
-    monkeypatch.setattr(terminal, "Grid", lambda *a, **k: grids.append(a) or grid(*a, **k))
-    monkeypatch.setattr(terminal.Grid, "grid", grid.grid, raising=False)
-    many = 20_000 if LARGE else 500
-    path = lock(*(facts(n + 1) for n in range(many)))
-    read.clear()
-    code, shown = outcome("check", str(path))
-    assert code == 1 and f"{many:,} kernels: {many:,} changed" in shown
-    assert len(jobs) == len(set(jobs)) < 20 and len(read) == 1 and not grids
 
 
 BROKEN = {

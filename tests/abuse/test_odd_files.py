@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from damage import outcome
+from hangs import HANG_S
 from repository import GOLDEN
 
 from tests.abuse.test_captures import CAPTURE, folder
@@ -25,7 +26,6 @@ READERS = [
     "rename {} --strip",
     "check {}",
     "mem predict {} --gpu H100",
-    "mem fix {}",
     "lab probe {}",
     "bisect {} --good 12.8.93 --bad 13.5.37 --at-hand",
     "diff --rename {}",
@@ -108,8 +108,6 @@ WRITERS = [
     "rename " + PTX + " --prefix x_ -o {} --force",
     "show c --html {} --force",
     "show c --save {} --force",
-    "mem fix " + PTX + " -o {} --force",
-    "show " + str(GOLDEN / "documents" / "memory.json") + " --trace {} --force",
     "tune c -o {}",
 ]
 IDS = [line.split()[0] + line.rpartition("{}")[0][-8:].strip() for line in WRITERS]
@@ -145,7 +143,7 @@ def test_a_pipe_that_is_read_gets_all_of_it() -> None:
     handle = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that the writer finds a reader at once
     reader.start()
     write_given("pipe", b"x" * 1_000_000)
-    reader.join(60)
+    reader.join(HANG_S)
     os.close(handle)
     assert len(got[0]) == 1_000_000
 
@@ -154,7 +152,6 @@ def test_a_folder_and_a_dash_are_refused() -> None:
     folder(Path("c"))
     assert "c: a folder; name a file in it" in outcome("lock", "c", "-o", "c")[1]
     assert "-: standard output" in outcome("lock", "c", "-o", "-")[1]
-    assert "-: standard output" in outcome("mem", "fix", PTX, "-o", "-")[1]
 
 
 def test_a_dash_is_standard_output_for_what_is_written_there_anyway(capsys: pytest.CaptureFixture) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,18 +17,12 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.chosen_ptxas import Assembling, assemble_by
-from tritonhook.capture.model import Assembler
-from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
-from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.ptxas.tool import Tool, tool_at
-from tritonhook.ptxas.toolchain import Toolchain
 
 OTHER = "12.8.93"
 
@@ -93,20 +86,6 @@ def test_binaries_and_options_have_cache_keys_of_their_own(out, triton_cache, ru
     assert found == [[version, False] for version in versions] + [[version, True] for version in versions]
 
 
-def test_a_binary_is_known_by_its_content(tmp_path, other) -> None:
-    copy = tmp_path / "ptxas"
-    copy.write_bytes(other.path.read_bytes())
-    copy.chmod(0o755)
-    same = Assembling.of(str(copy), None)
-    assert same is not None
-    assert same.key == Assembling.of(OTHER, None).key  # type: ignore[union-attr]
-    with copy.open("ab") as file:
-        file.write(b"changed")
-    other_binary = Assembling.of(str(copy), None)
-    assert other_binary is not None
-    assert other_binary.key != same.key
-
-
 def test_an_older_ptxas_gets_the_version_that_it_reads(out, triton_cache, other) -> None:
     with tritonhook.session(out, ptxas=OTHER) as session:
         compiled = compile_kernel(arch=100)
@@ -140,28 +119,6 @@ def test_a_ptxas_that_fails_leaves_tritons_code_and_a_note(out, triton_cache, tm
     assert capture.note == "ptxas 13.9.1 failed; assembled by Triton's own"
     assert capture.assembler.version == OWN
     assert "ptxas 13.9.1 rejected the PTX: exit code 3, without a message on add_kernel" in session.summary
-
-
-def test_sessions_within_each_other(out, triton_cache, other) -> None:
-    with tritonhook.session(out.with_name("a"), ptxas=OTHER):
-        with tritonhook.session(out.with_name("b"), rename="cutlass_"):
-            renamed = compile_kernel(arch=100, ptx_version=87)
-        with tritonhook.session(out.with_name("c"), options="-O0") as inner:
-            compile_kernel(arch=100, ptx_version=87)
-    assert (made_by(renamed), renamed.name) == (OTHER, "cutlass_add_kernel")
-    assert inner.captures[0].assembler.arguments[-1] == "-O0"
-
-
-def test_only_the_kernels_that_are_wanted(out, triton_cache, other) -> None:
-    with tritonhook.session(out, ptxas=OTHER, only="gemm"):
-        assert made_by(compile_kernel(arch=100, ptx_version=87)) == OWN
-        assert made_by(compile_gemm(arch=100, ptx_version=87)) == OTHER
-
-
-def test_children_have_the_same_ptxas(tmp_path, other) -> None:
-    settings = make_settings(tmp_path, ptxas=OTHER, options="-O1 -v", rewrites="tma-cta")
-    config = RunConfig.from_environment(settings.to_run_config().to_environment())
-    assert Settings.from_run_config(config) == settings
 
 
 @pytest.mark.parametrize(
@@ -242,45 +199,3 @@ def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) ->
     assert done.returncode == 0, done.stderr
     (record,) = Path(tmp_path / "out" / "kernels").iterdir()
     assert CaptureFolder.open(tmp_path / "out").capture(record.name).assembler.version == OTHER
-
-
-# --- the value -----------------------------------------------------------------------------------
-
-
-def test_what_users_give_is_a_ptxas_and_words(monkeypatch) -> None:
-    tool = Tool(Path("/the/ptxas"), "13.4", "here")
-    monkeypatch.setattr("tritonhook.ptxas.tool.find_ptxas", {"13.4": tool}.__getitem__)
-    monkeypatch.setattr("tritonhook.ptxas.tool.binary_sha256", {Path("/the/ptxas"): "sha"}.__getitem__)
-    assert Assembling.of("13.4", ["-O1", "-v"]) == Assembling("/the/ptxas", "13.4", "sha", ("-O1", "-v"))
-    assert Assembling.of(None, "-O1 '-a b'") == Assembling(options=("-O1", "-a b"))
-    assert Assembling.of(None, None) is Assembling.of(None, "") is Assembling.of(None, []) is None
-    assert Assembling.of("13.4", None) == Assembling("/the/ptxas", "13.4", "sha")
-    for options in (["-O1", ""], ["-O1", 5], [None]):
-        with pytest.raises(CaptureError, match="options="):
-            Assembling.of(None, options)  # type: ignore[arg-type]
-
-
-def test_an_assembler_is_replaced_by_what_was_given() -> None:
-    own = Assembler("/own", "12.8", ("-v",))
-    whole = Assembling("/the/ptxas", "13.4", "sha", ("-O1",))
-    assert whole.instead_of(own) == Assembler("/the/ptxas", "13.4", ("-v", "-O1"))
-    assert Assembling(options=("-O1",)).instead_of(own) == Assembler("/own", "12.8", ("-v", "-O1"))
-    assert Assembling("/the/ptxas").instead_of(Assembler()) == Assembler("/the/ptxas", None, ())
-    assert (whole.key, Assembling(options=("-O1", "-v")).key) == ("ptxas|sha|-O1", "ptxas||-O1|-v")
-    ptx = Ptx(".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n")
-    assert Assembling().readable(ptx) is whole.readable(ptx) is ptx
-    assert Assembling(version="12.4").readable(ptx).version == "8.4"
-
-
-def test_what_an_assembler_makes_of_ptx_is_asked_of_its_ptxas(monkeypatch) -> None:
-    asked: list[Any] = []
-
-    def assemble(chain: Toolchain, ptx: Ptx, arguments: Any) -> Any:
-        asked.append((chain.ptxas.path, chain.ptxas.version, ptx.text, arguments))
-        return SimpleNamespace(cubin=SimpleNamespace(data=b"cubin"))
-
-    monkeypatch.setattr(Toolchain, "assemble_or_raise", assemble)
-    text = ".version 8.8\n.target sm_90a\n"
-    assert assemble_by(Assembler("/the/ptxas", "13.4", ("-v",)), text) == b"cubin"
-    assert assemble_by(Assembler(), text) == b"cubin"
-    assert asked == [(Path("/the/ptxas"), "13.4", text, ("-v",)), (Path(), "(unknown version)", text, ())]

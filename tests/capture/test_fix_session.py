@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("triton", minversion="3.6")
 
 import triton
-from fake_driver import active
 from repository import ROOT, SUPPORT
 from tma_kernels import compile_tma, copy_2d
-from triton_kernels import Tensor
 
 import tritonhook
 from tritonhook.capture import session as sessions
-from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import REWRITES, Settings, make_settings
-from tritonhook.children.environment import capture_environment
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.cta_loads import ClusterToCta
@@ -64,30 +58,6 @@ def test_one_cache_gives_the_right_kernel_for_every_setting(out, order) -> None:
             check(compile_tma(copy_2d, BLOCK), name, fixed)
 
 
-def test_processes_that_share_a_cache_get_the_right_kernel(run_python, out) -> None:
-    code = (
-        "from tma_kernels import compile_tma, copy_2d\n"
-        "settings = json.loads(os.environ['SETTINGS'])\n"
-        "with tritonhook.session(os.environ['OUT'], **settings) as s:\n"
-        f"    k = compile_tma(copy_2d, {BLOCK!r})\n"
-        "print(json.dumps([k.name, k.asm['ptx'].count('shared::cta.global.mbarrier'), s.captures[0].cache_hit]))\n"
-    )
-    for again in (False, True):
-        for settings, name, fixed in STEPS[:4]:
-            found = run_python(code, OUT=str(out), SETTINGS=json.dumps(settings))
-            assert found == [name, int(fixed), again]
-
-
-def test_launches_run_the_right_kernel(out) -> None:
-    with active(arch=90) as driver:
-        kernel, x = triton.jit(copy_2d.fn), Tensor()
-        for settings, name, fixed in STEPS:
-            with tritonhook.session(out, **settings):
-                made = kernel[(1, 1)](x, x, 64, 64, **BLOCK)
-            assert driver.launched[-1] == name
-            assert ("shared::cta.global.mbarrier" in made.asm["ptx"]) == fixed
-
-
 def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         compile_tma(copy_2d, BLOCK)
@@ -95,16 +65,6 @@ def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
     assert capture.rewritten_from is None  # its name has not changed
     assert "copy_2d: 1 TMA load to .shared::cta" in session.notes
     assert "copy_2d: 1 TMA load to .shared::cta" in session.summary
-
-
-def test_a_kernel_without_such_loads_is_not_touched(out) -> None:
-    from triton_kernels import compile_kernel
-
-    plain = compile_kernel()
-    with tritonhook.session(out, rewrites=["tma-cta"]) as session:
-        fixed = compile_kernel()
-    assert fixed.asm["cubin"] == plain.asm["cubin"]
-    assert session.notes == []
 
 
 def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monkeypatch) -> None:
@@ -136,16 +96,6 @@ def test_a_name_that_is_none_is_refused(out, wrong) -> None:
         tritonhook.enable(out, rewrites=wrong)
 
 
-@pytest.mark.parametrize(
-    ("rename", "fixes"), list(itertools.product([None, Rename(prefix="cutlass_")], [[], ["tma-cta"]]))
-)
-def test_children_get_rename_and_fix(tmp_path, rename, fixes) -> None:
-    settings = make_settings(tmp_path, rename, only="^a", rewrites=fixes)
-    config = RunConfig.from_environment(capture_environment(settings, {}))
-    assert Settings.from_run_config(config) == settings
-    assert Settings.from_run_config(config).key == settings.key
-
-
 def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -158,14 +108,9 @@ def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) ->
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, *words, str(script)]
-        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=120)
+        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=HANG_S)
 
     run_verb = ("-m", "tritonhook", "run", "--rewrite", "tma-cta")
     assert run(*run_verb).stdout.split() == ["copy_2d", "1"]
     assert run(*run_verb, "--prefix", "cutlass_").stdout.split() == ["cutlass_copy_2d", "1"]
     assert run().stdout.split() == ["copy_2d", "0"]
-
-
-def test_every_named_fix_is_a_rewrite_with_a_key_of_its_own() -> None:
-    keys = [fix.key for fix in REWRITES.values()]
-    assert len(set(keys)) == len(keys)

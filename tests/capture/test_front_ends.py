@@ -13,6 +13,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 from at_hand import toolchain_at_hand
+from hangs import HANG_S
 from repository import ROOT, SUPPORT
 
 from tritonhook._util.versions import version_key
@@ -58,7 +59,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def call(line: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
-    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S
+    )
     assert done.returncode == 0, done.stderr
     return done
 

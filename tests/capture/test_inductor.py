@@ -1,6 +1,5 @@
 """torch.compile's Inductor without a GPU: its own workers, static launcher, bundles and cache keys, with fakes for CUDA
-(tests/support/inductor_program.py). Needs torch, which `make test` does not install. More in
-tests/gpu/test_gpu_inductor.py."""
+(tests/support/inductor_program.py). More in tests/gpu/test_gpu_inductor.py."""
 
 from __future__ import annotations
 
@@ -65,276 +64,251 @@ def runner(folder: Path) -> Run:
     return go
 
 
-@dataclass(frozen=True)
-class Before:
-    """Runs that several tests start from: what each said, and their folder with captures and torch's caches."""
-
-    folder: Path
-    said: dict[str, dict[str, Any]]
-
-    def caches(self, tmp_path: Path) -> None:
-        """A copy of the caches for this test's runs."""
-        shutil.copytree(self.folder / "torch", tmp_path / "torch")
-
-
-@pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Before:
-    """A plain run, a renamed one in two workers, and one that captures what the first one left."""
-    folder = tmp_path_factory.mktemp("before")
-    run = runner(folder)
-    plain, renamed = run(), run("--out", "renamed", "--prefix", "cutlass_", words=("2",))
-    return Before(folder, {"plain": plain, "renamed": renamed, "again": run("--out", "again")})
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Before:
-    """An autotuning with pins.toml of its winners."""
-    folder = tmp_path_factory.mktemp("tuned")
-    return Before(folder, {"plain": runner(folder)("--out", "a", "--pin", "pins.toml", words=("1", "tuned"))})
-
-
-def captured(folder: Path) -> dict[str, list[bool]]:
+def captured(folder: Path, binary_only: bool = False) -> dict[str, list[bool]]:
     """For each kernel, whether each process that met it took it from a cache."""
     opened = CaptureFolder.open(folder)
     found: dict[str, list[bool]] = {}
     for record in opened.records:
         capture = opened.capture(record)
-        assert {"ptx", "cubin"} <= {stage.value for stage in capture.artifacts}, record
+        assert ({"cubin"} if binary_only else {"ptx", "cubin"}) <= {stage.value for stage in capture.artifacts}, record
         found.setdefault(capture.kernel, []).extend(s.cache_hit for s in opened.seen(record))
     return found
 
 
-def test_a_rename_has_keys_of_its_own(before: Before) -> None:
-    """In brief what the next test does with every change: plain, renamed and plain again, in one cache."""
-    plain, renamed, again = before.said.values()
-    assert [one["warm"] for one in (plain, renamed, again)] == [False, False, True]
-    assert [one["loaded"] for one in (plain, renamed, again)] == [NAMES, RENAMED, NAMES]
-    assert plain["key"] == again["key"] != renamed["key"]
-    assert "0 from cache" in renamed["stderr"] and "not rewritten" not in renamed["stderr"]
-    assert sorted(captured(before.folder / "renamed")) == RENAMED
-    assert sorted(captured(before.folder / "again")) == NAMES
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("threads, asked", [("1", "options"), ("2", "ptxas")])
-def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str, asked: str) -> None:
-    """Plain, captured only, renamed, with a policy that renames and one of options, with a `ptxas=` or `options=` of
-    the session's own, and plain again; cold and warm, in one cache; compiled here and in workers, launched by the
-    static launcher. Where the cache is warm, workers have nothing to do: those runs start none."""
-    path = other_ptxas()
-    changes = ["--ptxas", path] if asked == "ptxas" else ["--options=-O1"]
-
-    def cold_and_warm(name: str, *options: str) -> list[dict[str, Any]]:
-        return [run("--out", out, *options, words=(words,)) for out, words in ((name, threads), (f"{name} again", "1"))]
-
-    plain, kept = run(words=(threads,)), run("--out", "plain")
-    named = policy_for(tmp_path / "plain", tmp_path / "named.toml", "name")
-    options = policy_for(tmp_path / "plain", tmp_path / "options.toml", "O1")
-    renamed, renamed_again = cold_and_warm("renamed", "--prefix", "cutlass_")
-    by_policy, by_policy_again = cold_and_warm("policy", "--policy", named)
-    other_policy = run("--out", "other policy", "--policy", options, words=(threads,))
-    assembler, assembler_again = cold_and_warm("assembler", *changes)
-    again, last = run("--out", "again"), run()
-
-    cold = [plain, renamed, by_policy, other_policy, assembler]
-    warm = [kept, renamed_again, by_policy_again, assembler_again, again, last]
-    assert [(one["warm"], one["static"], one["own"]) for one in cold] == [(False, True, NAMES)] * len(cold)
-    assert [(one["warm"], one["static"], one["own"]) for one in warm] == [(True, True, NAMES)] * len(warm)
-    for one in (renamed, renamed_again, by_policy, by_policy_again):
-        assert one["loaded"] == RENAMED
-    for one in (plain, kept, other_policy, assembler, assembler_again, again, last):
-        assert one["loaded"] == NAMES
-    assert len({one["key"] for one in cold}) == len(cold)
-    assert {one["key"] for one in (kept, again, last)} == {plain["key"]}  # capture alone says nothing to Inductor
-    pairs = [(renamed, renamed_again), (by_policy, by_policy_again), (assembler, assembler_again)]
-    assert all(first["key"] == second["key"] for first, second in pairs)
-    assert "0 from cache" in renamed["stderr"]
-    for one in (*cold, *warm):
-        assert "not rewritten" not in one["stderr"] and "could not" not in one["stderr"]
-
-    # and each run captured all that it launched; where the cache was warm, nothing was compiled
-    assert sorted(captured(tmp_path / "renamed")) == sorted(captured(tmp_path / "renamed again")) == RENAMED
-    assert sorted(captured(tmp_path / "again")) == NAMES
-    for name in ("renamed again", "again"):
-        assert {hit for hits in captured(tmp_path / name).values() for hit in hits} == {True}
-    for name, lever in (("policy", "name"), ("policy again", "name"), ("other policy", "O1"), ("again", None)):
-        opened = CaptureFolder.open(tmp_path / name)
-        assert {opened.capture(record).lever for record in opened.records} == {lever}, name
-
-    # also from the warm caches it loads what the ptxas that it asked for made
-    assert assembled(tmp_path / "assembler again") == assembled(tmp_path / "assembler")
-    assert assembled(tmp_path / "again") == assembled(tmp_path / "plain")
-    for name in NAMES:
-        own, own_cubin = assembled(tmp_path / "plain")[name]
-        asked_for, cubin = assembled(tmp_path / "assembler again")[name]
-        assert own_cubin != cubin
-        assert ("-O1" in asked_for.arguments) == (asked == "options") and "-O1" not in own.arguments
-        assert (asked_for.path == path) == (asked == "ptxas") and own.path != path
-        assert (asked_for.version != own.version) == (asked == "ptxas")
-
-
-def other_ptxas() -> str:
-    """A ptxas that Triton does not take for sm_90a, of another version than the one that it does take: Triton 3.9 takes
-    for sm_90a what earlier ones take for sm_100a only."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    own, *others = (str(get_ptxas(arch).path) for arch in (90, 80, 100))
-    return next(path for path in others if path != own)
-
-
-def assembled(folder: Path) -> dict[str, tuple[Any, bytes]]:
-    """The assembler and the cubin of each kernel in a capture folder."""
-    opened = CaptureFolder.open(folder)
-    captures = [opened.capture(record) for record in opened.records]
-    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
-
-
-def policy_for(folder: Path, path: Path, text: str) -> str:
-    """A policy that gives each captured kernel the lever."""
-    import policies
-
-    opened = CaptureFolder.open(folder)
-    policies.policy(path, [opened.capture(record) for record in opened.records], text)
-    return str(path)
-
-
-def test_a_session_in_the_program_compiles_here_and_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
-    code = """
-import json, os, inductor_program as p
-from pathlib import Path
-import tritonhook
-cache = Path(sys.argv[1])
-os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
-os.environ["TORCH_WARM_POOL"] = "0"
-os.environ["POOL_MAY_BE_OFF"] = "1"
-loaded = p.stand_ins()
-kernels = {"triton_poi_fused_add_0": "+ 1.0"}
-with tritonhook.session("mine", rename="cutlass_") as session:
-    inside = p.compile_graph(cache / "graphs", kernels, False)
-kernels["triton_poi_fused_mul_1"] = "* 2.0"
-outside = p.compile_graph(cache / "graphs", {"triton_poi_fused_mul_1": "* 2.0"}, False)
-from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult as S
-print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel for c in session.captures],
-                  "wrapped": hasattr(S.make_launcher, "__wrapped__")}))
-"""
-    seen = run(code=code)
-    assert set(seen["loaded"]) == {"cutlass_triton_poi_fused_add_0", "triton_poi_fused_mul_1"}
-    assert set(seen["kernels"]) == {"cutlass_triton_poi_fused_add_0"}
-    assert (seen["notes"], seen["wrapped"]) == ([], False)
-
-
-@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.nightly), ("--prefix", "cutlass_")])
-def test_of_a_bare_binary_the_binary_is_captured(
-    before: Before, run: Run, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    before.caches(tmp_path)
-    for path in (tmp_path / "torch" / "inductor" / "triton").rglob("*"):
-        if path.is_file() and path.suffix != ".cubin":
-            path.unlink()
-    seen = run("--out", "b", *options)
-    assert seen["warm"]
-    assert seen["loaded"] == (RENAMED if options else NAMES)
-    folder = CaptureFolder.open(tmp_path / "b")
-    captures = [folder.capture(record) for record in folder.records]
-    assert {capture.kernel for capture in captures} == set(seen["loaded"])
-    assert all(capture.binary_only and capture.note for capture in captures)
-
-
-def test_a_pinned_winner_is_all_that_is_compiled(tuned: Before, run: Run, tmp_path: Path) -> None:
-    """In worker processes, too; a graph that was kept under pins is not taken by a run without them."""
-    check_pins(tuned.folder, tuned.said["plain"]["key"], run, tmp_path, threads="2")
-
-
-@pytest.mark.nightly
-def test_a_winner_of_coordinate_descent_is_pinned(run: Run, tmp_path: Path) -> None:
-    key = run("--out", "a", "--pin", "pins.toml", words=("1", "tuned", "descent"))["key"]
-    shutil.rmtree(tmp_path / "torch")
-    for threads in ("1", "2"):
-        check_pins(tmp_path, key, run, tmp_path, threads)
-
-
-def check_pins(measured: Path, key: str, run: Run, tmp_path: Path, threads: str) -> None:
-    """A run under the pins of another one, whose graph had the key."""
-    pins = {pin.function: pin for pin in read_pins(measured / "pins.toml")}
-    assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
-    won = {(t.function, t.key): t.by_record[t.chosen] for t in CaptureFolder.open(measured / "a").configurations}
-    assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}
-    out = f"pinned {threads}"
-    found = run("--out", out, "--policy", str(measured / "pins.toml"), words=(threads, "tuned"))
-    folder = CaptureFolder.open(tmp_path / out)
-    warps = {c.kernel: c.options["num_warps"] for c in folder.captures().values() if isinstance(c, Capture)}
-    assert len(folder.records) == len(NAMES) and not folder.tunings
-    assert all(f"num_warps: {warps[f'{pin.function}_{n}']}" in pin.config for n, pin in enumerate(pins.values()))
-    assert found["key"] != key
-
-
-def test_the_winner_of_an_autotuning_is_marked(tuned: Before) -> None:
-    folder = CaptureFolder.open(tuned.folder / "a")
-    assert {tuning.by for tuning in folder.tunings} == {"Inductor"}
-    assert len(folder.tunings) == len(NAMES)
-    for tuning in folder.tunings:
-        assert tuning.winner in tuning.among
-        assert len(tuning.among) > 1
-        blocks = {folder.capture(record).options["constants"]["XBLOCK"] for record in tuning.among}
-        assert len(blocks) > 1
-
-
-def test_coordinate_descent_chooses_last(run: Run, tmp_path: Path) -> None:
-    run("--out", "a", words=("1", "tuned", "descent"))
-    folder = CaptureFolder.open(tmp_path / "a")
-    assert {tuning.by for tuning in folder.tunings} == {"Inductor, coordinate descent"}
-    assert len(folder.tunings) == len(NAMES)
-    for tuning in folder.tunings:
-        warps = {record: folder.capture(record).options["num_warps"] for record in tuning.among}
-        assert warps[tuning.winner] == min(warps.values()) < max(warps.values())
-
-
-def test_an_unknown_launcher_keeps_names(run: Run, tmp_path: Path) -> None:
-    """If this torch has a static launcher of another kind, no kernel is renamed, and there is one note."""
-    code = """
-import inductor_program as p
+# Programs that one process forks, one after the other, with caches of torch's in one folder. Each sees the helper `go`.
+PROGRAMS = {
+    "plain": "go()",
+    "kept": "go('kept')",
+    "renamed": "go('renamed', rename='cutlass_')",
+    "renamed again": "go('renamed again', rename='cutlass_')",
+    "policy": "go('policy', policy=policy('kept', 'name'))",
+    "other policy": "go('other policy', policy=policy('kept', 'O1'))",
+    "options": "go('options', options='-O1')",
+    "options again": "go('options again', options='-O1')",
+    "policy of others": "go('policy of others', policy=policy('kept', 'name', kernel='other'))",
+    "binary": """
+shutil.copytree("torch", "bare")
+for path in Path("bare/inductor/triton").rglob("*"):
+    if path.is_file() and path.suffix != ".cubin":
+        path.unlink()
+go("binary", cache="bare", rename="cutlass_")
+""",
+    # The graph is found under the rewriting's key, but with plain kernels, as in a cache folder of another program.
+    "another's cache": """
+shutil.copytree("torch", "another")
+graphs = sorted(Path("another/graphs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+for graph in graphs[1:]:  # the first is the plain one
+    graph.write_bytes(graphs[0].read_bytes())
+go("another's cache", cache="another", rename="cutlass_")
+""",
+    "unknown launcher": """
 from tritonhook.capture.inductor import inductor
-import torch._inductor.runtime.triton_heuristics
-inductor._launches_any_name = False
-p.main()
-"""
-    seen = run("--out", "a", "--prefix", "cutlass_", code=code)
-    assert seen["loaded"] == NAMES
-    assert seen["stderr"].count("kernels of torch.compile keep their own names") == 1
-
-
-def test_a_cache_that_has_them_under_their_own_names_is_reported(before: Before, run: Run, tmp_path: Path) -> None:
-    """The graph is found under the rewriting's key, but with plain kernels, as in a cache folder of another program."""
-    before.caches(tmp_path)
-    key, plain = (before.said[name]["key"] for name in ("renamed", "plain"))
-    graphs = tmp_path / "torch" / "graphs"
-    (graphs / f"{key}.graph").write_bytes((graphs / f"{plain}.graph").read_bytes())
-    seen = run("--out", "b", "--prefix", "cutlass_")
-    assert seen["loaded"] == NAMES
-    assert "2 kernels not rewritten (" in seen["stderr"]
-    assert "from torch.compile's caches or workers" in seen["stderr"]
-
-
-def test_the_caches_of_a_real_torch_compile(run: Run) -> None:
-    """On the CPU, of a graph without kernels, for which the caches are the same: a session that captures finds the
-    plain graph, one that renames finds its own, and what comes after it the plain one."""
-    code = """
-import json, os
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
-import torch, tritonhook
+with tritonhook.session("unknown launcher", rename="cutlass_") as session:
+    inductor._launches_any_name = False
+    document = p.compiled(Path("fresh"))
+print(json.dumps(document | {"notes": session.notes}))
+""",
+    "last": "go()",
+    "tuned": "go('tuned', 'tuned', cache='tuned cache')",
+    "pinned": """
+write_policy(Path("pins.toml"), (), pins_of(CaptureFolder.open("tuned"), ""))
+go("pinned", "tuned", cache="tuned cache", policy="pins.toml")
+""",
+    "descent": "go('descent', 'tuned', 'descent', cache='descent cache')",
+    # A session of the program's own: what is compiled after it is plain.
+    "partly": """
+os.environ |= {"TORCHINDUCTOR_COMPILE_THREADS": "2", "TORCHINDUCTOR_CACHE_DIR": "partly cache/inductor"}
+os.environ |= {"TORCH_WARM_POOL": "0", "POOL_MAY_BE_OFF": "1"}
+loaded = p.stand_ins()
+with tritonhook.session("partly", rename="cutlass_") as session:
+    p.compile_graph(Path("partly cache/graphs"), {"triton_poi_fused_add_0": "+ 1.0"})
+p.compile_graph(Path("partly cache/graphs"), {"triton_poi_fused_mul_1": "* 2.0"})
+from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult as S
+wrapped = hasattr(S.make_launcher, "__wrapped__")
+print(json.dumps({"loaded": sorted(set(loaded)), "notes": session.notes, "wrapped": wrapped}))
+""",
+    # On the CPU, of a graph without kernels, for which the caches are the same.
+    "real": """
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = "real cache"
 from contextlib import nullcontext
 from torch._dynamo.utils import counters
 hits = []
 for rename in (None, False, "cutlass_", "cutlass_", None):
     torch.compiler.reset()
     counters.clear()
-    with nullcontext() if rename is None else tritonhook.session(f"a{len(hits)}", rename=rename or None):
+    with nullcontext() if rename is None else tritonhook.session(f"real {len(hits)}", rename=rename or None):
         torch.compile(lambda x: x @ x)(torch.ones(8, 8))
     hits.append(counters["aot_autograd"]["autograd_cache_hit"])
 print(json.dumps({"hits": hits}))
+""",
+}
+FORKING = """
+import json, os, shutil
+from dataclasses import replace
+from pathlib import Path
+import torch, torch._dynamo, torch._inductor.async_compile, torch._inductor.codecache, torch._inductor.compile_fx
+import torch._inductor.triton_bundler, torch._inductor.runtime.static_triton_launcher
+import tritonhook, inductor_program as p, policies
+from forked import said_by
+from tritonhook.capture.policy.model import read_entries, write_policy
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli.run import pins_of
+
+
+def policy(folder, text, **change):
+    opened, path = CaptureFolder.open(folder), Path(f"{text} {change}.toml")
+    policies.policy(path, [opened.capture(record) for record in opened.records], text)
+    write_policy(path, [replace(entry, **change) for entry in read_entries(path)[: 1 if change else None]])
+    return path
+
+go = p.go
+
+own = {name: value for name, value in globals().items() if not name.startswith("__")}
+print(json.dumps(said_by(PROGRAMS, **own)))
 """
-    assert run(code=code)["hits"] == [0, 1, 0, 1, 1]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What each program printed, and the folder with what they captured."""
+
+    folder: Path
+    texts: dict[str, str]
+
+    def of(self, name: str) -> dict[str, Any]:
+        return json.loads(self.texts[name].splitlines()[-1])
+
+    def __getitem__(self, name: str) -> CaptureFolder:
+        return CaptureFolder.open(self.folder / name)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    folder = tmp_path_factory.mktemp("forked")
+    code = f"import sys\nsys.path[:0] = [{str(SUPPORT)!r}]\n{FORKING.replace('PROGRAMS', repr(PROGRAMS))}"
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCH_WARM_POOL": "0"}
+    done = python_ended("-c", code, folder=folder, without=("TRITON", "TORCH"), **environment)
+    return Said(folder, json.loads(done.stdout.splitlines()[-1]))
+
+
+def assembled(opened: CaptureFolder) -> dict[str, tuple[Any, bytes]]:
+    """The assembler and the cubin of each kernel in a capture folder."""
+    captures = [opened.capture(record) for record in opened.records]
+    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
+
+
+@pytest.mark.parametrize(
+    ("name", "warm", "loaded"),
+    [
+        ("plain", False, NAMES),
+        ("kept", True, NAMES),  # capture alone says nothing to Inductor
+        ("renamed", False, RENAMED),
+        ("renamed again", True, RENAMED),
+        ("policy", False, RENAMED),
+        ("other policy", False, NAMES),
+        ("options", False, NAMES),
+        ("options again", True, NAMES),
+        ("policy of others", False, NAMES),
+        ("binary", True, RENAMED),
+        ("another's cache", True, NAMES),
+        ("unknown launcher", False, NAMES),
+        ("last", True, NAMES),
+    ],
+)
+def test_each_program_gets_the_kernels_that_it_asked_for(said: Said, name: str, warm: bool, loaded: list[str]) -> None:
+    found = said.of(name)
+    assert (found["warm"], found["static"], found["own"], found["loaded"]) == (warm, True, NAMES, loaded)
+    if name not in ("plain", "last"):
+        assert sorted(captured(said.folder / name, name == "binary")) == loaded
+    expected = {
+        "another's cache": "2 kernels not rewritten (",
+        "unknown launcher": "kernels of torch.compile keep their own names",
+    }.get(name)
+    notes = found.get("notes", [])
+    assert len(notes) == (expected is not None) and (expected or "") in "".join(notes), notes
+
+
+def test_each_change_has_a_key_of_its_own(said: Said) -> None:
+    changes = ("plain", "renamed", "policy", "other policy", "options", "policy of others")
+    keys = {name: said.of(name)["key"] for name in changes}
+    assert len(set(keys.values())) == len(keys)
+    for name in ("renamed", "options"):
+        assert said.of(f"{name} again")["key"] == keys[name]
+    for name, lever in (("policy", "name"), ("other policy", "O1"), ("policy of others", None)):
+        assert {said[name].capture(record).lever for record in said[name].records} == {lever}
+    plain, first, again = (assembled(said[name]) for name in ("kept", "options", "options again"))
+    assert first == again, "also from the warm caches it loads what was assembled with its options"
+    for name in NAMES:
+        assert first[name][1] != plain[name][1]
+        assert "-O1" in first[name][0].arguments and "-O1" not in plain[name][0].arguments
+    for name in ("kept", "renamed again", "policy of others"):  # no kernel was compiled again
+        assert {hit for hits in captured(said.folder / name).values() for hit in hits} == {True}
+
+
+def test_of_a_bare_binary_the_binary_is_captured(said: Said) -> None:
+    captures = [said["binary"].capture(record) for record in said["binary"].records]
+    assert all(capture.binary_only and capture.note for capture in captures)
+
+
+def test_a_session_in_the_program_is_gone_afterwards(said: Said) -> None:
+    found = said.of("partly")
+    assert found == {"loaded": [RENAMED[0], NAMES[1]], "notes": [], "wrapped": False}
+    assert list(captured(said.folder / "partly")) == RENAMED[:1]
+
+
+def test_the_caches_of_a_real_torch_compile(said: Said) -> None:
+    """A session that captures finds the plain graph, one that renames its own; without one the plain one is found."""
+    assert said.of("real")["hits"] == [0, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("name", "by"), [("tuned", "Inductor"), ("descent", "Inductor, coordinate descent")])
+def test_the_winner_of_an_autotuning_is_marked(said: Said, name: str, by: str) -> None:
+    folder = said[name]
+    assert [tuning.by for tuning in folder.tunings] == [by] * len(NAMES)
+    for tuning in folder.tunings:
+        options = {record: folder.capture(record).options for record in tuning.among}
+        assert tuning.winner in tuning.among
+        if name == "tuned":
+            assert len({one["constants"]["XBLOCK"] for one in options.values()}) > 1
+        else:  # it prefers few warps, and chooses last
+            warps = [one["num_warps"] for one in options.values()]
+            assert options[tuning.winner]["num_warps"] == min(warps) < max(warps)
+
+
+def test_a_pinned_winner_is_all_that_is_compiled(said: Said) -> None:
+    """A graph that was kept without pins is not taken under them."""
+    check_pins(said.folder / "pins.toml", said["tuned"], said["pinned"])
+    assert said.of("pinned")["key"] != said.of("tuned")["key"]
+
+
+def check_pins(path: Path, measured: CaptureFolder, folder: CaptureFolder) -> None:
+    """A run under the pins of another one."""
+    pins = {pin.function: pin for pin in read_pins(path)}
+    assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
+    won = {(t.function, t.key): t.by_record[t.chosen] for t in measured.configurations}
+    assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}
+    warps = {c.kernel: c.options["num_warps"] for c in folder.captures().values() if isinstance(c, Capture)}
+    assert len(folder.records) == len(NAMES) and not folder.tunings
+    assert all(f"num_warps: {warps[f'{pin.function}_{n}']}" in pin.config for n, pin in enumerate(pins.values()))
+
+
+# --- `tritonhook run`, with workers of Inductor's ------------------------------------------------
+
+
+def test_workers_rename_as_the_process_that_launches(run: Run, tmp_path: Path) -> None:
+    renamed = run("--out", "renamed", "--prefix", "cutlass_", words=("2",))
+    assert (renamed["warm"], renamed["loaded"], renamed["own"]) == (False, RENAMED, NAMES)
+    assert "not rewritten" not in renamed["stderr"] and "could not" not in renamed["stderr"]
+    assert sorted(captured(tmp_path / "renamed")) == RENAMED
+
+
+@pytest.mark.nightly
+def test_a_winner_of_coordinate_descent_is_pinned(run: Run, tmp_path: Path) -> None:
+    run("--out", "a", "--pin", "pins.toml", words=("1", "tuned", "descent"))
+    shutil.rmtree(tmp_path / "torch")
+    for threads in ("1", "2"):
+        run("--out", threads, "--policy", "pins.toml", words=(threads, "tuned"))
+        check_pins(tmp_path / "pins.toml", *(CaptureFolder.open(tmp_path / name) for name in ("a", threads)))
 
 
 @pytest.mark.nightly
@@ -350,18 +324,3 @@ print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
 """
     prefix = ("--out", "a", "--prefix", "cutlass_")
     assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
-
-
-def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(
-    before: Before, run: Run, tmp_path: Path
-) -> None:
-    from dataclasses import replace
-
-    from tritonhook.capture.policy.model import read_entries, write_policy
-
-    before.caches(tmp_path)
-    path = Path(policy_for(before.folder / "again", tmp_path / "p.toml", "name"))
-    write_policy(path, [replace(entry, kernel="other") for entry in read_entries(path)[:1]])
-    seen = run("--out", "a", "--policy", str(path))
-    assert (seen["warm"], seen["loaded"]) == (False, NAMES)
-    assert {hit for hits in captured(tmp_path / "a").values() for hit in hits} == {True}

@@ -53,17 +53,6 @@ def test_capture_leaves_hash_cache_and_code_as_they_are(tmp_path, out, monkeypat
     assert files_below(tmp_path / "with") == files_below(tmp_path / "without")
 
 
-def test_capture_only_takes_no_hook_and_wraps_no_function(out):
-    from triton.compiler import compiler
-    from triton.runtime import jit
-
-    before = jit.get_cache_key, jit.compute_cache_key, compiler.get_cache_key
-    tritonhook.enable(out)
-    assert knobs.runtime.add_stages_inspection_hook is None
-    assert before == (jit.get_cache_key, jit.compute_cache_key, compiler.get_cache_key)
-    tritonhook.disable()
-
-
 # --- what is kept --------------------------------------------------------------------------------
 
 
@@ -85,15 +74,8 @@ def test_artifacts_are_complete_and_equal_to_tritons(out, hit):
     assert capture.metadata["num_warps"] == 4
     assert capture.rewritten_from is None
     assert f"1 kernel seen, {int(hit)} from cache" in session.summary
-
-
-def test_a_hit_in_another_process_is_captured(out, run_python):
-    compile_kernel()
-    code = "with tritonhook.session(os.environ['OUT']) as s:\n    kernels.compile_kernel()\n"
-    code += "print(json.dumps([[c.kernel, c.cache_hit, len(c.cubin)] for c in s.captures]))"
-    ((kernel, hit, size),) = run_python(code, OUT=str(out))
-    assert (kernel, hit) == ("add_kernel", True)
-    assert size > 0
+    times = tritonhook.CaptureFolder.open(out).compile_us(session.records[0])
+    assert set(times) == (set() if hit else {"ir", *(stage.value for stage in STAGES), "store"})
 
 
 def test_a_kernel_met_twice_is_kept_once(out):
@@ -144,13 +126,6 @@ def test_only_keeps_kernels_by_their_own_name(out):
         assert entries(compile_kernel(multiply_kernel)) == ("multiply_kernel",)
         compile_kernel()
     assert [capture.kernel for capture in session.captures] == ["cutlass_add_kernel"]
-
-
-def test_nothing_seen_is_said(out):
-    with tritonhook.session(out) as session:
-        pass
-    assert "0 kernels seen" in session.summary
-    assert "no kernel was compiled or loaded" in session.summary
 
 
 def test_the_summary_is_printed_at_exit(out, run_python):
@@ -204,14 +179,6 @@ def test_an_error_while_rewriting_is_contained(out, capfd):
     assert [capture.note for capture in session.captures] == ["not rewritten: broken on purpose"] * 2
 
 
-def test_a_name_that_is_taken_is_contained(out, capfd):
-    with tritonhook.session(out, rename={"add_kernel": "global_smem"}) as session:
-        name = entries(compile_kernel())
-    if name == ("add_kernel",):  # the symbol exists in this kernel's PTX
-        assert "already has a symbol" in session.summary
-    capfd.readouterr()
-
-
 def test_a_capture_that_cannot_be_written_is_contained(out, capfd):
     with tritonhook.session(out) as session:
         for folder in ("kernels", "index", ".staging"):
@@ -257,11 +224,6 @@ def test_wrong_arguments_change_nothing(tmp_path, out, monkeypatch, arguments, e
     assert list(tmp_path.iterdir()) == []
     assert tritonhook.status()["compilation.listener"] == "free"
     assert tritonhook.disable() is None
-
-
-def test_no_folder_says_what_to_give(out):
-    with pytest.raises(CaptureError, match=r"out='' is not a folder name; give one, e.g. out='captures'"):
-        tritonhook.enable("")
 
 
 # --- beginning and ending ------------------------------------------------------------------------
@@ -334,16 +296,6 @@ def test_why_triton_cannot_be_imported_is_said(out, monkeypatch, error, message)
     monkeypatch.setattr(metadata, "triton_version", fails)
     with pytest.raises(CaptureError, match=message):
         tritonhook.enable(out)
-
-
-def test_a_copy_of_the_environment_that_another_thread_makes_meanwhile(out):
-    with tritonhook.session(out, rename="cutlass_"):
-        names = list(os.environ)  # as subprocess and os.environ.copy() do first
-    assert {name: os.environ[name] for name in names}
-
-
-def test_disable_without_enable(out):
-    assert tritonhook.disable() is None
 
 
 def test_a_session_ends_with_an_exception_too(out):

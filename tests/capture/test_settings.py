@@ -13,11 +13,11 @@ import pytest
 from tritonhook.capture import settings as module
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import REWRITES, Settings, make_settings, name_of_rewrite, names_of_rewrites
+from tritonhook.capture.settings import REWRITES, Settings, make_settings
 from tritonhook.capture.settings import rewrite_by_name as by_name
 from tritonhook.errors import CaptureError, PolicyError, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.rename import Rename, Rewrites
 
 PREFIX = Rename(prefix="a_")
@@ -40,8 +40,8 @@ class Marking:
         return ("said", "more")
 
 
-def a_policy(key: str = "p", without: str = "p", pins: Any = None) -> Any:
-    return SimpleNamespace(key=key, without_renames=SimpleNamespace(key=without), pin_for=pins)
+def a_policy(key: str = "p", without: str = "p") -> Any:
+    return SimpleNamespace(key=key, without_renames=SimpleNamespace(key=without))
 
 
 # --- cache keys ----------------------------------------------------------------------------------
@@ -73,60 +73,6 @@ def test_renames_are_told_from_other_rewrites() -> None:
 def test_only_is_looked_for_in_the_kernels_own_name() -> None:
     wants = Settings(Path("/out"), only="d_k").wants
     assert (wants("add_kernel"), wants("add"), Settings(Path("/out")).wants("add")) == (True, False, True)
-
-
-def test_a_pin_is_asked_of_the_policy_with_the_name_of_the_gpu(monkeypatch) -> None:
-    monkeypatch.setattr("tritonhook.device.cuda_driver.gpu_name", lambda: "a GPU")
-    asked: list[Any] = []
-
-    def pin_for(function: str, arch: str, key: Any, gpu_name: Any) -> str:
-        asked.append((function, arch, key, gpu_name()))
-        return "a pin"
-
-    given: Any = ("f", "sm_90a", ("1", "2"))
-    plain = Settings(Path("/out"))
-    assert plain.pin_for(*given) is None
-    for dry_run, name in ((None, "a GPU"), (DryRun(80), DryRun(80).gpu.name)):
-        settings = replace(plain, policy=a_policy(pins=pin_for), dry_run=dry_run)
-        assert settings.pin_for(*given) == "a pin" and asked.pop() == (*given, name)
-
-
-# --- child processes -----------------------------------------------------------------------------
-
-
-def test_what_a_child_is_told_has_all_settings(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(module, "kept_policy", lambda policy, out: (policy, out))
-    named = tuple(REWRITES.values())
-    whole = Settings(tmp_path, Rewrites((PREFIX, *named)), "x", "shapes", Assembling("/ptxas", "1", "2", ("-O1",)))
-    whole = replace(whole, dry_run=DryRun(90))
-    config = RunConfig(tmp_path, "x", PREFIX, tuple(REWRITES), "shapes", "/ptxas", ("-O1",), None, DryRun(90))
-    assert whole.to_run_config() == config
-    policy = a_policy()
-    assert replace(whole, policy=policy).to_run_config() == replace(config, policy=(policy, tmp_path))
-    assert Settings(tmp_path).to_run_config() == RunConfig(tmp_path)
-    assert Settings(tmp_path, Rewrites(named[:1])).to_run_config().rewrites == tuple(REWRITES)[:1]
-    for steps in ((Marking(),), (PREFIX, PREFIX), (*named, PREFIX)):
-        with pytest.raises(UsageError):
-            Settings(tmp_path, Rewrites(steps)).to_run_config()
-
-
-def test_a_child_makes_its_settings_of_all_that_it_was_told(monkeypatch, tmp_path) -> None:
-    made: dict[str, Any] = {}
-    monkeypatch.setattr(module, "make_settings", lambda *given, **named: made.update(named, given=given))
-    monkeypatch.setattr(module, "from_json", lambda text: f"policy of {text}")
-    policy = tmp_path / "policy"
-    policy.write_text("text")
-    config = RunConfig(tmp_path, "x", PREFIX, ("tma-cta",), "values", "/ptxas", ("-O1",), policy, DryRun(90))
-    expected = {"given": (tmp_path, PREFIX), "only": "x", "rewrites": ("tma-cta",), "launches": "values"}
-    expected |= {"ptxas": "/ptxas", "options": ("-O1",), "policy": "policy of text", "dry_run": DryRun(90)}
-    Settings.from_run_config(config)
-    assert made == expected
-    Settings.from_run_config(RunConfig(tmp_path))
-    nothing = dict.fromkeys(expected) | {"given": (tmp_path, None), "rewrites": (), "options": ()}
-    assert made == nothing
-    environment = config.to_environment()
-    assert RunConfig.from_environment(environment) == config
-    assert RunConfig.from_environment(RunConfig(tmp_path).to_environment()) == RunConfig(tmp_path)
 
 
 # --- what users write ----------------------------------------------------------------------------
@@ -175,33 +121,16 @@ def test_what_no_ptxas_can_assemble_is_refused_before_anything_begins(tmp_path, 
 # --- rewrites by name ----------------------------------------------------------------------------
 
 
-def test_a_rewrite_is_known_by_its_name_else_its_key() -> None:
-    named, other, still = REWRITES["tma-cta"], Marking("x"), Marking()
-    assert (name_of_rewrite(named), name_of_rewrite(other)) == ("tma-cta", "marking")
-    steps: list[Any] = [PREFIX, named, other]
-    assert names_of_rewrites(Rewrites(tuple(steps)), PTX) == "tma-cta, marking"
-    for nothing in ((), (PREFIX,), (PREFIX, still)):
-        assert names_of_rewrites(Rewrites(nothing), PTX) is None
-
-
 def test_a_named_rewrite_gives_the_module_and_its_remarks(monkeypatch) -> None:
     monkeypatch.setattr(module, "REWRITES", REWRITES | {"mark": Marking("x"), "still": Marking()})
     assert by_name(PTX, "mark") == (Ptx(f"// x\n{PTX.text}"), ("said", "more"))
-    with pytest.raises(UsageError, match="--rewrite still changes nothing: said; more"):
-        by_name(PTX, "still")
-    with pytest.raises(UsageError, match="--rewrite tma-cta changes nothing: "):
-        by_name(PTX, "tma-cta")
-    with pytest.raises(UsageError, match="--rewrite mark is for whole modules"):
-        by_name(PTX, "mark", ("add",))
-    asked: list[Any] = []
-
-    class Pragma(type(REWRITES["mma-throughput"])):  # type: ignore[misc]
-        def apply(self, ptx: Ptx) -> Ptx:
-            asked.append(self.entries)
-            return Ptx(f"// y\n{ptx.text}")
-
-    monkeypatch.setattr(module, "ThroughputPragma", Pragma)
-    monkeypatch.setattr(module, "REWRITES", {"mma-throughput": Pragma()})
-    assert by_name(PTX, "mma-throughput", ("add",))[0].text == f"// y\n{PTX.text}"
-    by_name(PTX, "mma-throughput")
-    assert asked == [("add",), Pragma().entries]
+    for name, entries, why in (
+        ("still", None, "still changes nothing: said; more"),
+        ("tma-cta", None, "tma-cta changes nothing: "),
+        ("mark", ("add",), "mark is for whole modules"),
+    ):
+        with pytest.raises(UsageError, match=f"--rewrite {why}"):
+            by_name(PTX, name, *([entries] if entries else []))
+    two = Ptx(f"{PTX.text}.visible .entry sub()\n{{\nret;\n}}\n")
+    assert entries_with_pragma(by_name(two, "mma-throughput", ("add",))[0]) == ("add",)
+    assert entries_with_pragma(by_name(two, "mma-throughput")[0]) == ("add", "sub")

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from ended import Done, ended, python_ended
+from hangs import HANG_S
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.children import SITE, environment
 from tritonhook.cli import main
-from tritonhook.errors import CaptureError, StartupError
+from tritonhook.errors import CaptureError
 
 Go = Callable[..., Done]
 _OURS = ("TRITONHOOK", "PYTHON")  # beginnings of variables
@@ -124,49 +125,10 @@ def test_a_pth_reaches_what_ignores_pythonpath(go, tmp_path, with_pth, flag):
     assert set(met(tmp_path)) == {"add_kernel"}
 
 
-def test_a_pth_and_pythonpath_together_capture_once(go, tmp_path, with_pth):
-    go(command=[str(with_pth), "-c", CHILD])
-    folder = CaptureFolder.open(tmp_path / "out")
-    assert (len(folder.sightings), len(folder.processes)) == (1, 1)
-
-
 def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):
     code = "import sys; print([m for m in sys.modules if m.startswith('tritonhook')])"
     done = subprocess.run([with_pth, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("[]\n", "")
-
-
-def test_a_pth_comes_and_goes(with_pth, capsys):
-    capsys.readouterr()
-    folder = environment.site_folder(str(with_pth))
-    for option, said, state in (
-        ("--install-startup", "installed", "installed"),  # a second time
-        ("--remove-startup", "removed", "not installed"),
-        ("--remove-startup", "Was not installed", "not installed"),
-    ):
-        assert main(["run", option, str(with_pth)]) == 0
-        assert environment.pth_state(folder) == state
-        assert capsys.readouterr().out == f"{said}\nstartup file: {folder / environment.PTH}\n"
-    (folder / environment.PTH).write_text("import os\n")
-    assert environment.pth_state(folder) == "of another tritonhook"
-    assert sorted(path.name for path in folder.iterdir() if "tritonhook" in path.name) == [environment.PTH]
-    with pytest.raises(StartupError, match="cannot be written"):
-        environment.install_pth(folder / "nowhere")
-    with pytest.raises(StartupError, match="cannot be run"):
-        environment.site_folder("/nowhere/python")
-
-
-def test_a_pth_whose_tritonhook_is_gone_is_silent(with_pth, tmp_path):
-    path = environment.site_folder(str(with_pth)) / environment.PTH
-    path.write_text(environment.pth_text().replace(str(ROOT), "/nowhere"))
-    done = subprocess.run(
-        [with_pth, "-c", "print(1)"],
-        env=os.environ | {"TRITONHOOK_RUN": "{}", "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_the_users_own_startup_files_still_run(go, tmp_path):
@@ -307,7 +269,7 @@ def writers(tmp_path: Path, processes: int, count: int) -> list[subprocess.Popen
 
 
 def finish(started: list[subprocess.Popen[str]]) -> list[int]:
-    codes = [process.wait(timeout=120) for process in started]
+    codes = [process.wait(timeout=HANG_S) for process in started]
     for process in started:
         for stream in (process.stdin, process.stdout):
             assert stream is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from at_hand import ptxas_at_hand
+from hangs import HANG_S
 from repository import GOLDEN, ROOT
 from stored_kernels import KERNELS, keep_module
 
@@ -223,7 +224,7 @@ def test_fix_of_a_capture(ask, tmp_path) -> None:
 def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     base = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "tritonhook", "mem", *words]
-    return subprocess.run(line, cwd=place, env=base, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(line, cwd=place, env=base, capture_output=True, text=True, check=False, timeout=HANG_S)
 
 
 needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="says what a machine without a GPU says")

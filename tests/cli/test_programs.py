@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 
 import tritonhook
 from tritonhook.capture.dry_run.gpu import DryRun
@@ -28,7 +29,7 @@ def test_kernels_are_searched_for_known_bugs_while_others_compile(
     with _programs.reading_ahead(out):
         with tritonhook.session(out) as session:
             kernels.compile_kernel(block=256)
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_S
         while not miscompiles._met and time.monotonic() < end:
             time.sleep(0.01)
     (capture,) = session.captures

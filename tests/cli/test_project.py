@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import failing
+from hangs import HANG_S
 from repository import ROOT
 
 from tritonhook.cli import main
@@ -137,7 +138,7 @@ def test_bash_completes(words: str, completed: str, tmp_path: Path, capsys: pyte
         'COMP_LINE="${COMP_WORDS[*]}"; _shtab_tritonhook; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL
+        ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=HANG_S, stdin=subprocess.DEVNULL
     )
     assert completed in done.stdout.split()
 

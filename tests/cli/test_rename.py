@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import failing
+from hangs import HANG_S
 
 from tritonhook.cli import main
 from tritonhook.ptx.module import Ptx
@@ -182,7 +183,7 @@ def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
         assert main(["rename", str(plain), "--prefix", "x_", "-o", str(pipe), "--force"]) == 0
         os.close(held)
         assert stat.S_ISFIFO(pipe.stat().st_mode)
-        assert Ptx(reader.communicate(timeout=120)[0]).entries == ("x_work",)
+        assert Ptx(reader.communicate(timeout=HANG_S)[0]).entries == ("x_work",)
     finally:
         reader.kill()
 

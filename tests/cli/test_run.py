@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("triton", reason="needs triton")
 
@@ -163,7 +164,7 @@ WAITS = "import os, time; open('started', 'w').write(str(os.getpid())); time.sle
 def test_a_signal_to_the_run_ends_its_script(place: Path, number: signal.Signals) -> None:
     process = started(place, WAITS, start_new_session=True)  # no terminal, whoever runs this test
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == 128 + number
     with pytest.raises(ProcessLookupError):
         os.kill(int((place / "started").read_text()), 0)
@@ -187,7 +188,7 @@ def test_a_terminals_interrupt_reaches_the_script_once(place: Path) -> None:
     try:
         process = started(place, counts, stdin=terminal, start_new_session=True, preexec_fn=own_terminal)
         os.write(master, b"\x03")
-        process.communicate(timeout=120)
+        process.communicate(timeout=HANG_S)
     finally:
         os.close(master)
         os.close(terminal)
@@ -200,7 +201,7 @@ def test_what_nohup_ignores_stays_ignored(place: Path) -> None:
 
     process = started(place, WAITS.replace("60", "1"), start_new_session=True, preexec_fn=ignore)
     os.killpg(process.pid, signal.SIGHUP)
-    process.communicate(timeout=120)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == 0
 
 

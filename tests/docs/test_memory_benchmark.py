@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 
+from hangs import HANG_S
 from repository import ROOT
 
 
 def test_it_runs_against_the_model_of_a_gpu(tools, tmp_path) -> None:
     line = [sys.executable, "-m", "benchmarks", "pool", "--fake", "--only", "E3,E7,E9"]
     line += ["--out", str(tmp_path / "none.json")]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANG_S)
     summary = json.loads(done.stdout[done.stdout.rindex("\n{") :])
     assert summary["failed"] == {}
     rows = [json.loads(text.split(" ", 1)[1]) for text in done.stdout.splitlines() if text.startswith("E7 ")]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 from repository import ROOT
 
 from tritonhook.capture.store import CaptureFolder
@@ -29,8 +30,8 @@ def test_a_program_of_nvcc_computes_the_same(tmp_path: Path, options: list[str])
     major, minor = torch.cuda.get_device_capability()
     build = ["nvcc", f"-arch=sm_{major}{minor}", str(ROOT / "examples" / "saxpy.cu"), "-o", "saxpy"]
     run = [sys.executable, "-m", "tritonhook", "run", "--out", "captures", *options, "--", *build]
-    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
-    done = subprocess.run([str(tmp_path / "saxpy")], capture_output=True, text=True, check=False, timeout=60)
+    subprocess.run(run, cwd=tmp_path, check=True, timeout=HANG_S)
+    done = subprocess.run([str(tmp_path / "saxpy")], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert (done.returncode, done.stdout) == (0, "no error: y[0] = 1024, y[1] = 3\n")
     opened = CaptureFolder.open(tmp_path / "captures")
     kernels = {opened.capture(record).kernel for record in opened.records}
@@ -83,7 +84,7 @@ def test_a_program_of_cuda_tile_computes_the_same(tmp_path: Path) -> None:
     for name, options in forms.items():
         run = [] if name == "plain" else ["-m", "tritonhook", "run", "--out", name, *options]
         line = [sys.executable, *run, str(program), f"{name}.pt"]
-        subprocess.run(line, cwd=tmp_path, env=environment, check=True, timeout=300)
+        subprocess.run(line, cwd=tmp_path, env=environment, check=True, timeout=HANG_S)
     results = {name: torch.load(tmp_path / f"{name}.pt") for name in forms}
     assert all(torch.equal(result, results["plain"]) for result in results.values())
     for name, options in list(forms.items())[1:]:

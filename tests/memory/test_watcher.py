@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from fake_gpu import CONTEXT, MIB, UUID, FakeGpu, FakeNvml, fake_driver
+from hangs import HANG_S
 from repository import ROOT
 
 from tritonhook._util.schema import as_schema
@@ -83,7 +84,7 @@ class Program:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)
@@ -437,8 +438,8 @@ def test_a_timeline_survives_json() -> None:
 def test_a_child_leaves_its_timelines_and_a_damaged_file_is_noted(tmp_path) -> None:
     pytest.importorskip("triton", minversion="3.6")
     environment = watch_environment(tmp_path, 5, {**os.environ, "PYTHONPATH": str(ROOT)})
-    subprocess.run([sys.executable, "-c", "import triton"], env=environment, check=True, timeout=60)
-    subprocess.run([sys.executable, "-c", "import json"], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", "import triton"], env=environment, check=True, timeout=HANG_S)
+    subprocess.run([sys.executable, "-c", "import json"], env=environment, check=True, timeout=HANG_S)
     (tmp_path / "9-9.json").write_text("{")
     timelines, notes = read_run(tmp_path)
     assert any("9-9.json: cannot be read" in note for note in notes)

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hangs import HANG_S
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _END_S = 10.0
 _SWITCHES = (
@@ -70,14 +72,14 @@ class Browser:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: str, seconds: float = 30.0) -> None:
+    def wait(self, condition: str, seconds: float = HANG_S) -> None:
         """Wait until a condition holds. `get` can return before the script of a large page has ended."""
         end = time.monotonic() + seconds
         while not self.js(f"return Boolean({condition})"):
             assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
             time.sleep(0.02)
 
-    def reload_until(self, condition: str, seconds: float = 30.0) -> None:
+    def reload_until(self, condition: str, seconds: float = HANG_S) -> None:
         """Reload the page until a condition holds. What a page stored reaches the next one some time later."""
         end = time.monotonic() + seconds
         while True:

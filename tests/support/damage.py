@@ -11,11 +11,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import FrameType
 from typing import Any
 
+from hangs import HANG_S
 from hypothesis import strategies as st
 
 from tritonhook.cli import main
-
-HANGS_AFTER_S = 60  # no measurement: whatever takes so long on these inputs does not end
 
 # Raw JSON, for json.dumps writes none of the last ones.
 ODD_VALUES = (
@@ -35,10 +34,10 @@ def no_hang() -> Iterator[None]:
     """Raises NoEnd where the body does not end."""
 
     def late(number: int, frame: FrameType | None) -> None:
-        raise NoEnd(f"after {HANGS_AFTER_S} s")
+        raise NoEnd(f"after {HANG_S} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(HANGS_AFTER_S)
+    signal.alarm(HANG_S)
     try:
         yield
     finally:

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hangs import HANG_S
 from repository import ROOT
 
 Done = subprocess.CompletedProcess[str]
-LIMIT_S = 300
 
 
 def ended(command: Sequence[str | Path], folder: Path, env: Mapping[str, str], status: int | None = 0) -> Done:
     """Run a command in a folder. status: how it has to end; None: in any way."""
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert status in (None, done.returncode), done.stderr
     return done
 

@@ -2,9 +2,10 @@
 processes, CachingAutotuner, static launcher, TritonBundler and graph-cache key. Only the CUDA calls are fakes; loading
 fails, as in the driver, if the name is no entry of the cubin.
 
-    python inductor_program.py CACHE_FOLDER [THREADS [CONFIGS]]
+    python inductor_program.py CACHE_FOLDER [THREADS [tuned [descent]]]
 
-Prints JSON: whether the graph cache had it, the names loaded, those the objects keep, and the graph's key.
+Prints JSON: whether the graph cache had it, the names loaded, those the objects keep, and the graph's key. `go` does
+the same in a process that has imported torch, under a session.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def stand_ins() -> list[str]:
     return fake.loaded
 
 
-def compile_graph(cache: Path, kernels: dict[str, str], tuned: bool) -> dict:
+def compile_graph(cache: Path, kernels: dict[str, str], tuned: bool = False, descent: bool = False) -> dict:
     import torch
     from torch._inductor.async_compile import AsyncCompile
     from torch._inductor.codecache import compiled_fx_graph_hash
@@ -110,7 +111,7 @@ def compile_graph(cache: Path, kernels: dict[str, str], tuned: bool) -> dict:
             order = iter(range(len(kernel.launchers), 0, -1))
             kernel.bench = lambda launcher, *a, order=order, **k: float(next(order))  # the last is the fastest
             kernel.autotune_to_one_config()
-    if "descent" in sys.argv:
+    if descent:
         for kernel in scope.values():
             kernel.bench = lambda launcher, *a, **k: launcher.config.num_warps / 100  # fewer are faster
             kernel.inductor_meta["coordinate_descent_tuning"] = True
@@ -118,15 +119,31 @@ def compile_graph(cache: Path, kernels: dict[str, str], tuned: bool) -> dict:
     return {"warm": warm, "own": own, "static": static, "key": key}
 
 
-def main() -> None:
-    cache, threads = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "1"
+def compiled(cache: Path, threads: str = "1", *words: str) -> dict:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = threads
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
     os.environ["TORCH_WARM_POOL"] = "0"
     loaded = stand_ins()
     kernels = {"triton_poi_fused_add_0": "+ 1.0", "triton_poi_fused_mul_1": "* 2.0"}
-    document = compile_graph(cache / "graphs", kernels, "tuned" in sys.argv)
-    print(json.dumps(document | {"loaded": sorted(set(loaded))}), flush=True)
+    document = compile_graph(cache / "graphs", kernels, "tuned" in words, "descent" in words)
+    return document | {"loaded": sorted(set(loaded))}
+
+
+def go(out: str | None = None, *words: str, cache: str = "torch", **settings: object) -> None:
+    """Compile under a session with these settings; without `out` under none."""
+    import tritonhook
+
+    if out is None:
+        document = compiled(Path(cache), "1", *words)
+    else:
+        with tritonhook.session(out, **settings) as session:
+            document = compiled(Path(cache), "1", *words)
+        document["notes"] = session.notes
+    print(json.dumps(document), flush=True)
+
+
+def main() -> None:
+    print(json.dumps(compiled(Path(sys.argv[1]), *sys.argv[2:])), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from fake_ptxas import make_ptxas
+from hangs import HANG_S
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -33,7 +34,7 @@ class WrappedPtxas:
     def call(self, *words: str, through: Path | None = None, **options: object) -> subprocess.CompletedProcess:
         environment = {"PATH": "/usr/bin:/bin"} | options.pop("env", self.settings())  # type: ignore[operator]
         line = [str(through or self.wrapper), *words]
-        usual = {"cwd": self.folder, "env": environment, "capture_output": True, "check": False, "timeout": 60}
+        usual = {"cwd": self.folder, "env": environment, "capture_output": True, "check": False, "timeout": HANG_S}
         return subprocess.run(line, **usual | options)  # type: ignore[call-overload]
 
     @property

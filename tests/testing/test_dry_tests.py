@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from ended import python_ended
-from repository import SUPPORT
 
-pytest.importorskip("triton", minversion="3.6")
+from tests.testing.conftest import Project, Run
 
-TESTS = f"""
-import sys
-sys.path.insert(0, {str(SUPPORT)!r})
-import pytest, triton_kernels as kernels
+TESTS = """
+import pytest
 from fake_tensors import Storage, Tensor
 
 def launch():
@@ -41,66 +35,46 @@ def test_gate_that_fails(captured_kernels):
 @pytest.mark.skip
 def test_skipped(): ...
 """
-
-
 WRONG = """
 import tritonhook.testing.lock_run as it
 it.verify_captures = lambda folder: (True, "1 kernel: 1 DIFFERENT")
 """
 
 
-def run(folder: Path, *words: str, wrong: bool = False) -> tuple[str, int]:
-    (folder / "test_it.py").write_text(TESTS)
-    (folder / "conftest.py").write_text(WRONG if wrong else "")
-    plugins = [
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:hypothesispytest",
-        *(["-p", "tritonhook.pytest_plugin"] if _is_not_installed() else []),
-    ]
-    line, without = ("-m", "pytest", *plugins, "test_it.py", *words), ["TRITONHOOK", "PYTEST", "PYTHON"]
-    done = python_ended(*line, folder=folder, status=None, without=without)
-    return done.stdout + done.stderr, done.returncode
-
-
-def _is_not_installed() -> bool:
-    from importlib.metadata import entry_points
-
-    return not any(one.value == "tritonhook.pytest_plugin" for one in entry_points(group="pytest11"))
+def run(project: Project, *words: str) -> Run:
+    project.write("test_it.py", TESTS)
+    return project.run("test_it.py", *words)
 
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
-def test_values_are_not_judged_and_gates_are(tmp_path, triton_cache, workers) -> None:
-    said, code = run(tmp_path, "--kernel-arch", "sm_90a", *workers)
-    assert "2 failed, 1 passed, 1 skipped, 2 dry" in said
-    assert code == 1
+def test_values_are_not_judged_and_gates_are(project: Project, workers: tuple[str, ...]) -> None:
+    done = run(project, "--kernel-arch", "sm_90a", "--kernel-captures", "kept", *workers)
+    assert done.code == 1 and "2 failed, 1 passed, 1 skipped, 2 dry" in done.said
     for name in ("test_error", "test_gate_that_fails"):
-        assert f"FAILED test_it.py::{name}" in said
-    assert "1 kernel compiled, not launched" in said
+        assert f"FAILED test_it.py::{name}" in done.said
+    assert "1 kernel compiled, not launched" in done.said
+    assert len(list((project.folder / "kept/kernels").iterdir())) == 1
 
 
-def test_a_lock_is_written_and_held_to(tmp_path, triton_cache) -> None:
+def test_a_lock_is_written_and_held_to(project: Project) -> None:
     chosen = ("-k", "values or passes", "--kernel-arch", "sm_120a", "--kernel-lock", "kernels.lock")
-    said, code = run(tmp_path, *chosen, "--kernel-update")
-    assert code == 0, said
-    text = (tmp_path / "kernels.lock").read_text()
-    assert 'arch = "sm_120a"' in text
-    assert "dry_run = true" in text
-    said, code = run(tmp_path, *chosen)
-    assert code == 0, said
-    (tmp_path / "test_it.py").write_text("")
+    for words in (("--kernel-update",), ()):
+        done = run(project, *chosen, *words)
+        assert done.code == 0, done.said
+    text = project.lock("kernels.lock")
+    assert 'arch = "sm_120a"' in text and "dry_run = true" in text
 
 
-def test_captures_can_be_kept(tmp_path, triton_cache) -> None:
-    run(tmp_path, "-k", "passes", "--kernel-arch", "sm_90a", "--kernel-captures", "kept")
-    assert len(list((tmp_path / "kept/kernels").iterdir())) == 1
-
-
-def test_an_unknown_architecture_is_refused(tmp_path) -> None:
-    said, code = run(tmp_path, "--kernel-arch", "sm_91")
-    assert "--arch sm_91: not known to dry runs" in said
-    assert code == pytest.ExitCode.USAGE_ERROR
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kernel-arch", "sm_91"), "--arch sm_91: not known to dry runs"),
+        (("--kernel-verify",), "--kernel-verify: only with --kernel-arch"),
+    ],
+)
+def test_what_does_not_fit_is_refused(project: Project, words: tuple[str, ...], said: str) -> None:
+    done = run(project, *words)
+    assert said in done.said and done.code == pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.mark.parametrize(
@@ -108,15 +82,10 @@ def test_an_unknown_architecture_is_refused(tmp_path) -> None:
     [pytest.param((), marks=pytest.mark.nightly), ("--kernel-lock", "kernels.lock", "--kernel-update")],
     ids=["alone", "lock"],
 )
-def test_kernels_may_be_verified_too(tmp_path, triton_cache, lock) -> None:
+def test_kernels_may_be_verified_too(project: Project, lock: tuple[str, ...]) -> None:
     chosen = ("-k", "passes", "--kernel-arch", "sm_90a", "--kernel-verify", *lock)
-    said, code = run(tmp_path, *chosen)
-    assert code == 0, said
-    assert "kernels verified" in said and "1 kernel: 1 SAME" in said
-    said, code = run(tmp_path, *chosen, wrong=True)
-    assert code == 1 and "kernels verified FAILED" in said
-
-
-def test_verifying_needs_launches(tmp_path) -> None:
-    said, code = run(tmp_path, "--kernel-verify")
-    assert "--kernel-verify: only with --kernel-arch" in said and code == pytest.ExitCode.USAGE_ERROR
+    done = run(project, *chosen)
+    assert done.code == 0 and "kernels verified" in done.said and "1 kernel: 1 SAME" in done.said, done.said
+    (project.folder / "conftest.py").write_text(WRONG)
+    done = run(project, *chosen)
+    assert done.code == 1 and "kernels verified FAILED" in done.said

@@ -54,7 +54,8 @@ def test_the_same_kernels_pass_and_others_fail_the_run(locked: Project) -> None:
     before = locked.lock()
     assert 'tests = ["tests"]' in before
     assert names(locked) == ["add_kernel", "gemm_kernel", "multiply_kernel"]
-    same = locked.run("tests", LOCK)
+    same = locked.run("tests", LOCK, "--kernel-captures=kept")
+    assert len(list((locked.folder / "kept/kernels").iterdir())) == 3
     assert (same.code, "3 kernels, all with the same code" in same.said) == (0, True)
     other = locked.run("tests", LOCK, PTXAS_SAYS="-O1")
     assert other.code == 1
@@ -139,7 +140,9 @@ def test_a_run_that_compiles_nothing_is_not_compared_and_not_written(locked: Pro
     assert "tritonhook.lock is not written: the tests compiled no kernel" in done.said
 
 
-@pytest.mark.parametrize("how", ["skip('no such GPU')", "fail('wrong')", "xfail('wrong')"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("skip('no such GPU')", marks=pytest.mark.nightly), "fail('wrong')", "xfail('wrong')"]
+)
 def test_a_test_that_did_not_pass_leaves_its_kernels_alone(locked: Project, how: str) -> None:
     """But for an expected failure, which counts as run."""
     before = locked.lock()
@@ -160,7 +163,7 @@ def test_kernels_for_another_architecture_are_left_alone(locked: Project) -> Non
     assert names(locked) == ["add_kernel", "add_kernel", "gemm_kernel", "multiply_kernel"]
 
 
-@pytest.mark.parametrize("words", [(), ("-n2",)])
+@pytest.mark.parametrize("words", [(), pytest.param(("-n2",), marks=pytest.mark.nightly)])
 def test_an_interrupted_run_leaves_the_lock(locked: Project, words: tuple[str, ...]) -> None:
     before = locked.lock()
     locked.write("tests/test_child.py", "def test():\n    raise KeyboardInterrupt\n")
@@ -169,12 +172,6 @@ def test_an_interrupted_run_leaves_the_lock(locked: Project, words: tuple[str, .
     assert "wrote" not in done.said
     assert words or "not compared: the run did not finish" in done.said
     assert locked.lock() == before
-
-
-def test_captures_can_be_kept(locked: Project) -> None:
-    assert locked.run("tests", LOCK, "--kernel-captures=kept").code == 0
-    assert len(list((locked.folder / "kept/kernels").iterdir())) == 3
-    assert "multiply_kernel sm_90a" not in locked.run("tests", LOCK, "--kernel-captures=kept", "-k", "no such").said
 
 
 @pytest.mark.parametrize(
@@ -190,16 +187,18 @@ def test_captures_can_be_kept(locked: Project) -> None:
         (("--kernel-fail-on=code",), None, "--kernel-fail-on: only with"),
         ((LOCK, "--kernel-fail-on=speed"), None, "--fail-on 'speed': give spills"),
         ((LOCK, "--kernel-update"), "format = 1\n[[kernel", "no lock, or damaged"),
+        ((LOCK,), "under a run", "start pytest without `tritonhook run`"),
         ((LOCK,), "format = 9\n", "its format is 9, this version reads 1; update tritonhook"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_test_runs(
     locked: Project, words: tuple[str, ...], lock: str | None, said: str
 ) -> None:
-    if lock is not None:
+    environment = {"TRITONHOOK_RUN": "{}"} if lock == "under a run" else {}
+    if lock is not None and not environment:
         (locked.folder / "tritonhook.lock").write_text(lock)
     before = locked.lock()
-    done = locked.run("tests", *words)
+    done = locked.run("tests", *words, **environment)
     assert (done.code, said in done.said, "passed" in done.said) == (4, True, False), done.said
     assert locked.lock() == before
 
@@ -212,8 +211,3 @@ def test_a_lock_whose_ptx_is_missing_is_not_updated_by_a_part(locked: Project) -
     assert "cannot read the PTX of gemm_kernel" in done.said
     assert "version control" in done.said
     assert locked.lock() == before
-
-
-def test_under_tritonhook_run_it_is_refused(locked: Project) -> None:
-    done = locked.run("tests", LOCK, TRITONHOOK_RUN="{}")
-    assert (done.code, "start pytest without `tritonhook run`" in done.said) == (4, True)

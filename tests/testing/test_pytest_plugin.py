@@ -7,7 +7,7 @@ import pytest
 from tests.testing.conftest import Project
 
 
-@pytest.mark.parametrize("words", [(), ("-n2",)])
+@pytest.mark.parametrize("words", [(), pytest.param(("-n2",), marks=pytest.mark.nightly)])
 def test_figures_are_there_for_plain_assertions(project: Project, words: tuple[str, ...]) -> None:
     project.write(
         "test_figures.py",
@@ -36,6 +36,13 @@ def test_the_environment_of_child_processes():
 
 
 def test_several_kernels_of_one_name(project: Project) -> None:
+    """And after the run the environment is as before."""
+    (project.folder / "conftest.py").write_text(
+        "import os, sys\n"
+        "before = dict(os.environ), list(sys.meta_path)\n"
+        "def pytest_unconfigure(config):\n"
+        "    config.add_cleanup(lambda: print('given back', before == (dict(os.environ), list(sys.meta_path))))\n"
+    )
     project.write(
         "test_several.py",
         """
@@ -66,8 +73,7 @@ def test_of_another_source(captured_kernels):
 """,
     )
     done = project.run()
-    assert done.code == 0, done.said
-    assert "3 passed" in done.said
+    assert done.code == 0 and "3 passed" in done.said and "given back True" in done.said, done.said
 
 
 def test_with_a_lock_there_is_one_recording(project: Project) -> None:
@@ -96,15 +102,3 @@ def test_a_run_that_asks_for_nothing_loads_nothing(project: Project) -> None:
     )
     done = project.run()
     assert done.code == 0, done.said
-
-
-def test_the_environment_is_given_back(project: Project) -> None:
-    (project.folder / "conftest.py").write_text(
-        "import os, sys\n"
-        "before = dict(os.environ), list(sys.meta_path)\n"
-        "def pytest_unconfigure(config):\n"
-        "    config.add_cleanup(lambda: print('given back', before == (dict(os.environ), list(sys.meta_path))))\n"
-    )
-    project.write("test_it.py", "def test_it(captured_kernels):\n    kernels.compile_kernel()\n")
-    done = project.run()
-    assert "given back True" in done.said

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 from ptx_modules import HEADER
 from repository import SUPPORT
 
@@ -87,7 +88,9 @@ def cubin(path: Path, kernel: int) -> Path:
 def start(folder: Path, libcuda: Path | None, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "" if libcuda is None else str(libcuda)}
     command = [sys.executable, "-S", "-E", str(folder / "reproduce.py"), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False, cwd="/")
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False, cwd="/"
+    )
 
 
 @pytest.mark.parametrize(

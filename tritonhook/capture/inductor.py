@@ -51,8 +51,6 @@ class Inductor:
             CODECACHE: self._patch_codecache,
             "torch._inductor.runtime.autotune_cache": self._patch_autotune_cache,
             "torch._inductor.async_compile": self._patch_async_compile,
-            "torch._inductor.select_algorithm": self._patch_templates,
-            "torch._inductor.scheduler": self._patch_templates,
         }
 
     # --- coming and going
@@ -89,7 +87,7 @@ class Inductor:
     def _settle_key(self) -> None:
         """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
         process that launches their kernels renames in the same way."""
-        from tritonhook.capture.inductor_templates import key_of_pins  # here: not for processes without a session
+        from tritonhook.capture.inductor_pins import key_of_pins  # here: not for processes without a session
 
         keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
         self._key = _digest(keys) if keys else ""
@@ -184,13 +182,6 @@ class Inductor:
         pool = module.AsyncCompile
         return [Patch(pool, "use_process_pool", wrap)] if hasattr(pool, "use_process_pool") else []
 
-    def _patch_templates(self, module: Any) -> list[Patch]:
-        """Report and pin which template a matrix product gets."""
-        from tritonhook.capture.inductor_templates import patch_scheduling, patch_selection
-
-        patch = patch_selection if hasattr(module, "AlgorithmSelectorCache") else patch_scheduling
-        return patch(module, lambda: self.sessions)
-
     # --- launching
 
     def _load_kernel(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -263,7 +254,7 @@ class Inductor:
 
     def _pinning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Answer for Inductor's cache of autotuning where a policy pins a configuration."""
-        from tritonhook.capture.inductor_templates import pinned
+        from tritonhook.capture.inductor_pins import pinned
 
         def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
             try:
@@ -306,7 +297,7 @@ class Inductor:
 
     def _configured(self, tuner: Any, winner: Any, launchers: list[Any]) -> None:
         """Report the configurations, for pins."""
-        from tritonhook.capture.inductor_templates import BY, key_of
+        from tritonhook.capture.inductor_pins import BY, key_of
 
         key = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
         texts = {self._hash_of[it.cache_hash]: str(it.config) for it in launchers if it.cache_hash in self._hash_of}

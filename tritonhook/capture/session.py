@@ -277,16 +277,6 @@ class Session(Notebook):
         except OSError as error:
             self.contain("the configurations of an autotuning could not be kept", error)
 
-    def selected(
-        self, operation: str, arch: str, key: Sequence[str], chosen: str, among: Sequence[str], source: str | None
-    ) -> None:
-        """Keep which of Inductor's templates an operation got. source: a hash of the template's."""
-        if self.settings.dry_run is None:  # in a dry run nothing is measured
-            try:
-                self._writer.add_selection(operation, arch, key, chosen, among, source)
-            except OSError as error:
-                self.contain("the choice of a template could not be kept", error)
-
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep one kernel of another front end; returns its record."""
         if self.settings.dry_run is not None:

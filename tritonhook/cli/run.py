@@ -317,7 +317,7 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
-    """A pin for each autotuned function, or operation of Inductor's, and key. gpu: the name of the GPU that measured;
+    """A pin for each autotuned function and key. gpu: the name of the GPU that measured;
     "" where not known."""
     today = date.today().isoformat()
     return [Pin(won.function, won.arch, won.key, won.config, None, gpu, today, won.source) for won in winners(folder)]

@@ -12,17 +12,12 @@ pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL: `make test-c
 
 import cute_kernels as kernels
 import cutlass
-from cute_sessions import ADD, PLAIN_ADD
 
 import tritonhook
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.ptxas.toolchain import find_toolchain
-from tritonhook.rename import Rename
-from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
-from tritonhook.timing.variant import Variant
 
 
 @pytest.fixture
@@ -44,12 +39,6 @@ def test_show_and_diff(captured: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "Triton hash" not in shown
     assert main(["diff", str(plain), str(stripped), "--json", "--no-control"]) in (0, 1)
     assert json.loads(capsys.readouterr().out)
-
-
-def test_the_time_of_each_stage_is_kept(captured: Path) -> None:
-    folder = tritonhook.CaptureFolder.open(captured)
-    for times in map(folder.compile_us, folder.records):
-        assert set(times) == {"trace", "pipeline"} and min(times.values()) > 0
 
 
 def test_the_same_ptxas_outside_the_dsl_gives_the_same_code(captured: Path) -> None:
@@ -79,20 +68,3 @@ def test_ab(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert code in (0, 1)
     assert document["ptxas"]["version"] == version
-
-
-def test_the_sides_of_a_timed_comparison(out: Path) -> None:
-    """The candidate has "cutlass" removed from its name. The control has "cutlasz" instead, which is as long."""
-    rename = Rename(strip="cutlass")
-    plan = Plan("m:f", out, rename)
-    sides = {
-        name: Variant(name, plan, list, rewrites)
-        for name, rewrites in ((REFERENCE, ()), (CANDIDATE, (rename,)), (CONTROL, (plan.control,)))
-    }
-    for side in sides.values():
-        with side.active():
-            kernels.compiled()
-    names = {name: [capture.kernel for capture in side.session.captures] for name, side in sides.items()}
-    assert names == {REFERENCE: [ADD], CANDIDATE: [PLAIN_ADD], CONTROL: [ADD.replace("cutlass", "cutlasz")]}
-    assert {name: list(side.kernels()) for name, side in sides.items()} == {side: [ADD] for side in sides}
-    assert [note for side in sides.values() for note in side.session.notes] == []

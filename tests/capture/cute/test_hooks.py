@@ -40,14 +40,6 @@ def test_a_kernel_from_the_file_cache_is_seen(out: Path, dsl_cache: Path) -> Non
     ]
 
 
-def test_a_kernel_from_memory_is_seen(out: Path, dsl_cache: Path) -> None:
-    kernels.called()
-    with tritonhook.session(out) as session:
-        kernels.called()
-        kernels.called()
-    assert [(c.kernel, c.cache_hit) for c in session.captures] == [(POINTERS, True)]
-
-
 def test_a_hit_finds_the_ptx_of_an_earlier_capture(out: Path, dsl_cache: Path) -> None:
     with tritonhook.session(out) as session:
         kernels.called()
@@ -81,16 +73,6 @@ def test_caches_stay_clean(out: Path, dsl_cache: Path, in_memory: bool) -> None:
         assert in_turn() == [POINTERS]
     assert names(kernels.called()) == [POINTERS]
     assert len(list(dsl_cache.glob("*.mlir"))) == 3
-
-
-def test_a_renamed_kernel_from_cache_still_knows_its_name(out: Path, dsl_cache: Path, tmp_path: Path) -> None:
-    with tritonhook.session(out, strip=True):
-        kernels.called()
-    forget_in_memory()
-    with tritonhook.session(tmp_path / "second", strip=True) as session:
-        kernels.called()
-    (capture,) = session.captures
-    assert (capture.cache_hit, capture.rewritten_from) == (True, POINTERS)
 
 
 @pytest.mark.parametrize("wish", [{}, {"rewrites": Other()}])
@@ -190,15 +172,3 @@ def test_a_release_without_a_method_says_so(out: Path, monkeypatch: pytest.Monke
         kernels.compiled()
     assert f"CuTe DSL {cutlass.__version__} has no BaseDSL.no_such_method" in session.summary
     assert len(session.captures) == 1
-
-
-def test_enable_and_disable(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITONHOOK_QUIET", "1")
-    tritonhook.enable(out)
-    kernels.compiled()
-    tritonhook.enable(out, strip=True)
-    kernels.compiled()
-    session = tritonhook.disable()
-    kernels.compiled(kernels.both)
-    assert session is not None
-    assert [c.kernel for c in session.captures] == [ADD, PLAIN_ADD]

@@ -37,6 +37,7 @@ def test_a_compile_is_captured_whole(out: Path) -> None:
     assert capture.metadata["kernel_at"].startswith(kernels.__file__)
     assert "dump-ptx-path" not in capture.metadata["pipeline"]
     assert session.summary == f"tritonhook: 1 kernel seen, 0 from cache; captures in {out}"
+    assert set(tritonhook.CaptureFolder.open(out).compile_us(session.records[0])) == {"trace", "pipeline"}
 
 
 def test_the_ptxas_is_the_one_the_cubin_names(out: Path) -> None:

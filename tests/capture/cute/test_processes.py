@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
@@ -26,7 +27,7 @@ def python(tmp_path: Path, *command: str, **env: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stderr
     return done

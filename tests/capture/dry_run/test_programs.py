@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import Pin, write_policy
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.reader import RecordedLaunch
 from tritonhook.cli import main
 
 pytest.importorskip("triton", minversion="3.6")
@@ -53,27 +55,80 @@ def captured(tmp_path: Path) -> list[Capture]:
     return [folder.capture(record) for record in folder.records]
 
 
-def test_a_kernel_is_compiled_and_captured_with_its_launch(go, tmp_path) -> None:
-    done = go(LAUNCH)
-    assert "dry run for sm_90a, nothing was launched: 1 kernel seen" in done.stderr
-    folder = CaptureFolder.open(tmp_path / "out")
-    (record,) = folder.records
-    (one,) = folder.launches(record)
+# --- what a program that launches several kernels is told, and what is captured of it ------------
+
+
+SEVERAL = (
+    LAUNCH
+    + GEMM
+    + f"""
+kernels.fused_kernel[(8,)](x, x, x, 1000, BLOCK=128)
+for _ in range(2):
+    gemm(kernels.gemm_kernel, **{LARGE})
+seen = []
+triton.knobs.runtime.launch_enter_hook.add(lambda metadata: seen.append(metadata.get()["name"]))
+kernels.multiply_kernel[(8,)](x, x, x, 1000, BLOCK=128, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True)
+import os
+print(seen, repr(os.environ["CUDA_VISIBLE_DEVICES"]))
+"""
+)
+
+
+@dataclass(frozen=True)
+class Several:
+    """A program's run, and its captures by kernel."""
+
+    path: Path
+    done: subprocess.CompletedProcess[str]
+    captures: dict[str, tuple[str, Capture]]
+
+    def launch(self, kernel: str) -> RecordedLaunch:
+        (one,) = CaptureFolder.open(self.path).launches(self.captures[kernel][0])
+        return one
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Several:
+    folder = tmp_path_factory.mktemp("several")
+    done, out = run_dry(folder, PRELUDE + SEVERAL), folder / "out"
+    captures = CaptureFolder.open(out).captures()
+    assert all(isinstance(capture, Capture) for capture in captures.values())
+    return Several(out, done, {capture.kernel: (record, capture) for record, capture in captures.items()})  # type: ignore[union-attr,misc]
+
+
+def test_kernels_are_compiled_and_captured_with_their_launches(several: Several) -> None:
+    assert "dry run for sm_90a, nothing was launched: 4 kernels seen" in several.done.stderr
+    assert several.captures.keys() == {"add_kernel", "fused_kernel", "gemm_kernel", "multiply_kernel"}
+    one = several.launch("add_kernel")
     assert (one.launch.grid, one.launch.block, one.count) == ((8, 1, 1), (64, 1, 1), 1)
-    capture = folder.capture(record)
-    assert capture.dry_run
-    assert (capture.arch, "cubin" in {stage.value for stage in capture.artifacts}) == ("sm_90a", True)
+    _, capture = several.captures["add_kernel"]
+    assert capture.dry_run and (capture.arch, Stage.CUBIN in capture.artifacts) == ("sm_90a", True)
 
 
-@pytest.mark.parametrize("arch", [80, 90, 120])
-def test_the_ptx_is_what_triton_compiles_for_that_target(go, tmp_path, arch) -> None:
+def test_clusters_cooperative_grids_and_hooks_of_others(several: Several) -> None:
+    launch = several.launch("multiply_kernel").launch
+    assert (launch.cluster, launch.cooperative, launch.pdl) == ((2, 1, 1), True, True)
+    assert several.done.stdout == "['multiply_kernel'] ''\n", "no GPU is visible to anything else"
+
+
+def test_a_kernel_without_room_is_named_and_the_rest_goes_on(several: Several) -> None:
+    assert several.done.stderr.count("gemm_kernel: needs ") == 1
+    assert "of shared memory, the GPU has 232,448" in several.done.stderr
+
+
+@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.nightly), 90, 120])
+def test_the_ptx_is_what_triton_compiles_for_that_target(several: Several, go, tmp_path, arch) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton_kernels import fused_kernel
 
-    # The launch's script is the source of the kernel's lines in both, as the module is the same.
-    go("kernels.fused_kernel[(8,)](x, x, x, 1000, BLOCK=128)\n", arch=f"sm_{arch}")
+    if arch == 90:
+        _, capture = several.captures["fused_kernel"]
+    else:
+        # The launch's script is the source of the kernel's lines in both, as the module is the same.
+        go("kernels.fused_kernel[(8,)](x, x, x, 1000, BLOCK=128)\n", arch=f"sm_{arch}")
+        (capture,) = captured(tmp_path)
     source = ASTSource(
         fn=fused_kernel,
         signature={"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"},
@@ -81,9 +136,19 @@ def test_the_ptx_is_what_triton_compiles_for_that_target(go, tmp_path, arch) -> 
         attrs={(i,): [["tt.divisibility", 16]] for i in range(3)},
     )
     own = triton.compile(source, target=GPUTarget("cuda", arch, 32))
-    (capture,) = captured(tmp_path)
     assert capture.text(Stage.PTX) == own.asm["ptx"]
     assert capture.cubin == own.asm["cubin"]
+
+
+def test_verbs_say_that_nothing_was_launched_and_launch_nothing_again(several: Several, tmp_path, capsys) -> None:
+    out, kernel = str(several.path), str(several.path / "kernels" / several.captures["add_kernel"][0])
+    for words in (["show", out], ["show", kernel], ["lock", out, "-o", str(tmp_path / "tritonhook.lock")]):
+        assert main(words) == 0
+        assert "dry run: compiled, not launched" in capsys.readouterr().out, words
+    launch = str(next(Path(kernel).glob("launches/*.json")))
+    for words in (["ab", out], ["ab", kernel, kernel], ["ab", kernel, kernel, "--args", launch]):
+        assert main(words) == 2
+        assert "launches are of a dry run" in capsys.readouterr().err, words
 
 
 # --- autotuning ----------------------------------------------------------------------------------
@@ -101,14 +166,34 @@ kernel.__class__ = Own
 """
 
 
-@pytest.mark.parametrize("own", ["", OWN])
-def test_of_an_autotuned_kernel_the_first_configuration_is_compiled(go, tmp_path, own) -> None:
-    """own: a tuner of a library, with another `run`, such as FlagGems's."""
-    script = f"kernel = triton.autotune({CONFIGS}, key=['n'])(kernels.add_kernel)\n{own}"
-    go(script + "for n in (1000, 1024):\n    kernel[(8,)](x, x, x, n)\n")
-    found = {(c.options["constants"]["BLOCK"], c.options["num_warps"]) for c in captured(tmp_path)}
-    assert found == {(64, 2)}
-    assert len(captured(tmp_path)) == 2, "n is part of the key, and gives other code as a multiple of 16"
+def test_of_an_autotuned_kernel_the_first_configuration_that_fits_is_compiled(go, tmp_path) -> None:
+    """Also by a tuner of a library, with another `run`, such as FlagGems's. Neither a program's own clock nor the cache
+    of measurements is used."""
+    done = go(f"""
+def clock(call, quantiles):
+    raise SystemExit("measured")
+kernel = triton.autotune({CONFIGS}, key=["n"], do_bench=clock, cache_results=True)(kernels.add_kernel)
+for n in (1000, 1024):
+    kernel[(8,)](x, x, x, n)
+assert kernel.cache_results and kernel.do_bench is clock
+print(triton.testing.do_bench(lambda: None), triton.testing.do_bench(lambda: None, quantiles=[0.5, 0.2]))
+kernel = triton.autotune({CONFIGS}, key=["n"])(kernels.multiply_kernel)
+{OWN}
+kernel[(8,)](x, x, x, 1000)
+{GEMM}
+gemm(triton.autotune([triton.Config({LARGE}), triton.Config({SMALL})], key=["m"])(kernels.gemm_kernel))
+gemm(triton.autotune([triton.Config({LARGE}), triton.Config({LARGE}, num_warps=8)], key=["m"])(kernels.two_gemms))
+""".replace("kernels.two_gemms", "kernels.fresh(kernels.gemm_kernel)"))  # fmt: skip
+    assert done.stdout == "inf [inf, inf]\n"
+    found = [(c.kernel, c.options["constants"].get("BLOCK"), c.options["num_warps"]) for c in captured(tmp_path)]
+    assert [one for one in found if one[1]] == [("add_kernel", 64, 2)] * 2 + [("multiply_kernel", 64, 2)], (
+        "n is part of the key, and gives other code as a multiple of 16"
+    )
+    assert not list(tmp_path.rglob("*.autotune.json"))
+    assert done.stderr.count("gemm_kernel: needs ") == 1, "of the one of which no configuration fits"
+    folder = CaptureFolder.open(tmp_path / "out")
+    shared = [one.launch.shared for record in folder.records for one in folder.launches(record)]
+    assert any(0 < one <= 227 << 10 for one in shared), "of the other one the configuration that fits"
 
 
 def test_all_configurations_are_compiled_and_none_is_called_the_winner(go, tmp_path) -> None:
@@ -136,66 +221,12 @@ def test_what_a_policy_pins_is_compiled_and_the_rest_is_named(go, tmp_path) -> N
     assert done.stderr.count("add_kernel: the policy pins no configuration for this call") == 1
 
 
-def test_a_program_s_own_clock_and_the_cache_of_measurements_are_not_used(go, tmp_path, triton_cache) -> None:
-    script = (
-        "def clock(call, quantiles):\n"
-        "    raise SystemExit('measured')\n"
-        f"kernel = triton.autotune({CONFIGS}, key=['n'], do_bench=clock, cache_results=True)(kernels.add_kernel)\n"
-        "kernel[(8,)](x, x, x, 1000)\n"
-        "assert kernel.cache_results and kernel.do_bench is clock\n"
-        "print(triton.testing.do_bench(lambda: None), triton.testing.do_bench(lambda: None, quantiles=[0.5, 0.2]))\n"
-    )
-    assert go(script).stdout == "inf [inf, inf]\n"
-    assert not list(triton_cache.rglob("*.autotune.json"))
-
-
-def test_a_configuration_without_room_is_passed_over(go, tmp_path) -> None:
-    configs = f"[triton.Config({LARGE}), triton.Config({SMALL})]"
-    done = go(GEMM + f"gemm(triton.autotune({configs}, key=['m'])(kernels.gemm_kernel))\n")
-    assert "shared memory, the GPU has" not in done.stderr
-    folder = CaptureFolder.open(tmp_path / "out")
-    launched = [one.launch.shared for record in folder.records for one in folder.launches(record)]
-    assert launched
-    assert max(launched) <= 227 << 10
-
-
-# --- what a GPU has no room for ------------------------------------------------------------------
-
-
-def test_a_kernel_without_room_is_named_and_the_rest_goes_on(go, tmp_path) -> None:
-    done = go(GEMM + f"for _ in range(2):\n    gemm(kernels.gemm_kernel, **{LARGE})\n" + LAUNCH)
-    assert done.stderr.count("gemm_kernel: needs ") == 1
-    assert "of shared memory, the GPU has 232,448" in done.stderr
-    assert {capture.kernel for capture in captured(tmp_path)} == {"gemm_kernel", "add_kernel"}
-
-
-def test_an_autotuned_kernel_without_room_at_all_is_named_too(go, tmp_path) -> None:
-    configs = f"[triton.Config({LARGE}), triton.Config({LARGE}, num_warps=8)]"
-    done = go(GEMM + f"gemm(triton.autotune({configs}, key=['m'])(kernels.gemm_kernel))\n" + LAUNCH)
-    assert done.stderr.count("gemm_kernel: needs ") == 1
-    assert "add_kernel" in {capture.kernel for capture in captured(tmp_path)}
-
-
 def test_a_kernel_for_which_ptxas_takes_too_long_is_left_out(go, tmp_path) -> None:
     done = go(LAUNCH + LAUNCH + "print('went on')\n", "--ptxas-limit", "0.0001")
     assert done.stdout == "went on\n"
     folder = CaptureFolder.open(tmp_path / "out")
     assert folder.notes == ("add_kernel: ptxas was ended after 0.0001 s (--ptxas-limit): no machine code",)
     assert captured(tmp_path) == []
-
-
-def test_clusters_cooperative_grids_and_hooks_of_others(go, tmp_path) -> None:
-    script = (
-        "seen = []\n"
-        "triton.knobs.runtime.launch_enter_hook.add(lambda metadata: seen.append(metadata.get()['name']))\n"
-        "options = dict(BLOCK=128, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True)\n"
-        "kernels.add_kernel[(8,)](x, x, x, 1000, **options)\n"
-        "print(seen)\n"
-    )
-    assert go(script).stdout == "['add_kernel']\n"
-    folder = CaptureFolder.open(tmp_path / "out")
-    (one,) = folder.launches(folder.records[0])
-    assert (one.launch.cluster, one.launch.cooperative, one.launch.pdl) == ((2, 1, 1), True, True)
 
 
 # --- a script that is locked ---------------------------------------------------------------------
@@ -243,34 +274,6 @@ def test_child_processes_modules_and_pytest(go, tmp_path) -> None:
     folder = CaptureFolder.open(tmp_path / "out")
     assert len(folder.records) == 1
     assert len({sighting.process for sighting in folder.sightings}) == 3
-
-
-def test_nothing_else_can_launch(go) -> None:
-    assert go("import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))\n").stdout == "''\n"
-
-
-# --- what is said of it --------------------------------------------------------------------------
-
-
-def test_show_and_lock_say_so(go, tmp_path, capsys) -> None:
-    go(LAUNCH)
-    out = str(tmp_path / "out")
-    assert main(["show", out]) == 0
-    assert "- dry run: compiled, not launched" in capsys.readouterr().out
-    assert main(["show", f"{out}/kernels/{CaptureFolder.open(out).records[0]}"]) == 0
-    assert "dry run: compiled, not launched" in capsys.readouterr().out
-    assert main(["lock", out, "-o", str(tmp_path / "tritonhook.lock")]) == 0
-    assert "dry run: compiled, not launched" in capsys.readouterr().out
-
-
-def test_its_launches_are_not_made_again(go, tmp_path, capsys) -> None:
-    go(LAUNCH)
-    out = str(tmp_path / "out")
-    kernel = f"{out}/kernels/{CaptureFolder.open(out).records[0]}"
-    launch = str(next(Path(kernel).glob("launches/*.json")))
-    for words in (["ab", out], ["ab", kernel, kernel], ["ab", kernel, kernel, "--args", launch]):
-        assert main(words) == 2
-        assert "launches are of a dry run" in capsys.readouterr().err, words
 
 
 def test_kernels_of_a_dry_run_and_of_a_gpu_are_kept_apart(go, tmp_path, triton_cache) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from dry_runs import run_dry
-from repository import ROOT
+from repository import SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
 
@@ -107,8 +104,7 @@ assert torch.ops.dry.three(two(torch.ops.dry.one(x))).is_cuda
 """
 THREE = "one True\ntwo True\nthree True\n"
 
-# Programs of which only what they print is looked at: processes that one program forks, as the import of torch takes
-# longer than all else. Each has its text, and what it prints.
+# Programs of which only what they print is looked at, which one process forks. Each has its text, and what it prints.
 PROGRAMS = {
     # Recomputed activations, graphs, saved and loaded weights, a scaled loss, an optimiser.
     "training": (
@@ -205,48 +201,30 @@ print(generator.get_state().view(torch.int64).tolist())
         "[0, 4]\n",
     ),
     "operators registered for CUDA": (OPERATORS, THREE),
+    "NCCL": (
+        """
+import torch.distributed as dist
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(4, device="cuda")
+dist.all_reduce(x, group=dist.new_group(backend="nccl"))
+print(dist.get_backend(), x.sum().item())
+""",
+        "gloo 4.0\n",
+    ),
 }
-FORKED = """
-import json, os, sys, traceback, torch
-said = {}
-for name, text in json.loads(PROGRAMS).items():
-    reads, writes = os.pipe()
-    if (process := os.fork()) == 0:
-        os.dup2(writes, 1)
-        os.dup2(writes, 2)
-        try:
-            exec(text, {"__name__": "__main__", "torch": torch})
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-    os.close(writes)
-    with open(reads) as file:
-        said[name] = file.read()
-    os.waitpid(process, 0)
-print(json.dumps(said))
-"""
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    texts = json.dumps({name: text for name, (text, _) in PROGRAMS.items()})
-    script = FORKED.replace("PROGRAMS", repr(texts))
+    texts = {name: text for name, (text, _) in PROGRAMS.items()}
+    script = f"import json, sys, torch\nsys.path.insert(0, {str(SUPPORT)!r})\nfrom forked import said_by\n"
+    script += f"print(json.dumps(said_by({texts!r}, torch=torch)))"
     return json.loads(run_dry(tmp_path_factory.mktemp("said"), script, arch="sm_120a").stdout)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_as_on_a_gpu(said: dict[str, str], name: str) -> None:
     assert said[name] == PROGRAMS[name][1]
-
-
-def test_without_the_flag_torch_says_what_it_knows(tmp_path, triton_cache) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import torch, triton\nprint(torch.cuda.is_available(), torch.zeros(2).is_cuda)")
-    words = [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), str(script)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    assert subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout == "False False\n"
 
 
 def test_all_is_given_back(triton_cache) -> None:
@@ -306,19 +284,6 @@ def test_readings_of_values_are_counted_and_a_failed_assertion_is_not_judged(tmp
     done = run_dry(tmp_path, script, status=1)
     (note,) = CaptureFolder.open(tmp_path / "out").notes
     assert "item 5" in note and "failed assertion" in note, done.stderr
-
-
-def test_a_program_of_nccl_goes_on_with_gloo(go, tmp_path) -> None:
-    script = """
-import os, sys, torch, torch.distributed as dist, triton
-os.environ |= dict(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
-dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-x = torch.ones(4, device="cuda")
-dist.all_reduce(x, group=dist.new_group(backend="nccl"))
-print(dist.get_backend(), x.sum().item())
-"""
-    assert go(script) == "gloo 4.0\n"
-    assert any("NCCL needs GPUs" in note for note in CaptureFolder.open(tmp_path / "out").notes)
 
 
 def test_inductor_s_kernels_are_compiled_forward_and_backward(go, tmp_path) -> None:

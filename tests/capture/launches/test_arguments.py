@@ -57,14 +57,6 @@ def test_a_descriptor_that_the_host_makes_is_recorded_with_what_it_says() -> Non
     assert [(one.type, one.value) for one in rest] == [("i32", 20), ("i32", 40), ("i64", 48), ("i64", 1)]  # type: ignore[union-attr]
 
 
-def test_a_descriptor_is_taken_apart_where_the_gpu_has_none() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
-    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base)).parameters]
-    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i1", "i32", "i32", "i64", "i64"]
-    types = [getattr(one, "type", "*") for one in described(HostDescriptor(base, newer=False)).parameters]
-    assert types == ["*", "i64", "i64", "i64", "i64", "i1", "i32", "i32", "i64", "i64"]
-
-
 def test_rows_of_four_bits_are_twice_as_long() -> None:
     base = Tensor(Storage(1 << 20, 4096), "uint8")
     about = ABOUT | {"elem_size": 1, "elem_type": 14, "fp4_padded": True}
@@ -221,20 +213,6 @@ def test_arguments_are_of_the_kind_that_the_signature_says() -> None:
         given.add("t", ("i8",), (1, 2))
 
 
-def test_what_is_no_argument_of_a_record_is_named_with_its_kind() -> None:
-    without = SimpleNamespace(dtype="float32", data_ptr=lambda: 0)
-    for kind, value, why in (
-        ("nvFancy", 1, "nvFancy"),
-        ("*fp32", Tensor(Storage(1 << 20, 64), "quint4"), "a Tensor, not a tensor of known type"),
-        ("*fp32", without, "a SimpleNamespace, not a tensor of known type"),
-    ):
-        with pytest.raises(Unrecordable, match=f"k: argument x is {why}"):
-            Arguments("k").add("x", kind, value)
-    tiling = Tiling(9, (8, 4), (16,), (8, 4), (1, 1))
-    with pytest.raises(Unrecordable, match="k: argument x is a TMA descriptor of memory that no tensor has"):
-        Arguments("k").descriptor("x", 1 << 20, tiling, None)
-
-
 def test_a_pointer_is_a_view_of_a_buffer() -> None:
     given = Arguments("k")
     shared = Storage(1 << 20, 4096)
@@ -293,16 +271,3 @@ def test_a_descriptor_has_the_drivers_element_and_fill(type_, rounded, padding, 
     names = ["shape.0", "shape.1", "stride.0", "stride.1"]
     flags = ["flag"] * (1 if rounded is None else 2)
     assert [one.name for one in apart if isinstance(one, Scalar)] == [f"x.{n}" for n in (*names, *flags, *names)]
-
-
-def test_each_descriptor_has_its_own_layout_and_null_has_no_memory() -> None:
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16")
-    given = Arguments("k", [ABOUT, ABOUT | {"block_size": [4, 32]}])
-    for name in ("x", "y", "z"):
-        given.add(name, "tensordesc<bf16[8,32]>", HostDescriptor(base))
-    tilings = [one.tiling.box for one in given.parameters if isinstance(one, Descriptor)]
-    assert tilings == [(32, 8), (32, 4)] and len(given.buffers) == 1
-    assert sum(isinstance(one, Pointer) for one in given.parameters) == 1, "the third is taken apart"
-    nothing: Any = None
-    with pytest.raises(Unrecordable, match="k: argument x is a TMA descriptor that reaches outside"):
-        described(HostDescriptor(nothing), ABOUT)

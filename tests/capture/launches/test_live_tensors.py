@@ -40,14 +40,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return found
 
 
-def looked(held: Held) -> list[int]:
-    """How often each generation was gone through since the last question."""
-    counts = [len(held[10 + generation]) for generation in range(3)]
-    for generation in range(3):
-        held[10 + generation].clear()
-    return counts
-
-
 def make(begin: int, size: int = 100, offset: int = 0, kind: type[Tensor] = Tensor) -> Tensor:
     return kind(Storage(begin, size), offset=offset)
 
@@ -68,70 +60,6 @@ def test_of_several_tensors_the_one_that_begins_there_is_taken_else_the_youngest
         held[0][:] = order
         assert LiveTensors().at({1040, 1080, 1000}) == {1000: whole, 1040: middle, 1080: end}
         assert LiveTensors().at({1041}) == {1041: order[-1]}
-
-
-def test_old_objects_are_gone_through_once_and_remembered(held) -> None:
-    old, older = make(1000), make(500)
-    held[2] += [older, old, make(1000, offset=8)]
-    held[1] += [young := make(3000)]
-    live = LiveTensors()
-    assert live.at({3000}) == {3000: young} and looked(held) == [1, 1, 0], "not for a young one"
-    assert live.at({1000, 500}) == {1000: old, 500: older} and looked(held) == [1, 1, 1]
-    held[0].clear(), held[1].clear(), held[2].clear()
-    assert live.at({1000, 599}) == {1000: old, 599: older} and looked(held) == [0, 0, 0]
-    assert live.at({600}) == {} and looked(held) == [1, 1, 1]
-    assert live.at({1000}) == {}, "what is remembered is what the last look at the old ones found"
-
-
-def test_a_young_tensor_is_remembered_in_its_place(held) -> None:
-    live = LiveTensors()
-    tensors = {begin: make(begin) for begin in (3000, 1000, 2000)}
-    for begin, tensor in tensors.items():
-        held[0][:] = [tensor]
-        assert live.at({begin + 7}) == {begin + 7: tensor}
-    held[0].clear()
-    looked(held)
-    assert live.at({1005, 2005, 3005}) == {begin + 5: tensor for begin, tensor in tensors.items()}
-    assert looked(held) == [0, 0, 0]
-    assert live._begins == [1000, 2000, 3000] and [begin for begin, _, _ in live._old] == live._begins
-
-
-def test_a_tensor_that_is_gone_gives_its_place_to_the_next_one_there(held) -> None:
-    live = LiveTensors()
-    held[0][:] = [make(1000, 50)]
-    assert len(live.at({1000})) == 1
-    held[0][:] = [second := make(1000, 80)]
-    assert live.at({1010}) == {1010: second}
-    assert [(begin, end) for begin, end, _ in live._old] == [(1000, 1080)]
-    held[0][:] = [third := make(1000, 80, offset=16)]  # a view, while the first is alive
-    assert live.at({1016}) == {1016: second}, "it is remembered, and has the address"
-    second._storage.address = 7000  # its memory went to another place: only the others are there now
-    assert live.at({1016}) == {1016: third}
-    assert live._begins == [1000, 1000]
-    assert live.at({1016, 7000}) == {1016: third}
-
-
-@pytest.mark.parametrize("gone", [300, 500, 1000])
-def test_only_the_place_of_a_tensor_that_is_gone_is_taken(held, gone) -> None:
-    live = LiveTensors()
-    for begin in (300, 500, 1000, 2000):
-        held[0][:] = [make(begin, 50)]
-        live.at({begin})
-        held[1] += held[0] if begin != gone else []
-    held[0][:] = [other := make(gone, 90)]
-    assert live.at({gone + 60}) == {gone + 60: other}
-    ends = [(begin, begin + (90 if begin == gone else 50)) for begin in (300, 500, 1000, 2000)]
-    assert [(begin, end) for begin, end, _ in live._old] == ends and live._begins == [begin for begin, _ in ends]
-
-
-def test_of_the_remembered_tensors_of_an_allocation_the_one_that_begins_there_is_taken(held) -> None:
-    live = LiveTensors()
-    views = [make(1000, offset=offset) for offset in (0, 8, 16)]
-    held[2] += [*views, below := make(200)]
-    assert live.at({200}) == {200: below}
-    looked(held)
-    assert live.at({1000, 1008, 1016}) == dict(zip((1000, 1008, 1016), views, strict=True))
-    assert live.at({1004})[1004] in views and looked(held) == [0, 0, 0]
 
 
 def test_without_torch_there_is_no_tensor(held, monkeypatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from triton_kernels import add_kernel, fresh
 
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
-from tritonhook.capture.launches.arguments import Unrecordable
 from tritonhook.capture.launches.record import (
     Buffer,
     Launch,
@@ -73,30 +71,6 @@ def test_a_launch_is_recorded_with_what_a_second_one_needs(out, driver, kernel, 
     assert driver.launched == ["add_kernel"] * 3
 
 
-def test_launches_that_differ_are_kept_apart_and_counted(out, driver, kernel, tensors) -> None:
-    with tritonhook.session(out, launches=True):
-        kernel[(8,)](*tensors, 1000, BLOCK=128)
-        for _ in range(2):
-            kernel[(9,)](*tensors, 1001, BLOCK=128)
-    folder = CaptureFolder.open(out)
-    found = [one for record in folder.records for one in folder.launches(record)]
-    assert sorted((one.launch.grid[0], one.count) for one in found) == [(8, 1), (9, 2)]
-
-
-def test_nothing_is_recorded_or_wrapped_unless_asked_for(out, driver, kernel, tensors) -> None:
-    from triton.compiler import CompiledKernel
-
-    plain = CompiledKernel.__dict__["run"]
-    with tritonhook.session(out):
-        assert CompiledKernel.__dict__["run"] is plain
-        kernel[(8,)](*tensors, 1000, BLOCK=128)
-    assert not list(out.rglob("launches"))
-    with tritonhook.session(out, launches=True):
-        assert CompiledKernel.__dict__["run"] is not plain
-    assert CompiledKernel.__dict__["run"] is plain
-    assert recorder.sessions == ()
-
-
 def test_contents_of_integers_are_kept_and_of_all_if_wanted(out, driver, kernel, tensors, monkeypatch) -> None:
     monkeypatch.setattr(launch_recorder, "_contents", lambda tensor, start, size: bytes([size % 251]) * size)
     index = Tensor(Storage(1 << 22, 400), "int32", count=100)
@@ -136,19 +110,6 @@ def test_an_error_while_recording_does_not_reach_the_launch(out, driver, kernel,
         kernel[(8,)](*tensors, 1000, BLOCK=128)
     assert driver.launched == ["add_kernel"]
     assert "a launch could not be recorded: RuntimeError: no luck" in capsys.readouterr().err
-
-
-def test_inductors_static_launcher_is_recorded_by_its_codes() -> None:
-    class Kernel:
-        name, arg_tys, num_warps, shared = "triton_red", "OOi", 4, 1024
-        has_global_scratch, has_profile_scratch = True, False
-
-    launch, storages = launch_recorder.of_inductor(
-        Kernel(), (5, 1, 1), (Tensor(Storage(1 << 20, 512)), Tensor(Storage(1 << 21, 512), "bfloat16"), 7)
-    )
-    assert [type(parameter).__name__ for parameter in launch.parameters] == ["Pointer", "Pointer", "Scalar", "Scratch"]
-    assert launch.parameters[2] == Scalar("2", "i32", 7)
-    assert (launch.block, launch.shared, len(storages)) == ((128, 1, 1), 1024, 2)
 
 
 def test_an_argument_of_several_parts_is_read_back_and_checked() -> None:
@@ -216,90 +177,18 @@ def test_a_launch_of_triton_is_described_with_clusters_and_scratch() -> None:
     assert plain == Launch("k", (1, 1, 1), (128, 1, 1), (Scratch(0),), (), shared=48)
 
 
-def test_what_cannot_be_described_is_named() -> None:
-    kernel = compiled(None)
-    with pytest.raises(Unrecordable, match="k has no signature"):
-        launch_recorder.of_triton(kernel, (1, 1, 1), ())
-    with pytest.raises(ValueError):
-        launch_recorder.of_triton(compiled({"x": "i32"}), (1, 1, 1), (1, 2))
-    static = SimpleNamespace(name="k", arg_tys="i?", num_warps=2, shared=0)
-    with pytest.raises(Unrecordable, match=r"k: argument 1 has the unknown type '\?'"):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1, 2))
-    with pytest.raises(ValueError):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
-    static.arg_tys = "O"
-    with pytest.raises(Unrecordable, match="k: argument 0 is a int"):
-        launch_recorder.of_inductor(static, (1, 1, 1), (1,))
-
-
-def test_scratch_of_inductors_launcher_is_of_all_blocks() -> None:
-    sizes = {"has_global_scratch": True, "has_profile_scratch": True, "profile_scratch_size": 4}
-    static = SimpleNamespace(name="k", arg_tys="", num_warps=2, shared=16, **sizes)
-    launch, storages = launch_recorder.of_inductor(static, (2, 3, 5), ())
-    assert launch == Launch("k", (2, 3, 5), (64, 1, 1), (Scratch(0), Scratch(120)), (), shared=16)
-    assert storages == []
-
-
 # --- what a session gets -------------------------------------------------------------------------
 
 
 class Noting:
     """As a session: what it was told."""
 
-    def __init__(self, launches: str = "shapes", records: dict[str, str] | None = None) -> None:
+    def __init__(self, launches: str) -> None:
         self.settings = SimpleNamespace(launches=launches)
-        self.records = records or {}
-        self.told: list[Any] = []
-
-    def record_of(self, hash: str) -> str | None:
-        return self.records.get(hash)
+        self.told: list[str] = []
 
     def note(self, text: str) -> None:
         self.told.append(text)
-
-    def contain(self, doing: str, error: BaseException) -> None:
-        self.told.append(("contained", error))
-
-    def miss_launch(self, record: str, why: str) -> None:
-        self.told.append(("missed", record, why))
-
-    def keep_launch(self, record: str, key: str, launch: Launch, contents: Any) -> None:
-        self.told.append(("kept", record, key, launch))
-
-
-def test_a_launch_is_described_once_for_the_sessions_that_know_its_kernel() -> None:
-    first, second, without = Noting(records={"h": "r1"}), Noting(records={"h": "r2"}), Noting()
-    sessions: Any = (first, without, second)
-    launch = Launch("k", (1, 1, 1), (32, 1, 1), (), ())
-    described: list[bool] = []
-
-    def describe() -> Any:
-        described.append(recorder.is_busy)
-        assert recorder.met(sessions, "h", describe) == [], "what describing a launch launches is not recorded"
-        return launch, []
-
-    kept = recorder.met(sessions, "h", describe)
-    assert kept == [(first, "r1", launch.key), (second, "r2", launch.key)]
-    assert [first.told, without.told, second.told] == [
-        [("kept", "r1", launch.key, launch)],
-        [],
-        [("kept", "r2", launch.key, launch)],
-    ]
-    assert (described, recorder.is_busy) == ([True], False)
-    assert recorder.met(sessions, "another", describe) == [] and described == [True]
-
-
-@pytest.mark.parametrize("error", [Unrecordable("why"), ValueError("wrong")])
-def test_an_error_is_told_to_each_session(error) -> None:
-    sessions: Any = (Noting(records={"h": "r1"}), Noting(records={"h": "r2"}))
-
-    def describe() -> Any:
-        raise error
-
-    assert recorder.met(sessions, "h", describe) == [] and recorder.is_busy is False
-    missed = isinstance(error, Unrecordable)
-    for session, record in zip(sessions, ("r1", "r2"), strict=True):
-        assert session.told == ([("missed", record, "why")] if missed else [("contained", error)])
 
 
 KINDS = ("int32", 400), ("float32", 800), ("uint8", (64 << 20) + 1), ("bool", 64 << 20), ("int8", 100)
@@ -333,58 +222,6 @@ def test_which_contents_are_kept(monkeypatch, launches, most, capturing, kept, n
     assert read() == {f"key-{n}.bin": f"{n}:{KINDS[n][1]}".encode() for n in kept}
     assert [told.partition(":")[0] for told in session.told] == ["k"] * len(session.told)
     assert bool(session.told) is (note is not None) and (note or "") in "".join(session.told)
-
-
-@pytest.mark.parametrize(("gpu", "capturing"), [(False, True), (True, False), (True, True)])
-def test_a_graph_is_captured_where_torch_says_so(monkeypatch, gpu, capturing) -> None:
-    cuda = SimpleNamespace(is_available=lambda: gpu, is_current_stream_capturing=lambda: capturing)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert launch_recorder._is_capturing() is (gpu and capturing)
-    monkeypatch.delitem(sys.modules, "torch")
-    assert launch_recorder._is_capturing() is False
-
-
-def test_inductors_launcher_is_patched_once_it_is_loaded(monkeypatch, triton_cache) -> None:
-    from triton.compiler import CompiledKernel
-
-    class Base:
-        def run(self, *given: Any) -> Any:
-            return ("launched", *given)
-
-    class Static(Base):
-        hash = "h"
-
-    launches: list[Any] = []
-    launched = Launch("k", (1, 1, 1), (32, 1, 1), (), ())
-    describe = lambda *given: launches.append(given) or (launched, [])  # type: ignore[func-returns-value]  # noqa: E731
-    monkeypatch.setattr(launch_recorder, "of_inductor", describe)
-    own, tritons, kernel = Base.run, vars(CompiledKernel)["run"], Static()
-    session: Any = Noting(records={"h": "r"})
-    other: Any = Noting()
-    ours = launch_recorder.Recorder()
-    module = SimpleNamespace(StaticallyLaunchedCudaKernel=Static)
-    ours.look_again()  # of no session
-    assert vars(CompiledKernel)["run"] is tritons
-    try:
-        ours.attach(session)
-        assert Base.run is own
-        for name in launch_recorder._LAUNCHERS:  # the newer and the older name
-            monkeypatch.setitem(sys.modules, name, module)
-            ours.look_again()
-            patched = Base.run
-        assert patched is not own and "run" not in vars(Static)
-        ours.attach(other)
-        assert Base.run is patched and ours.sessions == (session, other)
-        assert kernel.run(1, 2, 3, 0, "x", 7) == ("launched", 1, 2, 3, 0, "x", 7)
-        assert launches == [(kernel, (1, 2, 3), ("x", 7))]
-        assert [told[:2] for told in session.told] == [("kept", "r")] and other.told == []
-        ours.detach(session)
-        ours.detach(session)
-        assert Base.run is patched and ours.sessions == (other,)
-    finally:
-        for one in (session, other):
-            ours.detach(one)
-    assert (Base.run, vars(CompiledKernel)["run"]) == (own, tritons)
 
 
 # --- the value -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ptx_modules import module
 
-from tritonhook.capture.policy.levers import KINDS, lever, levers
+from tritonhook.capture.policy.levers import lever, levers
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptxas.tool import find_ptxas
@@ -93,7 +93,3 @@ def test_a_controls_file_is_known_by_its_content(tmp_path: Path, monkeypatch: py
     assert keys[0] == keys[2] != keys[1]
     with pytest.raises(ToolError, match=r"none\.bin: no controls file that can be read: No such file"):
         lever("controls=none.bin").assembling(tmp_path)
-
-
-def test_forms_of_the_registry_are_unlike() -> None:
-    assert len({kind.form for kind in KINDS}) == len(KINDS) and all(kind.what for kind in KINDS)

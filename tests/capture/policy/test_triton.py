@@ -106,15 +106,6 @@ def test_the_policy_is_in_the_key_of_its_kernels_only(out: Path, policy, run_pyt
     assert [found[1][2] for found in seen] == [False] + 5 * [True], "the other kernel is never compiled again"
 
 
-def test_enable_and_child_processes(tmp_path: Path, policy, run_python) -> None:
-    found = run_python(
-        "s = tritonhook.enable('c', policy=os.environ['POLICY'])\nkernels.compile_gemm()\n"
-        "print(json.dumps([c.lever for c in s.captures]))",
-        POLICY=str(policy("name")),
-    )
-    assert found == ["name"]
-
-
 def change(path: Path, **values: Any) -> Path:
     write_policy(path, [replace(entry, **values) for entry in read_entries(path)])
     return path
@@ -197,20 +188,6 @@ def test_a_kernel_that_its_program_names_gets_its_lever(tmp_path: Path, out: Pat
         assert entries(compile_kernel(named)) == ("cutlass_add_of_128",)
         assert entries(compile_kernel(multiply_kernel)) == ("multiply_kernel",)
     assert {capture.lever for capture in session.captures} == {"name+O1", None} and not session.notes
-
-
-def test_only_limits_a_policy(out: Path, policy) -> None:
-    with tritonhook.session(out, policy=policy("name"), only="add"):
-        assert entries(compile_gemm()) == ("gemm_kernel",)
-
-
-def test_a_session_around_that_renames_does_not_hide_the_kernel(out: Path, policy) -> None:
-    with (
-        tritonhook.session(out / "outer", rename="x_"),
-        tritonhook.session(out / "inner", policy=policy("O1")) as inner,
-    ):
-        assert entries(compile_gemm()) == ("x_gemm_kernel",)
-    assert [capture.lever for capture in inner.captures] == ["O1"]
 
 
 def test_a_launch_gets_the_lever_and_after_the_session_the_plain_kernel(tmp_path: Path, out: Path, driver) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_ptxas import make_ptx
+from hangs import HANG_S
 from wrapped_ptxas import WrappedPtxas
 
 from tritonhook.capture.ptxas_wrapper.install import find_target, install
@@ -73,7 +72,7 @@ def begun(world: WrappedPtxas, do: str) -> subprocess.Popen:
     make_ptx(world.folder / "a.ptx")
     environment = {"PATH": "/usr/bin:/bin", "FAKE_DO": f"{do}"} | world.settings()
     process = subprocess.Popen([str(world.wrapper), "a.ptx"], cwd=world.folder, env=environment)
-    for _ in range(3000):
+    for _ in range(50 * HANG_S):
         if (world.folder / "pid").exists() and (world.folder / "pid").read_text().strip():
             return process
         time.sleep(0.02)
@@ -88,10 +87,10 @@ WAIT = "echo $$ > pid; while :; do sleep 0.05; done"
 def test_a_signal_to_the_wrapper_reaches_ptxas(world: WrappedPtxas, number: signal.Signals) -> None:
     process = begun(world, WAIT)
     process.send_signal(number)
-    assert process.wait(timeout=120) == -number
+    assert process.wait(timeout=HANG_S) == -number
     handles = begun(world, f"trap 'exit 3' {int(number)}; {WAIT}")
     handles.send_signal(number)
-    assert handles.wait(timeout=120) == 3
+    assert handles.wait(timeout=HANG_S) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -102,7 +101,7 @@ def test_a_signal_while_standard_input_is_still_open(world: WrappedPtxas, number
     process.stdin.write(b"//" * (1 << 16))
     process.stdin.flush()  # it is reading its input now: a pipe holds less than this
     process.send_signal(number)
-    assert process.wait(timeout=120) == -number
+    assert process.wait(timeout=HANG_S) == -number
     process.stdin.close()
 
 
@@ -111,8 +110,8 @@ def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
     process = begun(world, WAIT)
     pid = int((world.folder / "pid").read_text())
     process.kill()
-    process.wait(timeout=120)
-    for _ in range(3000):
+    process.wait(timeout=HANG_S)
+    for _ in range(50 * HANG_S):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):  # it ends before it is opened, or before it is read
@@ -197,14 +196,6 @@ def test_plain_dumps(world: WrappedPtxas) -> None:
     assert len(list((world.folder / "both").iterdir())) == 1
 
 
-def test_a_dump_folder_that_cannot_be_written(world: WrappedPtxas) -> None:
-    make_ptx(world.folder / "a.ptx")
-    (world.folder / "file").touch()
-    done = world.call("a.ptx", env={"PTX_DUMP_DIR": "file/x"})
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert "NotADirectoryError" in world.trouble[0]
-
-
 # --- faults --------------------------------------------------------------------------------------
 
 
@@ -217,21 +208,6 @@ def test_a_capture_folder_that_cannot_be_written(world: WrappedPtxas) -> None:
     (text,) = troubles(world.log, world.out)
     assert text.startswith("1 call of ptxas not kept: ")
     assert troubles(world.log, world.folder) == []
-
-
-def test_a_file_size_limit_costs_the_capture_only(world: WrappedPtxas) -> None:
-    text = make_ptx(world.folder / "a.ptx").read_text() + "// " + "x" * 200_000
-    (world.folder / "a.ptx").write_text(text)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-    done = world.call("a.ptx", "-o", "x", preexec_fn=limit)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (world.folder / "x").exists()
-    assert CaptureFolder.open(world.out).records == ()
-    assert "File too large" in world.trouble[0]
-    assert not list((world.out / "kernels").iterdir())
 
 
 @pytest.mark.machine
@@ -298,18 +274,3 @@ def test_a_parallel_build_loses_nothing(world: WrappedPtxas) -> None:
     assert (folder.torn, world.trouble) == (0, [])
     for name in names:
         assert captures[name].cubin == (world.folder / f"{name}.cubin").read_bytes()
-
-
-def test_kills_of_the_build_leave_no_half_record(world: WrappedPtxas) -> None:
-    make_ptx(world.folder / "a.ptx")
-    chance = random.Random(4)
-    for _ in range(30):
-        process = subprocess.Popen(
-            [str(world.wrapper), "a.ptx"], cwd=world.folder, env={"PATH": "/usr/bin:/bin"} | world.settings()
-        )
-        time.sleep(chance.uniform(0, 0.08))
-        process.kill()
-        process.wait(timeout=120)
-    world.call("a.ptx")
-    folder = CaptureFolder.open(world.out)
-    assert [folder.capture(record).kernel for record in folder.records] == ["add"]

@@ -10,7 +10,7 @@ import pytest
 
 from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
-from tritonhook.capture.store.reader import AutotunerChoice, Configurations, Run, Selection, Sighting
+from tritonhook.capture.store.reader import AutotunerChoice, Configurations, Run, Sighting
 from tritonhook.errors import CaptureError
 
 A, B = "a" * 16, "b" * 16
@@ -126,7 +126,6 @@ def test_what_processes_say_is_merged(out) -> None:
         {"winner": "r1", "among": ["r1", "r2"], "tuning": "t", "by": "Triton"},
         {"winner": "r2", "among": ["r3", "r2"], "tuning": "t", "by": "Triton"},
         {"configurations": {"r1": "c1", "r2": "c2"}, "function": "f", "key": ["n=1"], "chosen": "r1"},
-        {"selection": "x", "among": ["x", "y"], "operation": "mm", "arch": "sm_90a", "key": ["k"], "source": "s"},
     ]
     second = [
         *({"notes": ["two", "three"], "unrecorded": {"r1": "why"}, "sources": ["s2", "s3"]}, {"torn": 1}),
@@ -135,7 +134,6 @@ def test_what_processes_say_is_merged(out) -> None:
         {"configurations": {"r2": "C2", "r3": "c3"}, "function": "f", "key": ["n=1"], "chosen": "r3", "source": "s"}
         | {"by": "Inductor"},
         {"configurations": {}, "function": "f", "key": ["n=2"], "chosen": "r3"},
-        {"selection": "y", "among": ["y"], "operation": "mm", "arch": "sm_90a", "key": ["k"]},
     ]
     one, two = index(out, 1, None, *first), index(out, 2, None, *second, rank=None)
     folder = CaptureFolder.open(out)
@@ -148,7 +146,6 @@ def test_what_processes_say_is_merged(out) -> None:
         Configurations("f", ("n=1",), "r3", {"r1": "c1", "r2": "C2", "r3": "c3"}, "s", "Inductor"),
         Configurations("f", ("n=2",), "r3", {}),
     )
-    assert folder.selections == (Selection("mm", "sm_90a", ("k",), "y", ("y",), None),)
 
 
 def test_what_a_writer_says_is_read_back(out, monkeypatch) -> None:
@@ -156,27 +153,14 @@ def test_what_a_writer_says_is_read_back(out, monkeypatch) -> None:
     writer = CaptureWriter(out, {"triton": "3.6.0"})
     writer.add_tuning("t", "Triton", "r1", ("r1", "r2"))
     writer.add_configurations("f", ("n=1",), "r1", {"r1": "c"}, "source", "Inductor")
-    writer.add_configurations("g", ("n=1",), "r1", {"r1": "c"})
-    writer.add_selection("mm", "sm_90a", ("k",), "x", ("x", "y"), "source")
-    writer.add_selection("bmm", "sm_90a", ("k",), "x", ("x",), None)
     writer.add_launch_counts({("r1", "l1"): 2, ("r2", "l1"): 3})
     writer.close(["a note"], {"r1": "why"})
-    (path,) = (out / "index").iterdir()
-    header, *lines = map(json.loads, path.read_text().splitlines())
-    assert (header["run"], header["triton"]) == (f"{A}-12", "3.6.0")
-    key = {"key": ["n=1"], "chosen": "r1"}
-    asked = {"arch": "sm_90a", "key": ["k"]}
-    sources = lines[-1].pop("sources")
-    assert __file__ in sources and not any("site-packages" in source for source in sources)
-    assert lines == [
-        {"winner": "r1", "among": ["r1", "r2"], "tuning": "t", "by": "Triton"},
-        {"configurations": {"r1": "c"}, "function": "f", **key, "by": "Inductor", "source": "source"},
-        {"configurations": {"r1": "c"}, "function": "g", **key, "by": "Triton"},
-        {"selection": "x", "among": ["x", "y"], "operation": "mm", **asked, "source": "source"},
-        {"selection": "x", "among": ["x"], "operation": "bmm", **asked},
-        {"launch": "l1", "of": "r1", "count": 2},
-        {"launch": "l1", "of": "r2", "count": 3},
-        {"notes": ["a note"], "unrecorded": {"r1": "why"}},
-    ]
-    writer.close()
-    assert list((out / "index").iterdir()) == [path], "nothing more to say"
+    writer.close()  # nothing more to say
+    folder = CaptureFolder.open(out)
+    (process,) = folder.processes
+    assert (process["run"], process["triton"]) == (f"{A}-12", "3.6.0")
+    assert [(one.winner, one.among, one.by) for one in folder.tunings] == [("r1", ("r1", "r2"), "Triton")]
+    assert folder.configurations == (Configurations("f", ("n=1",), "r1", {"r1": "c"}, "source", "Inductor"),)
+    assert folder.launch_counts == {("r1", "l1"): 2, ("r2", "l1"): 3}
+    assert (folder.notes, folder.unrecorded) == (("a note",), {"r1": "why"})
+    assert __file__ in folder.sources and not any("site-packages" in source for source in folder.sources)

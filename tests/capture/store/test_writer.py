@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import platform
-import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from repository import ROOT, SUPPORT
+from hangs import HANG_S
 from stored_kernels import KERNELS, keep_module, kept, made
 
 from tritonhook.capture.model import Stage
@@ -50,28 +45,6 @@ def test_more_stages_of_the_same_code_are_another_record(out, cache):
     assert set(read_capture(out / "kernels" / record).artifacts) == set(files)
 
 
-def test_a_writer_knows_what_it_kept(out, cache):
-    writer = CaptureWriter(out)
-    capture, files = made(cache)
-    assert writer.known("add", capture.hash, files) is None
-    record = writer.add_files(capture, files)
-    assert writer.known("add", capture.hash, files) == record
-    assert writer.known("other", capture.hash, files) is None
-    assert writer.known("add", "1" * 64, files) is None
-    assert writer.known("add", capture.hash, made(cache, cubin=b"\x7fELF other")[1]) is None
-
-
-def test_an_index_begins_with_the_process_that_writes_it(out, cache):
-    before = time.time_ns()
-    writer = CaptureWriter(out, {"triton": "3.6.0"})
-    writer.add_files(*made(cache))
-    writer.close()
-    (process,) = CaptureFolder.open(out).processes
-    assert (process["host"], process["pid"], process["triton"]) == (socket.gethostname(), os.getpid(), "3.6.0")
-    assert (process["argv"], process["python"]) == (sys.argv, platform.python_version())
-    assert before < process["started_ns"] < time.time_ns()
-
-
 def test_nothing_that_is_kept_can_be_run(out, cache):
     writer = CaptureWriter(out)
     writer.add_files(*made(cache))
@@ -79,14 +52,6 @@ def test_nothing_that_is_kept_can_be_run(out, cache):
     files = [path for path in out.rglob("*") if path.is_file()]
     assert len(files) == 7
     assert not any(path.stat().st_mode & 0o111 for path in files)
-
-
-def test_a_crash_is_kept_with_its_ptx_and_details(out):
-    folder = CaptureWriter(out).add_crash("add", ".version 8.7", {"signal": 11})
-    assert (folder / "kernel.ptx").read_text() == ".version 8.7"
-    document = json.loads((folder / "crash.json").read_text())
-    assert document.pop("time_ns") > 0
-    assert document == {"format": 1, "kernel": "add", "signal": 11, "run": None}
 
 
 def test_the_kernels_of_one_module_share_their_files(out, cache, monkeypatch):
@@ -232,81 +197,7 @@ def test_a_source_that_shrinks_is_an_error(out, cache, monkeypatch):
     assert kept(out) == []
 
 
-def test_a_source_that_is_gone_is_an_error(out, cache):
-    capture, files = made(cache)
-    Path(files[Stage.PTX]).unlink()
-    with pytest.raises(FileNotFoundError):
-        CaptureWriter(out).add_files(capture, files)
-    assert kept(out) == []
-    assert list((out / ".staging").iterdir()) == []
-
-
-def test_a_kernel_without_a_name_has_a_record(out, cache):
-    assert CaptureWriter(out).add_files(*made(cache, kernel="")) == f"kernel-{'0' * 16}"
-
-
 # --- several processes and threads ---------------------------------------------------------------
-
-WORKER = """
-import sys
-sys.path[:0] = sys.argv[1:3]
-from pathlib import Path
-from stored_kernels import made
-from tritonhook.capture.store import CaptureWriter
-out, cache = Path(sys.argv[3]), Path(sys.argv[4])
-writer = CaptureWriter(out)
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(5):
-    writer.add_files(*made(cache, f"kernel{number}", hash=f"{number:064d}"))
-writer.close()
-"""
-
-
-def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_path):
-    here = SUPPORT
-    workers = []
-    for number in range(8):
-        cache = tmp_path / f"cache{number}"
-        cache.mkdir()
-        command = [sys.executable, "-c", WORKER, str(here), str(ROOT), str(out), str(cache)]
-        workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-    for worker in workers:
-        assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    assert [worker.wait(120) for worker in workers] == [0] * 8
-    for worker in workers:
-        worker.stdin.close()  # type: ignore[union-attr]
-        worker.stdout.close()  # type: ignore[union-attr]
-    folder = CaptureFolder.open(out)
-    assert folder.torn == 0
-    assert len(folder.processes) == 8
-    assert len(folder.sightings) == 40
-    assert kept(out) == [f"kernel{number}-{'0' * 16}" for number in range(5)]
-    for record in folder.records:
-        capture = folder.capture(record)
-        assert capture.cubin == b"\x7fELF code"
-        assert set(capture.artifacts) == {Stage.TTIR, Stage.PTX, Stage.CUBIN}
-        assert capture.ptx.target == "sm_90a"
-
-
-def test_another_process_that_was_faster_is_believed(out, cache, monkeypatch):
-    # given two writers that find no record and write it at the same time
-    capture, files = made(cache)
-    other = CaptureWriter(out)
-    copy = writer_module._copy
-
-    def while_another_finishes(source: str, target: str) -> None:
-        monkeypatch.setattr(writer_module, "_copy", copy)
-        other.add_files(capture, files)
-        copy(source, target)
-
-    monkeypatch.setattr(writer_module, "_copy", while_another_finishes)
-    assert CaptureWriter(out).add_files(capture, files) == kept(out)[0]
-    assert len(kept(out)) == 1
 
 
 def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
@@ -317,14 +208,14 @@ def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
     def hold_the_lock() -> None:
         with writer._lock:
             locked.set()
-            release.wait(60)
+            release.wait(HANG_S)
 
     holder = threading.Thread(target=hold_the_lock)
     holder.start()
-    locked.wait(60)
+    locked.wait(HANG_S)
     pid = os.fork()
     if pid == 0:
-        signal_after(120)
+        signal_after(HANG_S)
         writer.add_files(*made(cache, "child"))
         writer.close()
         os._exit(0)
@@ -346,30 +237,6 @@ def signal_after(seconds: int) -> None:
     import signal
 
     signal.alarm(seconds)
-
-
-def test_threads_share_one_index(out, cache):
-    writer = CaptureWriter(out)
-    todo = [made(cache, f"kernel{number % 5}", hash=f"{number % 5:064d}") for number in range(20)]
-    threads = [threading.Thread(target=writer.add_files, args=item) for item in todo]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    writer.close()
-    folder = CaptureFolder.open(out)
-    assert (len(folder.records), len(folder.processes), folder.torn) == (5, 1, 0)
-
-
-def test_the_rank_is_kept(out, cache, monkeypatch):
-    for name in writer_module._RANK_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SLURM_PROCID", "3")
-    writer = CaptureWriter(out)
-    writer.add_files(*made(cache))
-    writer.close()
-    folder = CaptureFolder.open(out)
-    assert folder.processes[0]["rank"] == "3" and folder.sightings[0].rank == "3"
 
 
 def test_a_rank_that_is_no_number_is_none(out, cache, monkeypatch):

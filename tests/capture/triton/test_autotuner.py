@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +20,6 @@ from triton_kernels import Tensor, add_kernel, fresh, launch, multiply_kernel
 
 import tritonhook
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.capture.triton import autotuner
 from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.cli import main
 
@@ -116,131 +112,14 @@ def test_show_tells_configurations_apart(driver, out, capsys, monkeypatch):
     assert "BLOCK" not in other  # there is one of this name
 
 
-# --- rounds, with stand-ins for tuners and sessions ----------------------------------------------
-
-
-class Heard:
-    """As a session: what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def configured(self, *given: Any) -> None:
-        self.told.append(("configured", *given))
-
-    def tuned(self, *given: Any) -> None:
-        self.told.append(("tuned", *given))
-
-    def contain(self, doing: str, error: Exception) -> None:
-        self.told.append(("contained", type(error)))
-
-
-def a_tuner(**more: Any) -> Any:
-    function = SimpleNamespace(__name__="f")
-    source = SimpleNamespace(src="source")
-    return SimpleNamespace(base_fn=function, fn=SimpleNamespace(fn=source), cache={}, keys=["n", "m"], **more)
-
-
-def test_a_tuning_is_named_by_function_source_and_key() -> None:
-    tuner = a_tuner()
-    assert autotuner.function_name(tuner) == "f"
-    assert autotuner.function_name(SimpleNamespace(base_fn="a text")) == "a text"
-    assert autotuner.source_hash(tuner) == hashlib.sha256(b"source").hexdigest()[:16]
-    assert autotuner.source_hash(SimpleNamespace(fn=None)) is None
-    assert autotuner.source_hash(SimpleNamespace(fn=SimpleNamespace(src=5))) is None
-    assert autotuner.key_texts(tuner, (1, 2, "fp32", "fp16")) == ("n=1", "m=2", "fp32", "fp16")
-    assert autotuner.key_texts(tuner, (1,)) == ("n=1",)
-    assert autotuner.key_texts(SimpleNamespace(), 7) == ("7",)
-
-
-def test_a_round_is_reported_once_its_tuner_has_decided() -> None:
-    ours, tuner = autotuner.Autotuning(), a_tuner()
-    session: Any = Heard()
-    assert (ours.sessions, ours._rounds, ours._patch) == ((), {}, None)
-    ours.sessions = (session,)
-    tuner.cache["before"] = "A"
-    bench = ours._wrap(lambda tuner, *given, config, **meta: ours.met(meta["hash"]) or (given, config, meta))  # type: ignore[func-returns-value]
-    for config in "AB":
-        assert bench(tuner, 1, config=config, hash=f"h{config}") == ((1,), config, {"hash": f"h{config}"})
-    ours.met("another kernel")
-    assert session.told == [] and len(ours._rounds) == 1, "it has not decided"
-    tuner.cache[1, 2, "fp32"] = "B"
-    ours.met("another kernel")
-    function = "f", ("n=1", "m=2", "fp32"), "hB", {"hA": "A", "hB": "B"}, autotuner.source_hash(tuner)
-    name = f"{os.getpid()}-{id(tuner)}-(1, 2, 'fp32')"
-    expected = [("configured", *function), ("tuned", name, "Triton", "hB", ("hA", "hB"))]
-    assert session.told == expected and ours._rounds == {}
-    ours.conclude()
-    assert session.told == expected
-    for keys, configs in (((1,), "A"), ((1, 2), "AB")):
-        session.told.clear()
-        for config in configs:
-            bench(tuner, config=config, hash=f"h{config}")
-        tuner.cache[keys] = configs[0]
-        for config in "CD":  # the next round of the same tuner reports this one
-            bench(tuner, config=config, hash=f"h{config}")
-        assert [told[0] for told in session.told] == (["configured", "tuned"] if len(configs) > 1 else [])
-        tuner.cache[(*keys, "next")] = "unknown"
-        ours.conclude()
-        assert len(session.told) == (2 if len(configs) > 1 else 0), "the winner was not met"
-
-
-def test_an_error_of_ours_leaves_the_tuner_alone(monkeypatch) -> None:
-    ours = autotuner.Autotuning()
-    session: Any = Heard()
-    ours.sessions = (session,)
-    bench = ours._wrap(lambda tuner, config: "measured")
-    assert bench(SimpleNamespace(), config="A") == "measured"
-    assert session.told == [("contained", AttributeError)]
-    with pytest.raises(ValueError):
-        ours._wrap(lambda tuner, config: int(config))(a_tuner(), config="x")
-    assert ours._trial.current is None
-
-
-def test_the_patch_is_there_while_there_are_sessions() -> None:
-    ours, own = autotuner.Autotuning(), Autotuner.__dict__["_bench"]
-    first: Any = Heard()
-    second: Any = Heard()
-    for session in (first, second):
-        ours.attach(session)
-    patched = Autotuner.__dict__["_bench"]
-    assert patched is not own and ours.sessions == (first, second)
-    ours._round(a_tuner())
-    ours.detach(first)
-    ours.detach(first)
-    assert Autotuner.__dict__["_bench"] is patched and ours.sessions == (second,)
-    ours.detach(second)
-    assert Autotuner.__dict__["_bench"] is own and (ours._patch, ours._rounds) == (None, {})
-
-
-def test_each_side_of_a_comparison_has_its_own_choices(monkeypatch) -> None:
-    seen: list[Any] = []
-
-    def run(tuner: Any, *given: Any, **named: Any) -> str:
-        seen.append((tuner.cache, getattr(tuner, "cache_results", None), given, named))
-        tuner.best_config = f"best {len(seen)}"
-        if "wrong" in named:
-            raise ValueError
-        return "ran"
-
-    monkeypatch.setattr(Autotuner, "run", run)
-    both: Any = Autotuner
-    for kept in (True, None):
-        seen.clear()
-        tuner = a_tuner() if kept is None else a_tuner(cache_results=kept)
-        cache, side, own = tuner.cache, dict[str, str](), dict[int, Any]()
-        with choices_of(side, own):
-            assert both.run(tuner, 1, a=2) == both.run(tuner) == "ran"
-            with pytest.raises(ValueError):
-                both.run(tuner, wrong=1)
-        assert side == {"f": "best 2"} and own == {id(tuner): (tuner, {})}
-        assert [one[0] is own[id(tuner)][1] for one in seen] == [True] * 3
-        assert [one[1:] for one in seen[:2]] == [(False, (1,), {"a": 2}), (False, (), {})]
-        assert tuner.cache is cache and tuner.cache_results is bool(kept)
-        with choices_of(side):
-            both.run(tuner)
-        assert seen[3][0] is cache and seen[3][1] is bool(kept) and side == {"f": "best 4"}
-    assert Autotuner.run is run
+def test_each_side_of_a_comparison_has_its_own_choices(driver):
+    kernel, own = tuned((64, 2)), [dict[int, Any](), dict[int, Any]()]
+    for side in own:
+        chosen: dict[str, str] = {}
+        with choices_of(chosen, side):
+            run(kernel)
+        assert list(chosen) == ["add_kernel"] and chosen["add_kernel"] == str(CONFIGS[0]) and not kernel.cache
+    assert all(side[id(kernel)][1] for side in own)
 
 
 # --- CUDA graphs ---------------------------------------------------------------------------------

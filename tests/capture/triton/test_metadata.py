@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from pathlib import Path
-from types import SimpleNamespace
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from triton_kernels import compile_kernel, fused_kernel
 from triton_sessions import RELEASE, assemble_again, wrapper_around_ptxas
 
 import tritonhook
-from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.triton import metadata
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
@@ -194,78 +192,14 @@ FMAD, V = "--fmad=false", "-v"
 def test_the_arguments_are_those_of_tritons_release_knobs_and_options(
     monkeypatch, release, knobs, options, arguments
 ) -> None:
-    from triton.backends.nvidia import compiler
-
-    from tritonhook.ptxas import tool
-
-    asked: list[Any] = []
     monkeypatch.setattr(metadata, "release", lambda: release)
     monkeypatch.setattr(triton.knobs.compilation, "disable_line_info", "lines" in knobs)
     monkeypatch.setattr(triton.knobs.nvidia, "disable_ptxas_opt", "ptxas" in knobs)
-    path = SimpleNamespace(path="/the/ptxas")
-    monkeypatch.setattr(compiler, "get_ptxas", lambda arch: asked.append(arch) or path)
-    found: list[Any] = [tool.Tool(Path("/the/ptxas"), "12.8", "Triton"), "no such tool"]
-    monkeypatch.setattr(tool, "inspect_tool", lambda *given: asked.append(given) or found.pop(0))
-    expected = Assembler("/the/ptxas", "12.8", (*arguments, "--gpu-name=sm_90a"))
-    assert metadata.assembler_of(90, options) == expected
-    unknown = metadata.assembler_of(80, options)
-    assert (unknown.version, unknown.arguments[-1]) == (None, "--gpu-name=sm_80")  # type: ignore[index]
-    assert asked == [90, (Path("/the/ptxas"), "Triton"), 80, (Path("/the/ptxas"), "Triton")]
+    assert metadata.assembler_of(90, options).arguments == (*arguments, "--gpu-name=sm_90a")
 
 
-def test_a_capture_is_made_of_tritons_metadata(monkeypatch) -> None:
-    monkeypatch.setattr(metadata, "assembler_of", lambda arch, options: Assembler("/ptxas", str(arch)))
-    monkeypatch.setattr(triton.knobs.compilation, "disable_line_info", True)
-    monkeypatch.setattr(triton.knobs.nvidia, "disable_ptxas_opt", False)
-    target = GPUTarget("cuda", 90, 32)
-    given = {"hash": 7, "target": target, "num_warps": 4, "num_ctas": 1, "enable_fp_fusion": True, "shared": 16}
-    files = {Stage.PTX: "a", Stage.CUBIN: "b"}
-    options = {"fp_fusion": True, "line_info": False, "ptxas_optimises": True, "num_warps": 4, "num_ctas": 1}
-    plain = given | {"target": {"backend": "cuda", "arch": 90, "warp_size": 32}}
-    expected = Capture("k", "7", "sm_90a", {Stage.PTX: "", Stage.CUBIN: ""}, Assembler("/ptxas", "90"), options, plain)
-    made = metadata.capture_of("k", given, files, False, None)
-    assert made == dataclasses.replace(expected, cache_hit=False)
-    other = {**given, metadata.META_NOTE: "a note", metadata.META_PTXAS: ["/other", "13.4", ["-O1"]]}
-    made = metadata.capture_of("k", other, files, True, "own", {"BLOCK": 64})
-    assert (made.rewritten_from, made.note, made.cache_hit) == ("own", "a note", True)
-    assert (made.assembler, made.options) == (
-        Assembler("/other", "13.4", ("-O1",)),
-        {**options, "constants": {"BLOCK": 64}},
-    )
-    binary = metadata.capture_of("k", given, {Stage.CUBIN: "b"}, True, None, {})
-    assert "TRITON_STORE_BINARY_ONLY" in str(binary.note) and binary.options["constants"] == {}
-    amd = metadata.capture_of("k", given | {"target": GPUTarget("hip", "gfx942", 64)}, files, True, None)
-    assert (amd.arch, amd.assembler) == ("gfx942", Assembler())
-
-
-def test_a_triton_that_is_too_old_or_not_there_is_said(monkeypatch) -> None:
-    def fails(error: Exception) -> str:
-        raise error
-
-    for version, good in (("3.6.0", True), ("3.5.9", False), ("4.0", True), ("3.10.1+git", True)):
-        monkeypatch.setattr(metadata, "triton_version", lambda version=version: version)
-        if good:
-            metadata.check_triton()
-            continue
-        with pytest.raises(CaptureError, match=version):
-            metadata.check_triton()
-    for error, why in (
-        (ModuleNotFoundError(name="triton"), "not installed"),
-        (ModuleNotFoundError("no llvm", name="llvm"), "cannot be imported: ModuleNotFoundError: no llvm"),
-        (ImportError("broken"), "cannot be imported: ImportError: broken"),
-    ):
-        monkeypatch.setattr(metadata, "triton_version", lambda error=error: fails(error))
-        with pytest.raises(CaptureError, match=why):
-            metadata.check_triton()
-
-
-def test_constants_have_the_names_of_their_arguments() -> None:
-    source = SimpleNamespace(fn=SimpleNamespace(arg_names=["x", "n"]), constants={0: 1, (1,): 2, ("n", 1): 3, "m": 4})
-    assert metadata.constants_of(source) == {"x": 1, "n": 2, "n.1": 3, "m": 4}
-    assert metadata.constants_of(SimpleNamespace(fn=source.fn)) is metadata.constants_of(object()) is None
-    assert [metadata.arch_name(number) for number in (75, 89, 90, 121)] == ["sm_75", "sm_89", "sm_90a", "sm_121a"]
-
-
-def test_both_ptxas_of_triton_have_versions(monkeypatch) -> None:
-    monkeypatch.setattr(metadata, "assembler_of", lambda arch, options: Assembler(None, f"{arch} {options}"))
-    assert metadata.ptxas_versions() == ["90 {}", "100 {}"]
+@pytest.mark.parametrize(("version", "good"), [("3.6.0", True), ("3.5.9", False), ("4.0", True), ("3.10.1+git", True)])
+def test_a_triton_that_is_too_old_is_named(monkeypatch, version: str, good: bool) -> None:
+    monkeypatch.setattr(metadata, "triton_version", lambda: version)
+    with nullcontext() if good else pytest.raises(CaptureError, match=version):
+        metadata.check_triton()

@@ -4,7 +4,6 @@ captures and rewrites all the same."""
 from __future__ import annotations
 
 import hashlib
-import sys
 from typing import Any
 
 import pytest
@@ -143,26 +142,6 @@ def test_a_listener_that_begins_and_ends_before_or_after_us(out, listener_slot, 
     assert knobs.compilation.listener is None
 
 
-def test_a_listener_that_keeps_the_slot_after_us(out, listener_slot):
-    with tritonhook.session(out) as session:
-        theirs = knobs.compilation.listener = Listener(knobs.compilation.listener)
-        compile_kernel()
-    assert knobs.compilation.listener is theirs
-    compile_kernel(block=256)
-    assert len(theirs.events) == 2 and len(session.seen) == 1
-
-
-def test_the_slot_can_be_deleted_while_we_listen(out):
-    with tritonhook.session(out) as session:
-        knobs.compilation.listener = Listener()
-        del knobs.compilation.listener
-        with pytest.raises(AttributeError):
-            del knobs.compilation.listener
-        assert knobs.compilation.listener is None
-        compile_kernel()
-    assert len(session.seen) == 1
-
-
 def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listener_slot, hook_slot):
     for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]):
         sessions = [Session(make_settings(tmp_path / str(number), rename=f"p{number}_")) for number in range(3)]
@@ -188,14 +167,6 @@ def test_an_error_of_their_listener_is_theirs(out, listener_slot):
 
 
 # --- the stages hook -----------------------------------------------------------------------------
-
-
-def test_capture_alone_does_not_touch_their_stages_hook(out, hook_slot):
-    theirs = knobs.runtime.add_stages_inspection_hook = THEIRS()
-    with tritonhook.session(out) as session:
-        assert knobs.runtime.add_stages_inspection_hook is theirs
-        compile_kernel()
-    assert "// theirs" in session.captures[0].ptx.text
 
 
 def test_the_stages_hook_before_us_is_called_and_its_key_counts(out, hook_slot):
@@ -270,16 +241,6 @@ def test_an_error_of_their_stages_hook_is_theirs(out, hook_slot):
     assert not session.seen and not session.notes
 
 
-@pytest.mark.matrix
-@pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 never calls the hook without arguments")
-def test_a_stages_hook_for_36_fails_as_it_does_without_us(out, hook_slot, driver):
-    knobs.runtime.add_stages_inspection_hook = StagesHook36()
-    with pytest.raises(TypeError):
-        launch(fresh(add_kernel))
-    with tritonhook.session(out, rename="cutlass_"), pytest.raises(TypeError):
-        launch(fresh(add_kernel))
-
-
 @pytest.mark.parametrize("name", ["compute_cache_key", "get_cache_key"])
 def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch, name):
     tritons = jit.compute_cache_key
@@ -296,17 +257,6 @@ def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch, name):
 
 
 # --- knobs.*.scope() -----------------------------------------------------------------------------
-
-
-def test_scopes_around_a_session(out, driver):
-    kernel = fresh(add_kernel)
-    with knobs.runtime.scope(), knobs.compilation.scope():
-        with tritonhook.session(out, rename="cutlass_") as session:
-            launch(kernel)
-        launch(kernel)
-    launch(kernel)
-    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
-    assert len(session.seen) == 1 and not session.notes
 
 
 def test_scopes_inside_a_session(out, driver):
@@ -371,22 +321,6 @@ def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
     monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
     with pytest.raises(CaptureError, match="too old"):
         tritonhook.status()
-
-
-def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
-    monkeypatch.setattr(front_ends, "check_triton", _no_triton)
-    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: True)
-    with tritonhook.session(out) as session:
-        assert knobs.compilation.listener is None
-    assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary
-    assert "too old" in capsys.readouterr().err
-
-
-def test_the_last_session_waits_for_no_module_any_more(out):
-    before = list(sys.meta_path)
-    with tritonhook.session(out), tritonhook.session(out):
-        assert len(sys.meta_path) > len(before) or "torch" in sys.modules
-    assert sys.meta_path == before
 
 
 def _no_triton():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ from triton.runtime.autotuner import Autotuner
 from triton_kernels import Tensor, add_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.policy.model import Pin, Policy, from_json, read_pins, read_policy, to_json, write_policy
+from tritonhook.capture.policy.model import Pin, from_json, read_pins, read_policy, to_json, write_policy
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.capture.triton.autotuner import source_hash
-from tritonhook.capture.triton.pinning import Pinning, key_of
 
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 128) for warps in (2, 4)]
 
@@ -71,41 +68,46 @@ def test_a_pinned_configuration_is_taken_and_nothing_is_measured(pin: Pin, out: 
     assert len(records) == 1 + len(CONFIGS), "of the pinned key one was compiled; of the other key all"
 
 
-def test_a_later_launch_does_not_ask_again(pin: Pin, out: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    kernel = tuner(1, [])
-    with tritonhook.session(out, policy=policy(tmp_path, pin)):
-        run(kernel)
-        monkeypatch.setattr(Policy, "pin_for", lambda *_: pytest.fail("asked again"))
-        assert run(kernel) == pin.config
-
-
-def test_a_pin_that_does_not_fit_is_named_and_left(pin: Pin, out: Path, tmp_path: Path) -> None:
-    gone = Pin(pin.function, pin.arch, pin.key, "BLOCK: 3")
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"function": "g"}, None),
+        ({"arch": "sm_80"}, None),
+        ({"key": ("n=7",)}, None),
+        ({"source": "0123456789abcdef"}, "the source of add_kernel has changed since it was pinned"),
+        ({"config": "BLOCK: 3"}, "add_kernel has no configuration 'BLOCK: 3' any more"),
+    ],
+)
+def test_a_pin_that_does_not_fit_is_left_and_named(
+    pin: Pin, out: Path, tmp_path: Path, change: dict[str, Any], note: str | None
+) -> None:
     measured: list[str] = []
-    with tritonhook.session(out, policy=policy(tmp_path, gone)) as session:
+    with tritonhook.session(out, policy=policy(tmp_path, replace(pin, **change))) as session:
         run(tuner(1, measured))
     assert len(measured) == len(CONFIGS)
-    (note,) = session.notes
-    assert "add_kernel has no configuration 'BLOCK: 3' any more" in note
-    for other in (Pin("f", *_rest(pin)), Pin(pin.function, "sm_80", pin.key, pin.config)):
-        measured.clear()
-        with tritonhook.session(out, policy=policy(tmp_path, other)) as session:
-            run(tuner(1, measured))
-        assert len(measured) == len(CONFIGS) and session.notes == []
+    assert len(session.notes) == (note is not None) and (note is None or note in session.notes[0])
 
 
-def _rest(pin: Pin) -> tuple[str, tuple[str, ...], str]:
-    return pin.arch, pin.key, pin.config
+@pytest.mark.parametrize(("gpu", "is_first"), [("A100", True), ("H100", False), ("H200", True), ("", True)])
+def test_a_gpu_without_a_pin_of_its_own_gets_the_first_ones(
+    pin: Pin, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, is_first: bool
+) -> None:
+    """All ranks run the same code, also where the policy has no pin of their GPU."""
+    monkeypatch.setattr("tritonhook.device.cuda_driver.gpu_name", lambda: gpu)
+    first, last = (replace(pin, gpu=name, config=str(CONFIGS[n])) for n, name in enumerate(("A100", "H100")))
+    with tritonhook.session(out, policy=policy(tmp_path, first, last)):
+        assert run(tuner(2, [])) == (first if is_first else last).config
 
 
-def test_the_autotuner_is_given_back(pin: Pin, out: Path, tmp_path: Path) -> None:
+def test_the_innermost_sessions_pin_counts_and_the_autotuner_is_given_back(pin: Pin, out: Path, tmp_path: Path) -> None:
     names = ("prune_configs", "_bench", "run")
     before = [Autotuner.__dict__[name] for name in names]
-    with tritonhook.session(out, policy=policy(tmp_path, pin)):
-        assert Autotuner.__dict__["prune_configs"] is not before[0] and Autotuner.__dict__["run"] is before[2]
+    other = replace(pin, config=next(text for text in map(str, CONFIGS) if text != pin.config))
+    with tritonhook.session(out / "outer", policy=policy(tmp_path, other)):
+        with tritonhook.session(out / "inner", policy=policy(tmp_path, pin)):
+            assert run(tuner(1, [])) == pin.config
+        assert run(tuner(1, [])) == other.config
     assert [Autotuner.__dict__[name] for name in names] == before
-    with tritonhook.session(out, policy=policy(tmp_path)):
-        assert Autotuner.__dict__["prune_configs"] is before[0], "a policy without pins costs nothing"
 
 
 def test_pins_are_kept_in_the_file_and_for_child_processes(pin: Pin, tmp_path: Path) -> None:
@@ -125,85 +127,3 @@ def test_what_was_captured_under_a_pin_is_a_kernel_without_siblings(pin: Pin, ou
         run(tuner(1, []))
     folder = CaptureFolder.open(out)
     assert folder.configurations == () and not [one for one in kernels_in(folder) if isinstance(one, Kernel)]
-
-
-# --- with stand-ins for tuners and sessions ------------------------------------------------------
-
-
-class Session:
-    """As a session with these pins: what it was told."""
-
-    def __init__(self, *pins: Pin) -> None:
-        self.told: list[Any] = []
-        found = Policy((), "p.toml", pins=pins) if pins else None
-        self.settings = SimpleNamespace(policy=found, pin_for=lambda *given: found.pin_for(*given) if found else None)
-
-    def note(self, text: str) -> None:
-        self.told.append(text)
-
-    def contain(self, doing: str, error: Exception) -> None:
-        self.told.append((doing, type(error)))
-
-
-def a_tuner(**arguments: Any) -> Any:
-    function = SimpleNamespace(__name__="f", src="source")
-    return SimpleNamespace(base_fn=function, fn=function, keys=["m", "n"], arg_names=["x", "n", "m"], nargs=arguments)
-
-
-def test_a_call_has_the_key_that_its_tuner_makes() -> None:
-    x, y = SimpleNamespace(dtype="fp32"), SimpleNamespace(dtype="fp16")
-    assert key_of(a_tuner(x=x, n=2), {"m": 1, "other": y}) == (1, 2, "fp32")
-    assert key_of(a_tuner(x=x, n=2), {"n": 3, "x": y}) == (3, "fp16")
-
-
-def test_the_innermost_sessions_pin_is_the_only_configuration(driver: Any) -> None:
-    pin = Pin("f", "sm_90a", ("m=1", "n=2"), "B", source=source_hash(a_tuner()))
-    ours, first = Pinning(), Session(pin, replace(pin, function="g"))
-    other, broken = Session(replace(pin, config="C", source=None)), Session(pin)
-    broken.settings.pin_for = lambda *given: given[9]
-    prune = ours._pruning(lambda tuner, named, *rest: ["A", "B", "C", *rest])
-    bench = ours._bench(lambda tuner, *given, config, **meta: (given, config, meta))
-    tuner, named = a_tuner(n=2), {"m": 1}
-    assert prune(tuner, named, "D") == ["A", "B", "C", "D"] and not ours.has(None)
-    ours.sessions = (first, broken, Session())  # type: ignore[assignment]
-    assert prune(tuner, named) == ["B"] and (first.told, broken.told[0][1]) == ([], IndexError)
-    assert ours.has("B") and not ours.has("A")
-    assert bench(tuner, 1, config="A", m=2) == ((1,), "A", {"m": 2})
-    assert bench(tuner, 1, config="B", m=2) == [0.0] * 3, "it is not measured, once"
-    assert bench(tuner, 1, config="B", m=2) == ((1,), "B", {"m": 2})
-    ours.sessions = (first, other)  # type: ignore[assignment]
-    assert prune(tuner, named) == ["C"] and prune(tuner, {"m": 7}) == ["A", "B", "C"]
-    assert not ours.has("C") and first.told == other.told == []
-
-
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        ({"function": "g"}, None),
-        ({"arch": "sm_80"}, None),
-        ({"key": ("m=2",)}, None),
-        ({"source": "another"}, "p.toml: the source of f has changed"),
-        ({"config": "gone"}, "p.toml: f has no configuration 'gone' any more"),
-    ],
-)
-def test_a_pin_for_another_call_or_source_is_left(driver: Any, change: dict[str, Any], note: str | None) -> None:
-    session, ours = Session(replace(Pin("f", "sm_90a", ("m=1", "n=2"), "B"), **change)), Pinning()
-    ours.sessions = (session,)  # type: ignore[assignment]
-    assert ours._pruning(lambda *_: ["A", "B"])(a_tuner(n=2), {"m": 1}) == ["A", "B"]
-    assert len(session.told) == (note is not None) and (note is None or session.told[0].startswith(note))
-
-
-def test_the_autotuner_is_patched_while_a_session_has_pins() -> None:
-    own = Autotuner.__dict__["prune_configs"], Autotuner.__dict__["_bench"]
-    now = lambda: (Autotuner.__dict__["prune_configs"], Autotuner.__dict__["_bench"])  # noqa: E731
-    ours = Pinning()
-    first: Any = Session()
-    second: Any = Session()
-    for session in (first, second):
-        ours.attach(session)
-    patched = now()
-    assert not set(patched) & set(own) and ours.sessions == (first, second)
-    ours.detach(first)
-    assert now() == patched and ours.sessions == (second,)
-    ours.detach(second)
-    assert now() == own and ours._patches == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,7 @@ from triton.runtime.errors import PTXASError
 from triton_kernels import compile_kernel
 
 import tritonhook
-from tritonhook.capture.triton.muting import muted_threads
-from tritonhook.capture.triton.rejected import Rejecting, rejecting
+from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.cli import main
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
@@ -70,52 +67,3 @@ def test_what_a_pass_rejects_is_kept_with_the_stages_before(out: Path, monkeypat
     with tritonhook.session(out):
         assert CUDABackend.__dict__["add_stages"] is not compiled
     assert CUDABackend.__dict__["add_stages"] is compiled
-
-
-def test_each_session_hears_of_an_error_of_a_stage_and_the_compile_of_the_error(monkeypatch, tmp_path: Path) -> None:
-    told: list[object] = []
-    fails: list[Exception] = []
-
-    class Session:
-        def keep_rejected(self, *given: object) -> None:
-            told.append(given)
-            if fails:
-                raise fails[0]
-
-        def contain(self, doing: str, error: Exception) -> None:
-            told.append(error)
-
-    ours = Rejecting()
-    assert (ours.sessions, ours._patch) == ((), None)
-    ours.sessions = (Session(), Session())  # type: ignore[assignment]
-    wrong = ValueError("wrong")
-
-    def add_stages(backend: str, stages: dict[str, Any], *given: object, **named: object) -> str:
-        stages["ptx"] = lambda source, metadata: f"{backend} {given} {named} {source}"
-        stages["cubin"] = lambda source, metadata: (_ for _ in ()).throw(wrong)
-        return "added"
-
-    stages: dict[str, Any] = {}
-    assert ours._add_stages(add_stages)("backend", stages, 1, a=2) == "added"
-    folder = tmp_path / "hash"
-    (folder / "tmp.folder").mkdir(parents=True)
-    (folder / "k.ttir").touch()
-    (folder / "k.source").touch()
-    manager = SimpleNamespace(cache_dir=str(folder))
-    monkeypatch.setattr("triton.runtime.cache.get_cache_manager", {"h": manager, "none": object()}.get)
-    files = {"ttir": f"{folder}/k.ttir", "source": f"{folder}/k.source"}
-    assert stages["ptx"]("llir", {"hash": "h"}) == "backend (1,) {'a': 2} llir" and told == []
-    for source, hash, found in (("the ptx", "h", files), (b"no text", "none", {})):
-        with pytest.raises(ValueError) as caught:
-            stages["cubin"](source, {"hash": hash})
-        text = source if isinstance(source, str) else ""
-        assert caught.value is wrong and told == [("cubin", text, {"hash": hash}, found, wrong)] * 2
-        told.clear()
-    fails.append(OSError("no room"))
-    with pytest.raises(ValueError):
-        stages["cubin"]("the ptx", {"hash": "h"})
-    assert told[1::2] == fails * 2
-    told.clear()
-    with muted_threads.mute(), pytest.raises(ValueError):  # a rewrite that is tried, with its own report
-        stages["cubin"]("the ptx", {"hash": "h"})
-    assert told == []

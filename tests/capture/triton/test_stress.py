@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangs import HANG_S
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -108,7 +109,7 @@ class Round:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(120)
+            signal.alarm(HANG_S)
             os._exit(0 if self._is_right_in_child() else 3)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status != 0:

@@ -227,12 +227,6 @@ def test_a_kernel_whose_rewriting_failed_by_chance_is_not_found_under_our_key(ou
     ]
 
 
-def test_mutation_without_the_refusal_it_would_be_found(out, monkeypatch):
-    monkeypatch.setattr(rewriting.Compile, "_may_store", lambda *_: True)
-    with tritonhook.session(out, rewrites=FailsOnce()):
-        assert [entries(compile_kernel()) for _ in range(2)] == [PLAIN, PLAIN]
-
-
 # --- beginning and ending in several threads -----------------------------------------------------
 
 

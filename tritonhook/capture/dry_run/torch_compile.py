@@ -95,15 +95,14 @@ def _of_heuristics(heuristics: Any) -> list[_Change]:
 
 
 def _of_selecting(is_pinned: bool, selecting: Any) -> list[_Change]:
-    """Take the first template for a matrix product: nothing can be measured, and a library's kernel is not captured. A
-    policy's pin comes before (inductor_templates.py)."""
+    """Take the first template for a matrix product: nothing can be measured, and a library's kernel is not captured."""
 
     def first(
         cache: Any, name: str, nodes: Any, layout: Any, inputs: Any, key: Any, choices: Any, *_: Any, **__: Any
     ) -> Any:
         taken = next((choice for choice in choices if hasattr(choice, "get_make_kernel_render")), choices[0])
         if is_pinned:
-            notes.add(f"{name}: the policy pins no template for this call; the first is compiled")
+            notes.add(f"{name}: a policy pins no template of torch.compile; the first is compiled")
         return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
 
     cache = selecting.AlgorithmSelectorCache

@@ -1,5 +1,5 @@
-"""What won the autotunings of a capture folder: configurations of Triton's and Inductor's autotuners, and Inductor's
-choices among templates. Pins are made of them, and compared with them."""
+"""What won the autotunings of a capture folder, by Triton's autotuner and by Inductor's. Pins are made of these winners,
+and compared with them."""
 
 from __future__ import annotations
 
@@ -29,5 +29,3 @@ def winners(folder: CaptureFolder) -> Iterator[Winner]:
         if isinstance(chosen, Capture) and tuned.chosen in tuned.by_record:
             among = tuple(tuned.by_record.values())
             yield Winner(tuned.function, chosen.arch, tuned.key, tuned.by_record[tuned.chosen], among, tuned.source)
-    for it in folder.selections:
-        yield Winner(it.operation, it.arch, it.key, it.chosen, it.among, it.source)

@@ -100,22 +100,6 @@ class Configurations(Brief):
     by: str = "Triton"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Selection(Brief):
-    """Which of its templates Inductor took for an operation such as "mm", in the last process that measured.
-
-    key: what Inductor's own cache of measurements goes by. chosen, among: as pins name choices. source: a hash of the
-    template's; None for a library.
-    """
-
-    operation: str
-    arch: str
-    key: tuple[str, ...]
-    chosen: str
-    among: tuple[str, ...]
-    source: str | None = None
-
-
 def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
     from tritonhook._util.schema import MOST_JSON
@@ -146,9 +130,9 @@ class CaptureFolder(Notebook):
     crashes: the crash.json of each kernel that could not be compiled.
     outdated: records that are not part of this view, as only earlier runs met them (`latest`).
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
-    configurations: what autotuners tried, also in dry runs, where nothing is measured. selections: Inductor's choices
-    among templates. launch_counts: how often each launch was made, by (record, key of the launch). unrecorded: why a
-    launch of a record could not be recorded.
+    configurations: what autotuners tried, also in dry runs, where nothing is measured.
+    launch_counts: how often each launch was made, by (record, key of the launch).
+    unrecorded: why a launch of a record could not be recorded.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("path", "records", "processes")
@@ -161,7 +145,6 @@ class CaptureFolder(Notebook):
     is_part: bool = False
     tunings: tuple[AutotunerChoice, ...] = ()
     configurations: tuple[Configurations, ...] = ()
-    selections: tuple[Selection, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unrecorded: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
@@ -350,7 +333,6 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     notes: list[str] = []
     tunings: dict[tuple[str, str], AutotunerChoice] = {}
     configured: dict[tuple[str, tuple[str, ...]], Configurations] = {}
-    selections: dict[tuple[str, str, tuple[str, ...]], Selection] = {}
     counts: dict[tuple[str, str], int] = {}
     unrecorded: dict[str, str] = {}
     sources: dict[str, None] = {}
@@ -384,9 +366,6 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             if (known := configured.get((read.function, read.key))) is not None:
                 read = replace(read, by_record={**known.by_record, **read.by_record})
             configured[read.function, read.key] = read
-        elif kind == "selection":
-            asked = item["operation"], item["arch"], tuple(item["key"])
-            selections[asked] = Selection(*asked, item["selection"], tuple(item["among"]), item.get("source"))
         elif kind == "launch":
             launched = item["of"], item["launch"]
             counts[launched] = counts.get(launched, 0) + item["count"]
@@ -404,7 +383,6 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         tuple(dict.fromkeys(notes)),
         tunings=tuple(tunings.values()),
         configurations=tuple(configured.values()),
-        selections=tuple(selections.values()),
         launch_counts=counts,
         unrecorded=unrecorded,
         sources=tuple(sources),

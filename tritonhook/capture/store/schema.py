@@ -231,15 +231,6 @@ class _Configurations(Fields):
     by: str = "Triton"
 
 
-class _Selection(Fields):
-    selection: str
-    among: list[str]
-    operation: str
-    arch: str
-    key: list[str]
-    source: str | None = None
-
-
 class _Sighting(Fields):
     record: FileName
     kernel: str
@@ -254,7 +245,6 @@ _LINES: Mapping[str, type[Fields]] = {
     "notes": _Notes,
     "winner": _Winner,
     "configurations": _Configurations,
-    "selection": _Selection,
     "record": _Sighting,
     "format": _Format,
 }

@@ -204,14 +204,6 @@ class CaptureWriter:
         with self._lock:
             self._write_lines(line)
 
-    def add_selection(
-        self, operation: str, arch: str, key: Sequence[str], chosen: str, among: Sequence[str], source: str | None
-    ) -> None:
-        """Write down which of Inductor's templates an operation got for a key. source: a hash of the template's."""
-        line = {"selection": chosen, "among": list(among), "operation": operation, "arch": arch, "key": list(key)}
-        with self._lock:
-            self._write_lines(line | ({} if source is None else {"source": source}))
-
     def add_launch(self, record: str, launch: Launch, contents: Mapping[str, bytes]) -> None:
         """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; they are written first, so
         that a reader of the launch finds them."""
