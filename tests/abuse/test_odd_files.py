@@ -25,7 +25,6 @@ READERS = [
     "rename {} --strip",
     "check {}",
     "mem predict {} --gpu H100",
-    "mem fix {}",
     "lab probe {}",
     "bisect {} --good 12.8.93 --bad 13.5.37 --at-hand",
     "diff --rename {}",
@@ -108,8 +107,7 @@ WRITERS = [
     "rename " + PTX + " --prefix x_ -o {} --force",
     "show c --html {} --force",
     "show c --save {} --force",
-    "mem fix " + PTX + " -o {} --force",
-    "show " + str(GOLDEN / "documents" / "memory.json") + " --trace {} --force",
+    "rename " + PTX + " --rewrite mma-throughput -o {} --force",
     "tune c -o {}",
 ]
 IDS = [line.split()[0] + line.rpartition("{}")[0][-8:].strip() for line in WRITERS]

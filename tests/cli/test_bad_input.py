@@ -28,7 +28,7 @@ def record(captures: Path) -> Path:
     return found
 
 
-KERNEL_VERBS = ["diff --rename", "lab probe", "mem fix", "mem predict --gpu H200"]
+KERNEL_VERBS = ["diff --rename", "lab probe", "mem predict --gpu H200"]
 
 
 @pytest.mark.parametrize("verb", KERNEL_VERBS)

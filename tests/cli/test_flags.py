@@ -145,7 +145,7 @@ def test_a_script_keeps_standard_output_where_no_flag_asks_for_it(
         ("diff a --qqqq b", "tritonhook diff: --qqqq: no such option; see `tritonhook diff --help`"),
         ("dif a b", "tritonhook: dif: no such verb; did you mean diff? See `tritonhook --help`"),
         ("mem predit k", "tritonhook mem: predit: no such action; did you mean predict? See `tritonhook mem --help`"),
-        ("mem fix k --taget x", "tritonhook mem fix: --taget: no such option; did you mean --target? See"),
+        ("mem predict k --gup x", "tritonhook mem predict: --gup: no such option; did you mean --gpu? See"),
         ("ptxas lst", "tritonhook ptxas: lst: no such action; did you mean list? See `tritonhook ptxas --help`"),
         ("run --ouut x script.py --ot 1", "tritonhook run: --ouut: no such option; did you mean --out? See"),
         ("run --rewrite tma-ct s.py --outt", "argument --rewrite: 'tma-ct' is not one of tma-cta, mma-throughput; did"),

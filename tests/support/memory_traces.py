@@ -1,16 +1,9 @@
-"""Write the golden timelines, tests/golden/memory/*.json. They are made up, after the published measurements of
-docs/explanation/gpu-memory.md: no GPU of these kinds was here. `python tests/golden/make_golden_memory.py` writes them
-all again."""
+"""Timelines of `tritonhook mem watch`, made up after the published measurements of docs/explanation/gpu-memory.md."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from pathlib import Path
-
 from tritonhook.memory.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
-GOLDEN = Path(__file__).parent / "memory"
 MIB = 1 << 20
 TOTAL = 32_607 * MIB
 KERNEL = "matmul_kernel_descriptor"
@@ -121,9 +114,3 @@ TRACES = {
     "captured": captured,
     "nothing": nothing,
 }
-
-if __name__ == "__main__":
-    for name, make in TRACES.items():
-        path = GOLDEN / f"{name}.json"
-        path.write_text(json.dumps({"format": 1, **asdict(make())}, indent=1) + "\n")
-        print(f"wrote {path.name} ({path.stat().st_size:,} bytes)")
