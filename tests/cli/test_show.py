@@ -125,7 +125,6 @@ def test_every_verb_takes_an_id_in_place_of_a_folder(
     assert main(["mem", "predict", own, "--gpu", "H100"]) == 0
     assert main(["rename", own, "--prefix", "cutlass_", "-o", "renamed.ptx"]) == 0
     assert Ptx(Path("renamed.ptx").read_text()).entries == ("cutlass_k",)
-    assert main(["mem", "fix", own]) in (0, 1, 2)
     assert "no such file" not in capsys.readouterr().err
 
 

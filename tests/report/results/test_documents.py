@@ -193,7 +193,7 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
     of_tools = {"installed", "ptxas list", "ptxas tool", "rename", "status"}
-    with_their_verbs = {"demo", "emulation", "memory fix", *of_tools}
+    with_their_verbs = {"demo", "emulation", *of_tools}
     assert set(kinds()) - found == with_their_verbs
 
 
@@ -266,7 +266,6 @@ def test_what_the_other_verbs_write_fits_its_schema(
         ["ptxas", "uninstall", str(folder)],
         ["rename", "work.ptx", "--prefix", "x_"],
         ["rename", "work.ptx", "--prefix", "x_", "--rewrite", "mma-throughput", "-o", "new.ptx"],
-        ["mem", "fix", "work.ptx", "--ptxas", "12.8.93"],
         ["mem", "predict", tma, "--gpu", "RTX 5090", "--fail-over", "1GiB"],
         ["show", tma],
         ["diff", tma, tma],
