@@ -11,7 +11,6 @@ import pytest
 
 from tritonhook.cli._parser import (
     Group,
-    Help,
     Parser,
     TopParser,
     Verb,
@@ -27,7 +26,6 @@ from tritonhook.cli._parser import (
     rest,
     seconds,
     share,
-    verb_in,
 )
 from tritonhook.errors import UsageError
 
@@ -126,11 +124,6 @@ def test_an_error_is_one_line_that_names_the_option(words: list[str], said: str,
     assert shown.count("\n") == 1
 
 
-def test_words_that_are_left_over_are_not_expected(capsys) -> None:
-    assert error(capsys, "a", "b", kind=Plain) == "verb: a b: not expected here; see `verb --help`\n"
-    assert error(capsys, "a", "-", kind=Plain) == "verb: a -: not expected here; see `verb --help`\n"
-
-
 def test_a_program_keeps_its_own_options(capsys) -> None:
     parser = Parser(prog="verb")
     add_options(parser, Program)
@@ -166,51 +159,6 @@ def test_a_verb_and_its_action_are_chosen(capsys) -> None:
         with pytest.raises(SystemExit):
             top().parse_args(words)
         assert said in capsys.readouterr().err
-
-
-def test_help_lists_verbs_by_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = top().format_help().splitlines()
-    shown = [line.strip() for line in lines if line.strip()]
-    assert shown[0] == "usage: top [-h] VERB ..."
-    assert [" ".join(line.split()) for line in shown[1:]] == [
-        *("What it is.", "daily:", "tool Tools.", "more:", "first The first verb.", "options:"),
-        *("-h, --help show this help message and exit", "The end."),
-    ]
-
-
-def test_a_verb_is_a_module() -> None:
-    verb = verb_in("tritonhook.cli", "help")
-    from tritonhook.cli import help as module
-
-    assert (verb.name, verb.options, verb.run, verb.actions) == ("help", module.Options, module.run, ())
-    assert verb.text == (module.__doc__ or "").strip()
-    several = verb_in("tritonhook.cli", "ptxas")
-    assert several.actions and several.run(None) == 0 and several.text
-
-
-def test_help_breaks_lines_at_blanks_and_keeps_commands() -> None:
-    text = """A first paragraph with sm_120a-and-more words
-    that is filled.
-
-    tritonhook short x
-      tritonhook a-verb --with-an-option FILE --another # what it does for whom
-    tritonhook a-verb --with-an-option FILE --another
-
-    The last   one."""
-    assert Help("verb")._fill_text(text, 30, "> ").splitlines() == [
-        *("> A first paragraph with", "> sm_120a-and-more words that is", "> filled.", ""),
-        ">   tritonhook short x",
-        *(">   # what it does for whom", ">   tritonhook a-verb \\", ">       --with-an-option FILE \\"),
-        ">       --another",
-        *(">   tritonhook a-verb \\", ">       --with-an-option FILE \\", ">       --another", ""),
-        "> The last one.",
-    ]
-    assert Help("verb")._fill_text("tritonhook 1 and\nmore", 80, "") == "tritonhook 1 and more\n"
-    exact = f"tritonhook {'x' * 17}"  # as wide as the line, with two blanks before it
-    assert Help("verb")._fill_text(f"t\n\n{exact}", 30, "") == f"t\n\n  {exact}\n"
-    assert Help("verb")._fill_text(f"t\n\n{exact}", 29, "") == f"t\n\n  tritonhook \\\n      {'x' * 17}\n"
-    assert Help("verb")._split_lines("a  long-hyphened-word\nb", 8) == ["a", "long-hyphened-word", "b"]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", ""])

@@ -140,13 +140,6 @@ def test_an_id_that_nothing_or_too_much_fits_is_refused(folder: CaptureFolder, c
     assert "id" not in capsys.readouterr().err.split()
 
 
-def test_a_missing_file_is_no_capture_folder_to_make(folder: CaptureFolder, capsys: pytest.CaptureFixture) -> None:
-    assert main(["show", "kernel.cubin"]) == 2
-    assert capsys.readouterr().err.startswith("tritonhook show: kernel.cubin: no such file or folder; check the path")
-    assert main(["show", "elsewhere"]) == 2
-    assert "`tritonhook run --out elsewhere script.py` makes" in capsys.readouterr().err
-
-
 def test_ids_are_as_long_as_they_must_be() -> None:
     records = [f"kernel-{n}" for n in range(9_000)]
     ids = short_ids(records)

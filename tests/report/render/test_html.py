@@ -120,22 +120,6 @@ def test_the_diff_page_has_verdict_resources_and_bars_that_add_up() -> None:
     assert foot[:2] == [f"{document[s]['file_bytes']:,}" for s in "ab"]
 
 
-def test_worse_resources_are_said_in_words() -> None:
-    document = diff_with_code()
-    for item in document["resources"]:
-        if item["field"] == "registers":
-            item["a"], item["b"] = 100, 125
-        if item["field"] == "stack":
-            item["a"], item["b"] = 64, 0
-    tree = page(document)
-    rows = {next(row.all("th")).text.split()[0]: row for row in tree.one("table", "resources").one("tbody").all("tr")}
-    assert rows["registers"].one("td", "words").text == "worse, +25.0%"
-    assert rows["registers"].one("td", "delta").text == "+25"
-    assert "tone-bad" in rows["registers"].classes
-    assert (rows["stack"].one("td", "words").text, "tone-good" in rows["stack"].classes) == ("better, -100.0%", True)
-    assert "More in b: registers 100 → 125" in tree.one("section", "hero").text
-
-
 def test_the_listing_has_every_instruction_once_and_links_the_moved() -> None:
     document = diff_with_code()
     sass, ptx = data_of(page(document))["listings"]
@@ -191,10 +175,6 @@ def test_a_captures_page_lists_every_kernel_and_draws_the_largest() -> None:
     assert len(bars) == 20 and bars == sorted(bars)
 
 
-
-
-
-
 def test_a_name_under_which_ptxas_crashes_has_a_page_without_a_diff() -> None:
     document = golden("names") | {"diff": None}
     crash = {"summary": "ptxas 12.8.93 died of SIGSEGV", "signal": "SIGSEGV", "returncode": -11, "timeout": False}
@@ -202,10 +182,6 @@ def test_a_name_under_which_ptxas_crashes_has_a_page_without_a_diff() -> None:
     tree = page(document)
     assert tree.one("h1").text == "ptxas crashes under the renamed name"
     assert "SIGSEGV" in tree.one("section", "hero").text and not list(tree.all("script", id="data"))
-
-
-
-
 
 
 def test_a_timeline_is_drawn_from_one_source() -> None:
@@ -217,8 +193,6 @@ def test_a_timeline_is_drawn_from_one_source() -> None:
     (drawn,) = data_of(page(document))["timelines"]
     assert max(value for _, value in drawn["series"][0][1]) < 5  # GiB
     assert "used (NVML)" in page(document).one("div", "timeline").text
-
-
 
 
 def users_names(document: Any) -> set[str]:

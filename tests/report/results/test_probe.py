@@ -10,12 +10,11 @@ from documents import in_terminal
 from summaries import kernel_summary
 
 from tritonhook.cubin.summary import ImageSummary
-from tritonhook.lab.minimise import NamePart
 from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
 from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.result import Summary, read_result
-from tritonhook.report.results.probe import Probe, SweptCell, Triggers, gravest
+from tritonhook.report.results.probe import Probe, SweptCell, gravest
 
 SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 
@@ -76,26 +75,6 @@ def test_the_gravest_sign_stands_for_several() -> None:
     assert gravest([".", "D", "X"]) == "X" and gravest(["-", "."]) == "." and gravest([]) == ""
 
 
-def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
-    found = summary([SAME, CHANGED, CRASH, NO_ANSWER, UNSTEADY])
-    assert found.verdict == "the name changes 2 cells of 4"
-    shown = in_terminal(found)
-    for part in (
-        "ptxas crashes in 1 cell under the name only",
-        "1 cell unsteady",
-        "without any effect: gemm_*",
-        "fma/loop",
-        "-O3",
-        "taken in 1 changed cell, not taken in 0, cannot tell in 0",
-        "no answer in 1 cell: rejected: no wgmma",
-    ):
-        assert part in shown, part
-    tables = {table.title.partition(" (")[0]: table.rows for table in found.tables}
-    assert tables["Names"] == (("cutlass_*", "1", "1", "1", "0", "0"),)
-    assert tables["Kernels by ptxas"] == (("fma/loop", "sm_90a", "-O3", "X"),)
-    assert ("code", "1") in tables["What changes"]
-
-
 @pytest.mark.parametrize(
     ("name", "code", "same"),
     [(CHANGED, "bb", 1), (CHANGED, "cc", 0), (SAME, "bb", 0), (SAME, "aa", 1), (CHANGED, "aa", 0)],
@@ -127,20 +106,3 @@ def test_document() -> None:
     assert (changed["with_control"]["registers"], changed["with_name"]["registers"]) == (32, 40)
     assert changed["other_scheduler"] == {"name": True, "control": False}
     assert document["cells"][2]["with_name"] == {"kind": "crashed", "message": "", "signal": "SIGSEGV"}
-
-
-def test_triggers() -> None:
-    trigger = NamePart("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
-    found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
-    result = Triggers.of(found, [NO_ANSWER], "x_*")
-    document = json.loads(json.dumps(result.document()))
-    (table,) = read_result(document).summary().tables
-    one, other = table.rows
-    assert one[:5] == ("fma/loop", "sm_90a", "12.8.93", "-O3", trigger.sentence)
-    assert trigger.sentence == "minimal trigger: `gemm`, case-sensitive, only at its end"
-    assert one[5:] == ("at its start: no, at its end: yes", "20")
-    assert other[4] == "x_* changes nothing"
-    assert result.summary().notes == ("no answer in 1 cell: rejected: no wgmma",)
-    assert [cell["verdict"] for cell in document["without_answer"]] == ["no answer"]
-    first, second = document["triggers"]
-    assert (first["trigger"], second["trigger"]) == ("gemm", None)
