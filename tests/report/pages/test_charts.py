@@ -31,5 +31,3 @@ def test_thinning_keeps_extremes_and_ends() -> None:
     assert kept[0] == points[0] and kept[-1] == points[-1]
     assert (10_000.0, 99.0) in kept and kept == sorted(kept)
     assert thin(points[:20], 50) == points[:20]
-
-
