@@ -7,9 +7,12 @@ from pathlib import Path
 import policies
 import pytest
 
+from tests.capture.dry_run.test_programs import LAUNCH, PRELUDE
 from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
+from tritonhook.snapshot.facts import Budgets
+from tritonhook.snapshot.lockfile import kept_ptx, read_lock, read_whole_lock, write_lock
 
 
 @pytest.fixture
@@ -56,3 +59,17 @@ CODES = {
 
 def test_the_verbs_that_gate(place: Path) -> None:
     assert {line: main(line.split()) for line in CODES} == CODES
+
+
+def test_a_lock_of_a_script_of_which_a_dry_run_fails(place: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("s.py").write_text(PRELUDE + LAUNCH + "raise SystemExit(7)\n")
+    assert main(["lock", "s.py", "--arch", "sm_90a", "-o", "s.lock"]) == 1
+    assert "s.py ended with status 7 in its dry run for sm_90a" in capsys.readouterr().out
+    assert [kernel.identity.kernel for kernel in read_lock(Path("s.lock"))] == ["add_kernel"]
+
+
+def test_a_lock_that_is_replaced_keeps_its_budgets(place: Path) -> None:
+    lock, budgets = Path("k.lock"), Budgets.of(200, ["k"])
+    write_lock(lock, [(kernel, kept_ptx(lock, kernel)) for kernel in read_lock(lock)], budgets=budgets)
+    assert main(["lock", "old", "-o", "k.lock", "--force"]) == 0
+    assert read_whole_lock(lock).budgets == budgets
