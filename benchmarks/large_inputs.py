@@ -87,7 +87,7 @@ def _lock(folder: Path, kernels: int, specialisations: int = 0) -> tuple[Path, l
 def _module(folder: Path, name: str, body: str) -> tuple[Path, list[str]]:
     path = folder / f"{name}.ptx"
     path.write_text(_LOADING.format(body=body))
-    return path, ["mem", "fix", path.name, "--ptxas", str(folder / "ptxas")]
+    return path, ["rename", path.name, "--rewrite", "tma-cta"]
 
 
 def _long_command(folder: Path, scale: float) -> tuple[Path, list[str]]:
@@ -118,8 +118,8 @@ _CASES: dict[str, Callable[[Path, float], tuple[Path, list[str]]]] = {
     "check_2000": lambda folder, scale: _lock(folder, int(2_000 * scale)),
     "check_20000": lambda folder, scale: _lock(folder, int(20_000 * scale)),
     "specialisations_100000": lambda folder, scale: _lock(folder, 2, int(100_000 * scale)),
-    "mem_fix_loads": lambda folder, scale: _module(folder, "loads", _LOAD * int(19_000 * scale)),
-    "mem_fix_labels": lambda folder, scale: _module(
+    "tma_cta_loads": lambda folder, scale: _module(folder, "loads", _LOAD * int(19_000 * scale)),
+    "tma_cta_labels": lambda folder, scale: _module(
         folder, "labels", "".join(f"$label_{n}:\n" for n in range(int(190_000 * scale))) + _LOAD
     ),
     "command_line_128k": _long_command,

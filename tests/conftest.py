@@ -149,7 +149,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def screens(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Any:
-    """Golden screens of 60, 80 and 120 columns: `check(name, draw)`, `check_command(name, *words)`."""
+    """Golden screens of 80 columns: `check(name, draw)`, `check_command(name, *words)`."""
     from screens import golden_screens
 
     return golden_screens(request.config.getoption("--update"), monkeypatch, capsys)

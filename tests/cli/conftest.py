@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from command_line import EXP, TARGET
-from recorded_calls import Calls
 
 from tritonhook.lab.published_table import condition
 
@@ -31,10 +30,3 @@ def two_entries(tmp_path: Path) -> Path:
     path = tmp_path / "two.ptx"
     path.write_text(a + b[b.index(".visible") :])
     return path
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calls:
-    """The calls of functions that stand for others, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return Calls(monkeypatch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,11 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
-from tritonhook.timing import coordinator, rough
-from tritonhook.timing.coordinator import Process, search_path
+from tritonhook.timing import coordinator
+from tritonhook.timing.coordinator import Process
 from tritonhook.timing.images import CandidateChange, sides_of_ptx
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, percent
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
 @pytest.fixture
@@ -105,12 +104,6 @@ def test_what_has_no_launch_is_not_timed(captures, plans, tmp_path, capsys) -> N
     assert main(["ab"]) == 2
     assert "nothing to time" in capsys.readouterr().err
     assert plans == []
-
-
-def test_a_new_name_is_compared_without_timing(captures, plans, capsys) -> None:
-    assert main(["diff", str(record(captures, "add_kernel")), "--rename"]) == 0
-    assert plans == []
-    assert "same code" in capsys.readouterr().out.lower()
 
 
 def test_the_candidate_can_have_other_options(captures, plans) -> None:
@@ -298,13 +291,6 @@ def test_what_would_be_ignored_is_refused(words, message, captures, plans, capsy
     assert plans == []
 
 
-def test_rough_times_without_a_gpu_say_so(captures) -> None:
-    from tritonhook.errors import DeviceError
-
-    with pytest.raises(DeviceError, match="--rename` needs neither"):
-        rough.rough_times(captures)
-
-
 @pytest.mark.parametrize("name", ["add_kernel", "cutlass_add_kernel"])
 def test_the_control_keeps_the_trigger_where_both_sides_keep_their_name(name: str, captures, tools) -> None:
     """CuTe kernels have it; without it ptxas would give the control a code that neither side has."""
@@ -329,29 +315,6 @@ def prepared(folder: Path, *words: str) -> PreparedPlan:
     """What `ab` with these words would time."""
     options = from_namespace(Options, parser("ab").parse_args(["ab", *words]))
     return target_of(options).prepare(folder)
-
-
-CHANGES: list[tuple[list[str], dict[str, Any]]] = [
-    ([], {"rename": Rename(prefix="cutlass_")}),
-    (["--candidate", "m:g"], {"candidate": "m:g"}),
-    (["--candidate-ptxas", "PTXAS"], {"candidate_ptxas": "PATH"}),
-    (["--candidate-options", "-O1 -v"], {"candidate_options": "-O1 -v"}),
-    (["--rewrite", "tma-cta"], {"rewrites": ("tma-cta",)}),
-    (["--prefix", "x_", "--candidate", "m:g"], {"rename": Rename(prefix="x_"), "candidate": "m:g"}),
-]
-
-
-@pytest.mark.parametrize(("words", "fields"), CHANGES)
-def test_options_of_a_function_are_fields_of_its_plan(words, fields, tmp_path: Path, tools) -> None:
-    version, path = tools.ptxas.version, str(tools.ptxas.path.absolute())
-    words = [version if word == "PTXAS" else word for word in words]
-    fields = {name: path if value == "PATH" else value for name, value in fields.items()}
-    plan = Plan("m:f", tmp_path, path=search_path(), **fields)
-    assert prepared(tmp_path, "m:f", *words) == PreparedPlan(plan)
-    more = ["--baseline", "m:b", "--baseline", "m:c", "--ptxas", version, "--rtol", "0.1", "--tune", "each"]
-    told = replace(plan, baselines=("m:b", "m:c"), ptxas=path, rtol=0.1, tune_each=True)
-    assert prepared(tmp_path, "m:f", *words, *more).plan == told
-    assert prepared(tmp_path, "m:f", *words, "--tune", "fixed").plan == plan
 
 
 def image(plan: Plan, side: str) -> Cubin:
@@ -394,19 +357,3 @@ def test_two_files_are_assembled_each_and_the_first_is_the_reference(tmp_path: P
     for change in ("--strip", "--candidate-options=-O1", f"--candidate-ptxas={version}", "--rewrite=tma-cta"):
         with pytest.raises(UsageError, match="two targets are compared as they are"):
             prepared(tmp_path, *words, change)
-
-
-def test_progress_is_a_bar_and_the_estimate() -> None:
-    from tuned import comparison
-
-    made = comparison(0.96)
-    effect, control = made.effect(), made.control
-    assert effect is not None and control is not None
-    begun = timed.progress_line(None)
-    assert begun.startswith(f"[{'.' * 20}] preparing: ") and timed.progress_line(None, 2)[:22] == f"[{'#' * 20}]"
-    assert timed.progress_line(None, -1)[:22] == begun[:22]
-    assert timed.progress_line(replace(made, blocks=()), 0.5) == (f"[{'#' * 10}{'.' * 10}] no usable block yet")
-    span = f"{percent(effect.ratio)} ({percent(effect.low)} to {percent(effect.high)})"
-    assert timed.progress_line(made, 0.26) == (
-        f"[{'#' * 5}{'.' * 15}] {effect.blocks} blocks: {span}, control {percent(control.ratio)}"
-    )

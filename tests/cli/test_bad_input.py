@@ -28,7 +28,7 @@ def record(captures: Path) -> Path:
     return found
 
 
-KERNEL_VERBS = ["diff --rename", "lab probe", "mem fix", "mem predict --gpu H200"]
+KERNEL_VERBS = ["diff --rename", "lab probe", "mem predict --gpu H200"]
 
 
 @pytest.mark.parametrize("verb", KERNEL_VERBS)
@@ -46,44 +46,6 @@ def test_a_folder_without_kernels_is_said(verb: str, tmp_path: Path, capsys: pyt
     name, *options = verb.split(" --")
     error = failing(capsys, *name.split(), str(tmp_path / "none"), *f"--{options[0]}".split() if options else ())
     assert error.startswith(f"tritonhook {name}: {tmp_path / 'none'}: no kernel")
-
-
-def test_a_file_without_kernels_is_no_capture_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path = tmp_path / "none.ptx"
-    path.write_text(".version 8.7\n.target sm_120\n.address_size 64\n")
-    error = failing(capsys, "mem", "predict", str(path), str(path), "--gpu", "RTX 5090")
-    assert error == f"tritonhook mem predict: {path}, {path}: no kernels there"
-
-
-def test_an_entry_that_no_capture_has(captures: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "diff", "--rename", str(captures), "--entry", "other")
-    assert error == f"tritonhook diff: {captures}: no capture of other; name one:\n  {record(captures)}"
-
-
-def test_a_wrong_rule_names_the_verb(captures: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "check", "tritonhook.lock", str(captures), "--fail-on", "speed")
-    assert error.startswith("tritonhook check: --fail-on 'speed': give spills, ")
-
-
-def test_a_folder_is_no_script(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert failing(capsys, "run", str(tmp_path)) == f"tritonhook run: {tmp_path}: a folder, not a script"
-
-
-def test_the_demo_looks_for_its_ptxas_first(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    error = failing(capsys, "demo", "--ptxas", "1.2.3", "--out", str(tmp_path / "out"))
-    assert error.startswith("tritonhook demo: ptxas 1.2.3: not found") and not (tmp_path / "out").exists()
-
-
-def test_a_fix_whose_effect_is_not_known_says_why_in_one_line(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    from tritonhook.cli import main
-
-    broken = tmp_path / "broken.ptx"
-    broken.write_text(plain.read_text().replace("add.u32", "dda.u32"))
-    assert main(["mem", "fix", str(broken), "--markdown"]) == 2
-    text = capsys.readouterr().out
-    assert "Not a name of any known instruction" in text and "\\n" not in text
 
 
 def test_an_interrupt_while_the_command_loads_has_no_traceback(tmp_path: Path) -> None:

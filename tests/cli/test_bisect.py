@@ -125,17 +125,3 @@ def test_what_cannot_be_searched_is_said(
     (here / "a.ptx").write_text(EXP.ptx("work", **TARGET).text)
     (here / "a.cubin").write_bytes((GOLDEN / "sm_90a.exp.plain.cubin").read_bytes())
     assert said in failing(capsys, "bisect", *words, "--at-hand")
-
-
-def test_an_index_that_cannot_be_asked_is_an_error_with_a_remedy(
-    here: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    def unreachable() -> list[str]:
-        raise ToolError("pip could not list the versions of ptxas: no network")
-
-    (here / "a.ptx").write_text(EXP.ptx("work", **TARGET).text)
-    monkeypatch.setattr(bisect, "released_versions", unreachable)
-    said = failing(capsys, "bisect", "a.ptx", *ENDS)
-    assert "no network; --at-hand takes only the versions at hand" in said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -188,21 +187,6 @@ def test_brackets_in_captures_stay(tmp_path: Path, capsys: pytest.CaptureFixture
     assert str(folder) in shown.replace("\n", "")
 
 
-def test_brackets_in_paths_of_tools_stay(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
-    tool = Tool(tmp_path / "[bold]" / "ptxas", "12.8.93", "[/cache]")
-    for verb in ("ptxas", "status"):
-        monkeypatch.setattr(f"tritonhook.cli.{verb}.available_ptxas", lambda: [tool])
-    monkeypatch.setenv("TRITONHOOK_OUT", "out[/x]")
-    assert main(["ptxas", "list"]) == 0
-    listed = capsys.readouterr().out.replace("\n", "")
-    assert "/[bold]/ptxas" in listed
-    assert "[/cache]" in listed
-    assert main(["status"]) == 0
-    status = capsys.readouterr().out
-    assert "([/cache])" in status
-    assert "out[/x]" in status
-
-
 # --- the wrapper
 
 
@@ -268,10 +252,3 @@ def test_ab_and_probe_take_the_same_ptxas(tmp_path: Path, capsys: pytest.Capture
     assert main(["lab", "probe", str(out), "--names", "cutlass_*", "--json"]) in (0, 1)
     by_probe = {cell["ptxas"] for cell in json.loads(capsys.readouterr().out)["cells"]}
     assert by_probe == {by_ab} == {"12.8.93"}
-
-
-def test_a_large_survey_says_first_what_it_costs(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("tritonhook.cli.lab.caps._MANY", 1)
-    monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
-    assert main(["lab", "caps", "--arch", "sm_90a", "--only", "mbarrier", "--json"]) == 0
-    assert re.search(r"tritonhook: \d+ assembl(y|ies), about \d+ min here; those of", capsys.readouterr().err)

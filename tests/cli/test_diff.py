@@ -6,30 +6,23 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from at_hand import ptxas_at_hand
-from command_line import EXP, TARGET, failing
+from command_line import failing
 from repository import GOLDEN
 from stored_kernels import keep_module, made
 
 from tritonhook._util.variables import RUN_ID
-from tritonhook.capture.model import Assembler
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import diff as verb
 from tritonhook.cli import main, parser
-from tritonhook.cli._inputs import Input
 from tritonhook.cli._parser import from_namespace
-from tritonhook.cli.diff import ToolOptions
 from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas import toolchain
-from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
-from tritonhook.ptxas.toolchain import Assembled, Toolchain, assemble
-from tritonhook.snapshot.facts import Identity
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
 
 
 def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -155,11 +148,6 @@ def test_diff_of_two_entries_of_one_module(two_entries: Path, capsys: pytest.Cap
     assert [document[side]["kernel"] for side in "ab"] == ["first", "second"]  # two kernels: no control name
 
 
-def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["diff", str(two_entries), str(two_entries), "--entry", "first", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"
-
-
 def test_all_kernels_of_two_modules_are_compared(
     two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -193,21 +181,6 @@ def test_all_kernels_of_two_modules_are_compared(
     )
 
 
-def test_a_newer_ptx_version_says_which_ptxas_reads_it(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def said(version: str, *here: str) -> str:
-        tools = [Tool(Path("/ptxas"), own, "test") for own in here]
-        monkeypatch.setattr(toolchain, "available_ptxas", lambda: tools)
-        newer = tmp_path / "newer.ptx"
-        newer.write_text(plain.read_text().replace(".version 8.0", f".version {version}"))
-        return failing(capsys, "diff", str(newer), str(newer), "--ptxas", "12.8.93")
-
-    assert "12.9.86, which is here, reads PTX 8.8: take it with --ptxas" in said("8.8", "12.8.93", "13.5.37", "12.9.86")
-    assert "`tritonhook ptxas add 13.5.37`" in said("8.8", "12.8.93")
-    assert "no ptxas that is here reads PTX 99.0; get a newer one" in said("99.0", "12.9.86", "13.5.37")
-
-
 def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["diff", "--rename", str(plain), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -224,10 +197,6 @@ def test_ab_of_a_name_that_does_nothing(plain: Path, capsys: pytest.CaptureFixtu
 
 def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
     assert "leaves 'work' as it is" in failing(capsys, "diff", str(plain), "--strip")
-
-
-def test_ab_to_of_a_name_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert f"{plain}: no entry 'nope'; it has: work" in failing(capsys, "diff", str(plain), "--to", "nope=x")
 
 
 @pytest.mark.parametrize(("crashing", "code"), [("cutlass_work", 1), ("cutlasz_work", 2)])
@@ -298,110 +267,6 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
 # --- the parts ------------------------------------------------------------------------------------
 
 
-def given(name: str, text: str | None = None, **fields: Any) -> Input:
-    """An input of the kernel `name`, with the PTX of EXP under that name if no text is given."""
-    return Input(f"{name}.ptx", name, Ptx(EXP.ptx(name, **TARGET).text if text is None else text), **fields)
-
-
-def test_a_control_name_is_for_one_kernel_under_names_of_two_lengths() -> None:
-    short, long, other = given("work"), given("cutlass_work"), given("another", condition("fma").ptx("another").text)
-    assert verb._names([short, given("krow")], False) == (["work", "krow"], [])
-    for sides, index, names in (
-        ((short, long), 0, ["cutlasz_work", "cutlass_work"]),
-        ((long, short), 1, ["cutlass_work", "cutlasz_work"]),
-        ((short, given("longer")), 0, None),
-        ((given("longer"), short), 1, None),
-    ):
-        found, (note,) = verb._names(sides, False)
-        assert f"side {'ab'[index]} (work) is assembled under the control name {found[index]}," in note
-        assert names in (None, found) and len(found[0]) == len(found[1])
-        assert found[1 - index] == sides[1 - index].entry
-    for sides, no_control, why in (
-        ((short, long), True, ""),
-        ((short, other), False, ""),
-        ((short, replace(long, ptx=None)), False, "; side b has no PTX,"),
-        ((replace(short, ptx=None), replace(long, ptx=None)), False, "; side a and side b has no PTX,"),
-    ):
-        found, (note,) = verb._names(sides, no_control)
-        assert found == [side.entry for side in sides] and "control" not in note.partition(";")[0]
-        assert note.partition(" alignment")[2].startswith(why) and bool(note.partition(" alignment")[2]) == bool(why)
-
-
-def test_two_modules_of_equal_code_are_one_kernel_but_for_names(two_entries: Path) -> None:
-    both = two_entries.read_text()
-    a = given("first", both)
-    assert verb._is_one_kernel(a, given("other", both.replace("first", "other")))
-    assert not verb._is_one_kernel(a, given("second", both)) and not verb._is_one_kernel(a, given("first"))
-    assert not verb._is_one_kernel(a, given("first", both.replace("ex2.approx", "lg2.approx")))
-    assert not verb._is_one_kernel(a, replace(a, ptx=None)) and not verb._is_one_kernel(replace(a, ptx=None), a)
-
-
-def test_the_side_with_the_control_lacks_the_trigger_or_is_shorter() -> None:
-    sides = [("k", "cutlass_k", 0), ("cutlass_k", "k", 1), ("k", "kk", 0), ("kk", "k", 1), ("k", "l", 1)]
-    assert [verb._control_side(a, b) for a, b, _ in sides] == [side for *_, side in sides]
-
-
-def test_a_side_is_assembled_only_where_it_has_to_be(tools: Toolchain) -> None:
-    """Without options a cubin is taken as it is; a capture's name alone keeps its ptxas and options."""
-    version = tools.ptxas.version
-    tool = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
-    text = given("work")
-    assert text.ptx is not None
-    cubin = tools.assemble_or_raise(text.ptx, ("-v",)).cubin
-    made_by = Assembler(str(tools.ptxas.path), version, ("-O2",))
-    captured, bare = replace(text, cubin=cubin, assembler=made_by), replace(text, ptx=None, cubin=cubin)
-    notes: list[str] = []
-    side = verb._side(0, "work", [captured, text], tool, notes)
-    assert (side.name, side.cubin, side.ptxas, side.options, side.ptx) == (
-        "work",
-        cubin,
-        version,
-        ("-O2",),
-        text.ptx.text,
-    )
-    assert verb._side(1, "work", [text, bare], replace(tool, ptxas_options="-O1"), notes).cubin is cubin
-    assert notes == []
-    side = verb._side(1, "krow", [text, captured], tool, notes)
-    assert (side.name, side.cubin.kernels, side.ptxas, side.options) == ("krow", ("krow",), version, ("-O2",))
-    assert side.ptx is not None and "krow" in side.ptx and "work" not in side.ptx
-    for wanted in (replace(tool, ptxas=version), replace(tool, ptxas_options="-O1  -v")):
-        side = verb._side(0, "work", [captured, text], wanted, notes)
-        assert side.ptxas == version and tuple(side.options or ()) == (("-O2",) if wanted.ptxas else ("-O1", "-v"))
-    side = verb._side(0, "work", [text, captured], tool, notes)
-    assert (side.ptxas, side.options) == (version, ("-O2",))
-    written = [("b", "-O2"), ("a", "-O2"), ("a", "-O1 -v"), ("a", "-O2")]
-    assert notes == [f"side {name} assembled with ptxas {version}: {options}" for name, options in written]
-
-
-def test_two_ptxas_are_a_note() -> None:
-    side = verb._Side("k", None, "1.0", None, None)  # type: ignore[arg-type]
-    inputs = [given("work"), replace(given("work"), ptx=None)]
-    assert verb._notes_on_sides(inputs, side, side) == []
-    for b, said in (
-        (replace(side, ptxas="2.0"), "b by ptxas 2.0"),
-        (replace(side, ptxas=None), "b by an unknown ptxas"),
-    ):
-        (note,) = verb._notes_on_sides(inputs, side, b)
-        assert f"a was made by ptxas 1.0, {said}:" in note
-
-
-def test_a_kernel_before_an_edit_is_the_nearest_that_is_gone() -> None:
-    def identity(kernel: str, *specialisation: str) -> Identity:
-        return Identity(kernel, "sm_90a", "Triton", specialisation)
-
-    own = identity("k", "A=1", "B=2", "C=3")
-    known = {
-        "near": identity("k", "A=1", "B=2", "C=4"),
-        "far": identity("k", "A=2", "B=3", "C=4"),
-        "there": identity("k", "A=1", "B=2"),
-        "other": identity("l", "A=1", "B=2", "C=3"),
-    }
-    now = {known["there"]}
-    assert verb._nearest(own, known, now) == ["near"]
-    assert verb._nearest(own, known | {"same": identity("k", "A=1", "B=4", "C=3")}, now) == ["near", "same"]
-    assert verb._nearest(own, {"other": known["other"]}, now) == []
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -446,16 +311,6 @@ def test_code_and_ptx_are_printed_line_by_line(plain: Path, tmp_path: Path, caps
         assert any(line.startswith("+") and new in line for line in lines)
         assert main(["diff", str(plain), str(plain), option]) == 0
         assert capsys.readouterr().out == "no line differs\n"
-
-
-def test_an_exit_code_tells_a_crash_from_other_code() -> None:
-    def code(renamed: Any, control: Any, same: bool | None, neutral: bool = True) -> int:
-        diff = None if same is None else SimpleNamespace(identical_code=same)
-        sides = {"renamed": SimpleNamespace(cubin=renamed), "control": SimpleNamespace(cubin=control)}
-        return verb._exit_code(SimpleNamespace(**sides, diff=diff, control_is_neutral=neutral))  # type: ignore[arg-type]
-
-    assert [code(1, 1, True), code(1, 1, False), code(1, 1, True, False)] == [0, 1, 1]
-    assert [code(None, 1, None), code(None, None, None), code(1, None, True), code(1, 1, None)] == [1, 1, 2, 2]
 
 
 def test_previous_is_the_run_before_or_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +16,7 @@ from repository import GOLDEN, ROOT, SUPPORT
 
 import tritonhook
 from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
-from tritonhook.cli import _github, main
-from tritonhook.cli._github import GitHub
-from tritonhook.errors import UsageError
-from tritonhook.snapshot.captured import SourceLine
+from tritonhook.cli import main
 
 Workflow = Callable[..., dict[str, Any]]
 MARK = "<!-- tritonhook -->"
@@ -183,101 +178,3 @@ def test_an_event_that_cannot_be_read_is_named(changed: None, workflow: Workflow
 
 
 # --- the parts, with answers in this process -------------------------------------------------------
-
-
-@pytest.fixture
-def github(tmp_path: Path) -> GitHub:
-    return GitHub(tmp_path / "summary.md", tmp_path, "hello/kernels", "https://example.org/run", "c" * 40, 7)
-
-
-def test_a_run_is_read_from_the_runners_variables(tmp_path: Path) -> None:
-    event = tmp_path / "event.json"
-    event.write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": "abc"}}}))
-    names = {"SERVER_URL": "https://s", "RUN_ID": "42", "STEP_SUMMARY": "s.md", "WORKSPACE": "/w", "REPOSITORY": "h/k"}
-    known = {f"GITHUB_{name}": value for name, value in (names | {"SHA": "def", "EVENT_PATH": str(event)}).items()}
-    run = GitHub(Path("s.md"), Path("/w"), "h/k", "https://s/h/k/actions/runs/42", "abc", 7)
-    assert GitHub.of(known) == run
-    assert GitHub.of(known | {"GITHUB_RUN_ID": ""}) == replace(run, link="")
-    assert GitHub.of({name: value for name, value in known.items() if "SERVER" not in name}).link == ""
-    for other in ({"pull_request": {"number": 7}}, {"pull_request": {"number": "7"}}, {"pull_request": 7}, [], {}):
-        event.write_text(json.dumps(other))
-        number = 7 if other == {"pull_request": {"number": 7}} else None
-        assert GitHub.of(known) == replace(run, commit="def", pull=number)
-    with pytest.raises(UsageError, match="^--github: GITHUB_WORKSPACE, GITHUB_SHA not set; "):
-        GitHub.of(known | {"GITHUB_SHA": "", "GITHUB_WORKSPACE": ""})
-
-
-def test_own_comments_are_collected_from_all_pages(github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def node(number: int, body: str, mine: bool = True) -> dict[str, Any]:
-        return {"databaseId": number, "body": body, "viewerDidAuthor": mine}
-
-    pages = iter(
-        (
-            ([node(9, f"{MARK}\r\nlater\r\n"), node(1, f"{MARK} of another", False), node(2, "no mark")], "next"),
-            ([node(3, f"{MARK}\nfirst")], None),
-        )
-    )
-
-    def gh(method: str, path: str, body: Any = None) -> Any:
-        asked.append((method, path, body["variables"]))
-        assert body["query"] == _github._COMMENTS
-        nodes, after = next(pages)
-        comments = {"nodes": nodes, "pageInfo": {"hasNextPage": after is not None, "endCursor": after}}
-        return {"data": {"repository": {"pullRequest": {"comments": comments}}}}
-
-    monkeypatch.setattr(_github, "_gh", gh)
-    assert github._own_comments() == [(3, f"{MARK}\nfirst"), (9, f"{MARK}\nlater\n")]
-    variables = {"owner": "hello", "name": "kernels", "number": 7}
-    assert asked == [("POST", "graphql", variables | {"after": after}) for after in (None, "next")]
-    monkeypatch.setattr(_github, "_gh", lambda *given: {"data": None})
-    with pytest.raises(_github._GitHubError, match="cannot be read"):
-        github._own_comments()
-
-
-def test_gh_is_asked_with_a_method_a_path_and_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[list[str], Any]] = []
-
-    def run(command: list[str], **given: Any) -> Any:
-        calls.append((command, given["input"]))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(_github.subprocess, "run", run)
-    answer: Any = SimpleNamespace(returncode=0, stdout='{"id": 3}\n', stderr="")
-    assert _github._gh("POST", "a/b", {"body": "x"}) == {"id": 3}
-    answer = SimpleNamespace(returncode=0, stdout=" \n", stderr="")
-    assert _github._gh("DELETE", "a/b") is None
-    start = ["gh", "api", "--method"]
-    assert calls == [([*start, "POST", "a/b", "--input", "-"], '{"body": "x"}'), ([*start, "DELETE", "a/b"], None)]
-    for reply, said in (
-        (SimpleNamespace(returncode=4, stdout="", stderr=" refused \n"), "^refused$"),
-        (SimpleNamespace(returncode=4, stdout="", stderr=""), "^gh ended with status 4$"),
-        (SimpleNamespace(returncode=0, stdout="{", stderr=""), "."),
-        (FileNotFoundError(), "^the program gh is not on PATH$"),
-        (OSError("odd"), "^odd$"),
-    ):
-        answer = reply
-        with pytest.raises(_github._GitHubError, match=said):
-            _github._gh("GET", "a")
-
-
-def test_files_of_the_repository_are_its_own(github: GitHub) -> None:
-    inside = github.workspace / "src" / "k.py"
-    assert github.is_own(str(inside)) and not github.is_own("/elsewhere/k.py")
-    assert not github.is_own(str(github.workspace / "site-packages" / "k.py"))
-    line = SourceLine(str(inside), 3)
-    assert github._in_repository(line) == SourceLine("src/k.py", 3) and github._in_repository(None) is None
-
-
-def test_commands_are_stopped_around_what_is_printed(capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(KeyError), _github.without_commands(True):
-        print("::error::name")
-        raise KeyError
-    begin, name, end = capsys.readouterr().out.splitlines()
-    assert name == "::error::name" and end == f"::{begin.removeprefix('::stop-commands::')}::" and len(end) > 20
-    with _github.without_commands(False):
-        pass
-    assert capsys.readouterr().out == ""

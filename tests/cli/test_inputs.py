@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from command_line import EXP, TARGET
 from repository import GOLDEN
 from stored_kernels import KERNELS, keep_module, made
 
-from tritonhook.capture.model import Assembler, Stage
+from tritonhook.capture.model import Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import _inputs
 from tritonhook.cli._inputs import (
-    Input,
     _places,
     captures_at,
-    check_entry,
-    chosen_arguments,
-    chosen_ptxas,
     find_capture,
     is_folder,
-    kernels_at,
     load_file,
     load_input,
     load_pair,
-    no_kernels,
     outdated_note,
-    read_bytes,
-    recorded_ptxas,
 )
-from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError
-from tritonhook.ptxas.tool import Tool, find_ptxas
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 
 CUBIN = GOLDEN / "sm_90a.exp.plain.cubin"
 MODULE = GOLDEN / "sm_90a.module.cubin"
@@ -76,21 +63,6 @@ def test_a_file_is_ptx_or_a_cubin(plain: Path, two_entries: Path) -> None:
         load_input(str(two_entries), None)
 
 
-def test_what_cannot_be_read_is_named_with_its_reason(here: Path) -> None:
-    (here / "binary").write_bytes(b"ab\0c\n")
-    (here / "ends.ptx").write_bytes(EXP.ptx("work", **TARGET).text.encode() + b"\0\0")
-    assert load_file("ends.ptx").kernels == ("work",)
-    with pytest.raises(UsageError, match="^binary: a binary file, but not an ELF image"):
-        load_file("binary")
-    with pytest.raises(UsageError, match=f"^{here}: a folder; give a file"):
-        read_bytes(here)
-    with pytest.raises(UsageError, match="^absent: cannot read: No such file"):
-        read_bytes(Path("absent"))
-    assert read_bytes(Path("binary")) == b"ab\0c\n"
-    with pytest.raises(UsageError, match="binary"):
-        read_bytes(Path("binary"), 4)
-
-
 def test_a_pair_is_one_kernel_of_each_side(plain: Path, two_entries: Path, here: Path) -> None:
     one, two = str(plain), str(two_entries)
 
@@ -114,78 +86,10 @@ def test_a_pair_is_one_kernel_of_each_side(plain: Path, two_entries: Path, here:
         load_pair(one, one, "work:b")
 
 
-def test_an_entry_is_checked(plain: Path) -> None:
-    given = load_input(str(plain), None)
-    check_entry(None, [given])
-    check_entry("work", [replace(given, entry="other"), given])
-    with pytest.raises(UsageError, match="--entry x: no such kernel; the kernels are: other, work$"):
-        check_entry("x", [replace(given, entry="other"), given, given])
-
-
 # --- ptxas ----------------------------------------------------------------------------------------
 
 
-def test_the_options_are_those_given_else_a_captures_else_the_usual(plain: Path) -> None:
-    given = load_input(str(plain), None)
-    bare, captured = (
-        replace(given, assembler=Assembler(None, None)),
-        replace(given, assembler=Assembler(None, None, ("-O1",))),
-    )
-    last = replace(given, assembler=Assembler(None, None, ("-O2",)))
-    assert chosen_arguments(" -O3   -v ", [captured]) == ("-O3", "-v")
-    assert chosen_arguments("", [captured]) == ()
-    assert chosen_arguments(None, [given, bare, captured, last]) == ("-O1",)
-    assert chosen_arguments(None, [given, bare]) == DEFAULT_ARGUMENTS
-
-
-def test_the_ptxas_is_the_one_given_else_what_made_an_input_else_the_newest(
-    plain: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str | None, str | None, bool]] = []
-    given, newest = load_input(str(plain), None), find_ptxas()
-
-    def recorded(path: str | None, version: str | None, trust: bool) -> Tool | None:
-        asked.append((path, version, trust))
-        return newest if version == newest.version else None
-
-    monkeypatch.setattr(_inputs, "recorded_ptxas", recorded)
-    named = replace(given, assembler=Assembler("/opt/ptxas", newest.version))
-    assert chosen_ptxas(newest.version, True, [named]) == newest and asked == []
-    assert chosen_ptxas(None, True, [given, named, replace(named, assembler=Assembler("/b", "1"))]) == newest
-    assert chosen_ptxas(None, False, [replace(given, assembler=Assembler("/c", None))]) == newest
-    assert chosen_ptxas(None, False, [given, load_input(str(CUBIN), None)]) == newest
-    cubin = Cubin.from_bytes(CUBIN.read_bytes(), "k")
-    expected = [("/opt/ptxas", newest.version, True), ("/c", None, False), (None, cubin.ptxas_version, False)]
-    assert asked == expected
-    assert load_input(str(CUBIN), None).ptxas == cubin.ptxas_version and given.ptxas is None
-    assert Input("k", "k", assembler=Assembler(None, "9.9"), cubin=cubin).ptxas == "9.9"
-    assert Input("k", "k", assembler=Assembler(None, None), cubin=cubin).ptxas == cubin.ptxas_version
-
-
-def test_a_program_that_is_not_known_is_named_and_not_run(here: Path, monkeypatch, capsys) -> None:
-    own = find_ptxas()
-    other = here / "ptxas"
-    other.write_text("#!/bin/sh\n")
-    other.chmod(0o755)
-    calls = []
-    monkeypatch.setattr(_inputs, "find_recorded", lambda *given: calls.append(given) or own)
-    assert recorded_ptxas(str(other), own.version, False) == own
-    said = capsys.readouterr().err
-    assert said.startswith(f"{other}: not run") and f"ptxas {own.version} at {own.path} is used" in said
-    assert recorded_ptxas(str(own.path), own.version, True) == own and recorded_ptxas(None, "1", False) == own
-    assert capsys.readouterr().err == ""
-    assert calls == [(str(other), own.version, False), (str(own.path), own.version, True), (None, "1", False)]
-
-
 # --- captures -------------------------------------------------------------------------------------
-
-
-def test_the_words_behind_a_script_are_its_own() -> None:
-    assert _places(("script.py", "abc", "1024")) == ("script.py", "abc", "1024")
-    assert _places(()) == () and _places(None) is None
-    for given in ("abc", ("abc",), ("gone.ptx", "abc")):
-        with pytest.raises(UsageError, match="abc: no such file or folder, and too short for an id"):
-            _places(given)
 
 
 def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path) -> None:
@@ -250,15 +154,6 @@ def test_a_capture_is_found_in_a_folder(folder: CaptureFolder) -> None:
         find_capture(place, None)
 
 
-def test_a_folder_without_kernels_says_how_to_fill_it(here: Path) -> None:
-    CaptureWriter(here / "empty").close()
-    for call in (lambda: find_capture(here / "empty", None), lambda: kernels_at(str(here / "empty"))):
-        with pytest.raises(CaptureError) as error:
-            call()
-        assert str(error.value) == str(no_kernels(here / "empty"))
-    assert f"`tritonhook run --out {here / 'empty'} script.py`" in str(error.value)
-
-
 def test_a_folder_of_captures_and_its_runs_are_told_from_kernels(folder: CaptureFolder, here: Path) -> None:
     place = str(folder.path)
     (here / "odd@2" / "index").mkdir(parents=True)
@@ -270,16 +165,3 @@ def test_a_folder_of_captures_and_its_runs_are_told_from_kernels(folder: Capture
         with pytest.raises(CaptureError, match="run"):
             captures_at(text)
     assert outdated_note(folder) == []
-
-
-def test_notes_name_the_folder_unless_all_say_them(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritonhook.snapshot import captured
-
-    kernels: Any = (["k"], ["l"])
-    read = {"a": captured.ReadFolder(kernels[0], ("both", "a's")), "b": captured.ReadFolder(kernels[1], ("both",))}
-    monkeypatch.setattr(captured, "read_folders", lambda *folders: [read[folder.path.name] for folder in folders])
-    monkeypatch.setattr(_inputs, "outdated_note", lambda folder: ["outdated"])
-    for name in read:
-        CaptureWriter(here / name).close()
-    assert kernels_at("a", "b") == ([["k"], ["l"]], ["both", "a: a's", "outdated"])
-    assert kernels_at(captures_at("a"), names=("mine",)) == ([["k"]], ["mine: both", "mine: a's", "outdated"])

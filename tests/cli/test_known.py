@@ -52,13 +52,6 @@ def test_a_folder_without_kernels_is_no_clean_result(tmp_path: Path, capsys: pyt
     assert "no kernels were captured" in failing(capsys, "verify", "--known", store(tmp_path / "empty"))
 
 
-def test_text_says_what_happens_and_what_to_do(ptx: str, capsys: pytest.CaptureFixture) -> None:
-    assert main(["verify", "--known", ptx, "--ptxas", WRONG]) == 1
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "1 place in 1 module with the pattern of a known bug: the ptxas in use has the bug at 1" in shown
-    assert "drops the negation" in shown and "or use ptxas 13.4.59 or newer" in shown
-
-
 def store(out: Path, *captures: Capture) -> str:
     """A capture folder with these kernels."""
     writer = CaptureWriter(out)

@@ -74,20 +74,6 @@ def test_source_and_options_that_both_changed_are_told_apart(here: Path, compile
     assert "Changed by the PTX or by ptxas" in capsys.readouterr().out
 
 
-def test_what_cannot_be_assembled_is_not_told_apart(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
-    from triton_kernels import other_add_kernel
-
-    compiled("old")
-    record = next((compiled("new", adds=other_add_kernel()) / "kernels").glob("add_kernel-*")) / "capture.json"
-    document = json.loads(record.read_text())
-    document["ptxas"]["version"] = "11.0.1"
-    record.write_text(json.dumps(document))
-    capsys.readouterr()
-    assert main(["diff", "old", "new"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "whether the PTX or ptxas changed add_kernel: ptxas 11.0.1 is not at hand; `tritonhook ptxas add" in said
-
-
 def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     import triton_kernels as kernels
 
@@ -171,13 +157,6 @@ def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
     assert main(["check", "tritonhook.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
 
 
-def test_an_option_that_ptxas_does_not_know_is_told_from_a_ptxas_that_is_too_old(locked: Path, capsys) -> None:
-    assert main(["check", "tritonhook.lock", "--options=--no-such-option"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "2 kernels not assembled: " in said
-    assert "- correct --options, or leave it out" in said and "with --ptxas" not in said
-
-
 def test_each_kernel_is_compared_with_its_own_code_after_another_assembly(locked: Path, capsys) -> None:
     """Given two kernels of one identity, each with the figures of the other's code."""
     _, gemm = read_lock(locked)
@@ -250,47 +229,6 @@ def test_captures_for_another_architecture_are_refused_before_they_are_read(
     assert "its kernels are for sm_80, the lock's for sm_90a" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("check", "tritonhook.lock", "--update"), "--update: give the captures"),
-        (("check", "tritonhook.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
-        (("check", "old", "old"), "old old: give one capture folder; built files may be several"),
-        (("diff", "old", "nothere"), "nothere: no such file or folder"),
-        (("diff", "nothere", "old"), "nothere: no such file or folder"),
-        (("diff", "old", "old", "--ptxas", "12.8.93"), "--ptxas: not for two capture folders"),
-        (("diff", "old", "old", "--no-control"), "--no-control: not for two capture folders"),
-        (
-            ("diff", "tritonhook.lock", "tritonhook.lock", "--fail-on", "code"),
-            "--fail-on: only for two capture folders",
-        ),
-        (("diff", "old", "old", "--fail-on", "speed"), "--fail-on 'speed': give spills"),
-    ],
-)
-def test_what_does_not_go_together_is_said(locked: Path, capsys, words: tuple[str, ...], said: str) -> None:
-    assert said in failing_after(capsys, *words)
-
-
-def test_codes_are_looked_for_only_where_the_lock_has_none(
-    locked: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys,
-) -> None:
-    """Given a target for which ptxas draws; then a check assembles nothing where the captured code is locked."""
-    asked: list[int] = []
-
-    def count(tasks, run, runs) -> list[tuple[str, ...]]:
-        asked.append(len(tasks))
-        return [()] * len(tasks)
-
-    monkeypatch.setattr("tritonhook.snapshot.captured.may_draw", lambda arch: True)
-    monkeypatch.setattr("tritonhook.snapshot.captured.codes_of", count)
-    assert main(["check", "tritonhook.lock", "old"]) == 0
-    assert sum(asked) == 0
-    assert main(["check", "tritonhook.lock", "old", "--update"]) == 0
-    assert sum(asked) == 2
-
-
 def test_kernels_that_cannot_be_assembled_again_are_named_and_the_others_checked(locked: Path, capsys) -> None:
     """As kernels of a cache without PTX, and those whose ptxas did not say its version."""
     add, gemm = read_lock(locked)
@@ -350,15 +288,6 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     assert "--arch: for a script" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
     assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
-
-
-def test_captures_that_are_here_and_not_compared_are_named(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
-    assert main(["check"]) == 0
-    assert "was not read" not in capsys.readouterr().out
-    compiled("tritonhook-captures", block=256)
-    for words, named in (([], True), (["--options", "-O2"], False), (["tritonhook-captures"], False)):
-        main(["check", *words])
-        assert ("tritonhook-captures was not read" in capsys.readouterr().out) is named, words
 
 
 def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`tritonhook mem`: predict, fix, watch, compare; exit codes, and messages where there is no GPU."""
+"""`tritonhook mem`: predict, watch, compare; exit codes, and messages where there is no GPU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from repository import GOLDEN, ROOT
 from stored_kernels import KERNELS, keep_module
 
 from tests.memory.test_prediction import TILE_2D
-from tests.ptx.test_cta_loads import LOAD, module
+from tests.ptx.test_cta_loads import module
 from tests.ptx.test_module_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
-from tritonhook.memory.prediction import MIB, Bracket, StackNeed, find_gpu, predict
-from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.memory.prediction import MIB
 
 CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")
 
@@ -153,11 +152,8 @@ def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:
         (["predict", CLUSTER, "--gpu", "H100"], "machine code for sm_120"),
         (["predict", "nowhere.cubin", "--gpu", "H100"], "nowhere.cubin: cannot read: No such file"),
         (["predict", CLUSTER, "--gpu", "GB10", "--fail-over", "much"], "is not a size"),
-        (["fix", CLUSTER], "an ELF image, not PTX"),
-        (["fix", "nowhere.ptx"], "nowhere.ptx: cannot read: No such file"),
         (["watch"], "no script given"),
         (["watch", "nowhere.py"], "nowhere.py: no such script"),
-        (["watch", "--trace", "/nowhere/trace.json", __file__], "does not exist"),
         (["compare", "--variants", "one", __file__], "at least two different names"),
     ],
 )
@@ -165,57 +161,6 @@ def test_what_cannot_be_done_is_one_sentence(ask, words, sentence) -> None:
     code, out, err = ask(*words)
     assert (code, out) == (2, "")
     assert sentence in err
-
-
-# --- fix -----------------------------------------------------------------------------------------
-
-
-def test_fix_writes_the_file_and_shows_the_effect(ask, tmp_path) -> None:
-    (tmp_path / "k.ptx").write_text(module().text)
-    code, out, err = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"), "--ptxas", ptxas("12.9.86"))
-    assert (code, "wrote" in err) == (0, True)
-    assert (tmp_path / "fixed.ptx").read_text() == ClusterToCta().apply(module()).text
-    rows = {line[:24].strip(): line[24:].split() for line in out.splitlines() if line[:1].islower()}
-    assert rows["driver calls"] == [TILE_2D, "none"]
-    assert rows["stack, bytes per thread"] == ["8", "0"]
-    assert int(rows["registers"][0]) > int(rows["registers"][1])
-    assert int(rows["code, bytes"][0].replace(",", "")) > int(rows["code, bytes"][1].replace(",", ""))
-    again = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"))
-    assert again[0] == 2 and "--force" in again[2]
-
-
-def test_fix_says_which_loads_stay_and_why(ask, tmp_path) -> None:
-    ptx = module(f"{LOAD}\n    {LOAD.replace('[%r2]', '[%r9]')}")
-    (tmp_path / "k.ptx").write_text(ptx.text)
-    code, out, _ = ask("fix", str(tmp_path / "k.ptx"))
-    assert code == 1
-    assert "1 of 2 TMA loads" in out and "is not proved" in out
-    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "--json")
-    document = json.loads(out)
-    assert (code, document["rewritten"]) == (1, 1)
-    assert [load["refusal"] is None for load in document["loads"]] == [True, False]
-    (kernel,) = document["kernels"]
-    assert kernel["after"]["syscalls"] == kernel["before"]["syscalls"] == [TILE_2D]  # one load is enough
-
-
-def test_fix_of_a_file_without_loads(ask, tmp_path) -> None:
-    (tmp_path / "k.ptx").write_text(module("").text)
-    code, out, _ = ask("fix", str(tmp_path / "k.ptx"))
-    assert (code, "nothing to change" in out) == (0, True)
-
-
-def test_fix_without_an_assembler_that_takes_it_still_writes(ask, tmp_path) -> None:
-    (tmp_path / "k.ptx").write_text(module().text)
-    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "f.ptx"), "--ptxas", ptxas("12.8.93"))
-    assert code == 2  # the effect was asked for too
-    assert "the effect is not known" in out and "rejected the PTX" in out
-    assert "shared::cta.global" in (tmp_path / "f.ptx").read_text()
-
-
-def test_fix_of_a_capture(ask, tmp_path) -> None:
-    capture(tmp_path / "out", "load", Path(CLUSTER).read_bytes(), module().text)
-    code, out, _ = ask("fix", str(tmp_path / "out"), "--json")
-    assert (code, json.loads(out)["rewritten"]) == (0, 1)
 
 
 # --- watch and compare, without a GPU ------------------------------------------------------------
@@ -252,12 +197,11 @@ def as_if_with_gpu(tmp_path, monkeypatch) -> Path:
 def test_watch_runs_the_script_and_says_what_is_missing(as_if_with_gpu, capfd) -> None:
     pytest.importorskip("triton", minversion="3.6")
     Path("script.py").write_text("import sys, triton; print('ran', sys.argv[1:]); sys.exit(int(sys.argv[1]))")
-    assert main(["mem", "watch", "--save", "seen.json", "--trace", "trace.json", "script.py", "7", "--x"]) == 7
+    assert main(["mem", "watch", "--save", "seen.json", "script.py", "7", "--x"]) == 7
     said = capfd.readouterr()
     assert said.out == "ran ['7', '--x']\n"
     assert "no GPU was seen" in said.err and "Traceback" not in said.err
     assert json.loads(Path("seen.json").read_text())["timelines"] == []
-    assert json.loads(Path("trace.json").read_text())["traceEvents"] == []
     assert main(["mem", "watch", "script.py", "0"]) == 2  # the script's 0 is no result of the watch
     assert main(["mem", "watch", "--fail-over", "1GiB", "script.py", "0"]) == 2
 
@@ -272,22 +216,3 @@ def test_compare_runs_each_variant_in_a_process_of_its_own(as_if_with_gpu, capfd
     assert "tritonhook mem compare: nothing was measured for plain or tma" in said.err
     assert main(["mem", "compare", "--variants", "a,b", "--", "false"]) == 1
     assert "nothing to compare" in capfd.readouterr().err
-
-
-# --- the published table of the documentation ----------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("gpu", "low", "high"),
-    [
-        ("RTX 5090", 3258, 3858),
-        ("RTX PRO 6000 Blackwell", 3603, 4267),
-        ("GB10", 919, 1090),
-        ("RTX 5090 Laptop", 1571, 1861),
-    ],
-)
-def test_predictions_for_the_gpus_of_the_documentation(gpu, low, high) -> None:
-    needs = [StackNeed("load", 8, Bracket(14_512, 14_520), (TILE_2D,))]
-    growth = predict(needs, find_gpu(gpu)).growth
-    assert growth is not None
-    assert (growth.low // MIB, -(-growth.high // MIB)) == (low, high)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import failing
 
 pytest.importorskip("triton", minversion="3.6")
 
@@ -84,14 +83,6 @@ def test_a_dry_run_compiles_what_is_pinned(program: Any, capfd: pytest.CaptureFi
     write_policy(Path("pins.toml"), (), [replace(pin, function="other")])
     program(2, "--out", "none", *dry, launch="launch()\n", capfd=capfd)
     assert any("add_kernel: the policy pins no configuration" in note for note in CaptureFolder.open("none").notes)
-
-
-def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    Path(tmp_path / "p.py").touch()
-    words = ("run", "--arch", "sm_90a", str(tmp_path / "p.py"))
-    assert "--pin: a dry run measures nothing" in failing(capsys, *words[:-1], "--pin", "x.toml", words[-1])
-    assert "--autotune pinned: give --policy FILE" in failing(capsys, *words[:-1], "--autotune", "pinned", words[-1])
-    assert "--pin measures again" in failing(capsys, "run", "--pin", "x", "--policy", "y", words[-1])
 
 
 def test_winners_that_changed_are_named(program: Any, capfd: pytest.CaptureFixture) -> None:

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("triton", minversion="3.6")
 
 import policies
-from command_line import failing
 from ended import python_ended
 from repository import SUPPORT
 from triton_kernels import compile_gemm
@@ -70,17 +69,6 @@ def test_check_exits_with_1_where_an_entry_is_stale(project: Path, capsys) -> No
     assert (code, found["kernels"][0]["state"]) == (1, "stale")
 
 
-def test_what_is_said_of_many_kernels_is_one_line(project: Path, capsys) -> None:
-    block = Path("tritonhook.toml").read_text().partition("[[kernel]]")[2]
-    others = ["[[kernel]]" + block.replace('"gemm_kernel"', f'"gone_{letter}"') for letter in "abc"]
-    with Path("tritonhook.toml").open("a") as file:
-        file.write("".join(others))
-    assert main(["tune", "--check", "-o", "tritonhook.toml", "plain"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("not seen: ") == 1
-    assert "not seen: gone_a sm_90a, gone_b sm_90a, gone_c sm_90a: no captured Triton kernel" in said
-
-
 def test_run_applies_it_and_check_sees_it(project: Path, capsys) -> None:
     done = run(project, "--policy", "tritonhook.toml", "--out", "tuned")
     assert (done.returncode, done.stdout.strip()) == (0, "cutlass_gemm_kernel"), done.stderr
@@ -109,9 +97,3 @@ def test_a_missing_ptxas_is_one_note_of_a_run(project: Path) -> None:
     done = run(project, "--policy", "tritonhook.toml")
     assert (done.returncode, done.stdout.strip()) == (0, "gemm_kernel")
     assert done.stderr.count("tritonhook ptxas add 11.0.1") == 1, done.stderr
-
-
-def test_what_does_not_go_together(project: Path, capsys) -> None:
-    said = failing(capsys, "run", "--policy", "tritonhook.toml", "--prefix", "x_", "program.py")
-    assert "leave out rename" in said
-    assert "none.toml: cannot read the policy" in failing(capsys, "tune", "--check", "-o", "none.toml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import re
@@ -10,16 +9,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuned import tuned
 
 from tritonhook.cli import _streams, main
-from tritonhook.cli.tune import tune_progress
 from tritonhook.ptxas.tool import find_ptxas
-from tritonhook.tuning.engine import TuneProgress
 
 
 @pytest.fixture(autouse=True)
@@ -56,13 +51,6 @@ def test_a_verb_says_what_it_does(
     assert captured.out.startswith("{")
 
 
-def test_the_table_counts(monkeypatch: pytest.MonkeyPatch, slow_ptxas: str, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(_streams, "_AGAIN_S", 0.2)
-    assert main(["demo", "--table", "--ptxas", slow_ptxas, "--json"]) == 0
-    counts = [int(n) for n in re.findall(r"(\d+) of 6 done", capsys.readouterr().err)]
-    assert counts[0] == 0 and counts == sorted(counts) and counts[-1] > 0
-
-
 def test_quick_work_and_quiet_work_say_nothing(
     plain: Path, slow_ptxas: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -90,35 +78,3 @@ def test_a_terminal_gets_a_bar_that_goes_away(plain: Path, slow_ptxas: str) -> N
     text = shown.decode()
     assert "assembling the table with ptxas" in text and re.search(r"[1-6]/6", text)
     assert "\x1b[2K" in text  # the bar's line was erased
-
-
-def _steps() -> None:
-    """Two kernels of a tuning come to their end."""
-    won, lost, _ = (row.tried for row in tuned().rows)
-    with tune_progress(2) as progress:
-        progress(TuneProgress(0, "layer_norm: racing 3 codes"))
-        progress(TuneProgress(1, "", won))
-        progress(TuneProgress(2, "", replace(lost, reason="none of 3 other codes is faster by 0.5%")))
-
-
-def test_a_tuning_tells_each_kernel(capsys: pytest.CaptureFixture) -> None:
-    _steps()
-    assert capsys.readouterr().err.splitlines() == [
-        "tritonhook: layer_norm: name takes 4.0% less time",
-        "tritonhook: softmax: none of 3 other codes is faster by 0.5%",
-    ]
-
-
-def test_a_tuning_has_a_bar_with_the_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    _steps()
-    shown = terminal.getvalue()
-    assert "layer_norm: name takes 4.0% less time" in shown
-    assert "2/2" in shown and "0:00:00" in shown, "kernels done, and the time left"
-    monkeypatch.setenv("TRITONHOOK_QUIET", "1")
-    terminal.truncate(0)
-    _steps()
-    assert terminal.getvalue() == ""

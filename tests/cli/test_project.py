@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import failing
@@ -37,43 +36,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `run` was asked to do; nothing is run."""
-    found: dict[str, Any] = {}
-
-    def settings(out: str | None, rename: object, **options: Any) -> None:
-        from tritonhook.capture.settings import default_out
-
-        found.update(options, out=str(Path(out) if out else default_out()))
-        raise SystemExit(0)
-
-    monkeypatch.setattr("tritonhook.cli.run.make_settings", settings)
-    Path("script.py").touch()
-    return found
-
-
-def run(*words: str) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", *words, "script.py"])
-
-
-def test_run_takes_what_the_project_repeats(project: Path, asked: dict[str, Any]) -> None:
-    run()
-    assert (asked["out"], asked["only"]) == (str(project / "kept"), "add")
-    assert asked["rewrites"] == ("mma-throughput",) and re.fullmatch(r"[0-9.]+", asked["ptxas"])
-
-
-def test_an_option_comes_first_then_a_variable(
-    project: Path, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("--out", "mine", "--only", "x", "--ptxas", "12.8.93", "--rewrite", "tma-cta")
-    assert (asked["out"], asked["only"], asked["ptxas"], asked["rewrites"]) == ("mine", "x", "12.8.93", ("tma-cta",))
-    monkeypatch.setenv("TRITONHOOK_OUT", "by variable")
-    run()
-    assert asked["out"] == "by variable"
 
 
 def test_lock_and_check_take_the_lock_of_the_project(project: Path, capsys: pytest.CaptureFixture) -> None:

@@ -10,10 +10,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from at_hand import ptxas_at_hand
 from command_line import failing
 from hangs import HANG_S
 
+from tests.memory.test_prediction import TILE_2D
+from tests.ptx.test_cta_loads import LOAD, module
 from tritonhook.cli import main
+from tritonhook.ptx.cta_loads import ClusterToCta
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
@@ -94,6 +98,32 @@ def test_a_rewrite_that_cannot_be_is_one_error_and_nothing_is_written(
         capsys, "rename", str(two_entries), "--rewrite", "tma-cta", "--entry", "first", "-o", str(out)
     )
     assert not out.exists()
+
+
+def test_loads_become_those_of_the_cta_where_that_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    kernel, out = tmp_path / "k.ptx", tmp_path / "fixed.ptx"
+    unproved = LOAD.replace("[%r2]", "[%r9]")
+    kernel.write_text(module(f"{LOAD}\n    {unproved}").text)
+    words = ["rename", str(kernel), "--rewrite", "tma-cta"]
+    assert main([*words, "-o", str(out), "--json"]) == 0
+    changed, stays = json.loads(capsys.readouterr().out)["remarks"]
+    line = next(n for n, text in enumerate(kernel.read_text().splitlines(), 1) if "[%r9]" in text)
+    assert ": 1 TMA load to " in changed and f"line {line}: " in stays and "is not proved" in stays
+    assert out.read_text() == ClusterToCta().apply(Ptx(kernel.read_text())).text != kernel.read_text()
+    kernel.write_text(module("").text)
+    assert "changes nothing" in failing(capsys, *words)
+
+
+def test_a_tma_load_to_the_cta_needs_no_driver_call(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    kernel, out = tmp_path / "k.ptx", tmp_path / "fixed.ptx"
+    kernel.write_text(module().text)
+    assert main(["rename", str(kernel), "--rewrite", "tma-cta", "-o", str(out)]) == 0
+    capsys.readouterr()
+    tool = ptxas_at_hand("12.9.86").version
+    assert main(["diff", str(kernel), str(out), "--no-control", "--ptxas", tool, "--json"]) == 1
+    resources = {it["field"]: (it["a"], it["b"]) for it in json.loads(capsys.readouterr().out)["resources"]}
+    assert resources["syscalls"] == ([TILE_2D], []) and resources["stack"] == (8, 0)
+    assert resources["registers"][0] > resources["registers"][1]
 
 
 def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
@@ -216,15 +246,3 @@ def test_ptxas_takes_what_was_renamed_whatever_the_lines(tools: Toolchain, tmp_p
     renamed = after.read_bytes().decode()
     assert renamed == text.replace(" k(", " new(").replace("k_param_0", "new_param_0")
     assert isinstance(tools.assemble(Ptx(renamed), ()), Assembled)
-
-
-def test_a_rename_that_goes_wrong_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, after = tmp_path / "before.ptx", tmp_path / "after.ptx"
-    before.write_text(HEADER + ENTRY)
-    right = Ptx._edited
-    monkeypatch.setattr(Ptx, "_edited", lambda self, edits: right(self, list(edits)[:-1]))  # the last use is forgotten
-    assert main(["rename", str(before), "--to", "k=new", "-o", str(after)]) == 2
-    assert "nothing was written" in capsys.readouterr().err
-    assert not after.exists()

@@ -245,27 +245,6 @@ def test_trouble_in_a_child_is_reported_and_breaks_nothing(place: Path) -> None:
     assert "triton 3.6 or newer" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nosuch.py"], "nosuch.py: no such script"),
-        (["true"], "for a program write `tritonhook run -- true`"),
-        (["--", "no-such-program"], "no-such-program: no such program"),
-        (["--", "script.py"], "script.py: not executable; for a Python script write `tritonhook run script.py`"),
-        ([], "no script given"),
-        (["--out", "script.py/x", "script.py"], "cannot keep captures there"),
-        (["--only", "(", "script.py"], "is not a regular expression"),
-        (["--prefix", "1", "script.py"], "cannot start or be a PTX name"),
-    ],
-)
-def test_run_refuses(place: Path, words: list[str], message: str) -> None:
-    done = tritonhook(place, "run", *words)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
 def test_strip_is_a_flag_before_the_script(place: Path) -> None:
     (place / "named.py").write_text(
         SCRIPT.replace("def add(", "def cutlass_add(").replace("(copy_block, add, total)", "(cutlass_add,)")
@@ -312,31 +291,3 @@ def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> No
         assert subprocess.run(line, check=False, **(options | {"stderr": writer})).returncode == 7
     finally:
         os.close(writer)
-
-
-def test_a_folder_with_brackets(place: Path) -> None:
-    done = tritonhook(place, "run", "--out", "m[/x]", "script.py", "7")
-    assert done.returncode == 7
-    assert "Captures: m[/x]\n" in done.stderr
-    assert "6 kernels seen" in done.stderr
-
-
-def test_show_of_one_capture_and_of_a_folder_without_any(place: Path) -> None:
-    tritonhook(place, "run", "script.py")
-    record = next((place / "out" / "kernels").glob("add-*"))
-    done = tritonhook(place, "show", str(record))
-    assert "--gpu-name=sm_" in done.stdout
-    assert str(record) in done.stdout
-    missing = tritonhook(place, "show", "nowhere")
-    assert (missing.returncode, "no such file or folder" in missing.stderr) == (2, True)
-
-
-def test_two_captures_compare(place: Path) -> None:
-    tritonhook(place, "run", "script.py")
-    tritonhook(place, "run", "--prefix", "cutlass_", "script.py")
-    by_name = {(k["kernel"], k["arch"]): f"out/kernels/{k['record']}" for k in shown(place)}
-    done = tritonhook(place, "diff", by_name["add", "sm_90a"], by_name["cutlass_add", "sm_90a"], "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert (document["a"]["kernel"], document["b"]["kernel"]) == ("cutlasz_add", "cutlass_add")
-    assert document["verdict"] == "same code"  # no loop, nothing to schedule otherwise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,14 +10,12 @@ from typing import Any
 
 import pytest
 from command_line import failing
-from stored_kernels import KERNELS, keep_module
 
 from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.settings import DEFAULT_OUT, Settings, make_settings
 from tritonhook.cli import main
 from tritonhook.cli import run as verb
-from tritonhook.errors import INTERRUPTED
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.rename import Rename
 
@@ -57,11 +54,6 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     monkeypatch.setattr(verb, "make_settings", settings)
     monkeypatch.setattr(verb, "run_to_end", run_to_end)
     return made
-
-
-def keep(tmp_path: Path) -> Callable[[Path], Any]:
-    """What captures three kernels of one module."""
-    return lambda out: keep_module(out, tmp_path)
 
 
 def test_options_reach_the_settings_and_words_the_program(program: Program) -> None:
@@ -106,18 +98,14 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
         ("--gpu H100 --ptxas-limit 0", "--ptxas-limit 0.0: give a number above 0"),
         ("--pin p.toml --policy q.toml", "--pin measures again"),
         ("--only [", "["),
+        ("--out script.py/x", "cannot keep captures there"),
+        ("--prefix 1", "cannot start or be a PTX name"),
     ],
 )
 def test_what_does_not_go_together_is_refused(program: Program, words: str, said: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(verb, "find_spec", lambda name: None)
     assert said in failing(capsys, "run", *words.split(), "script.py")
     assert program.command == []
-
-
-def test_emulation_needs_the_memory_of_tensors(program: Program, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(verb, "find_spec", lambda name: name)
-    said = failing(capsys, "run", "--arch", "sm_90a", "--emulate", "--memory", "none", "script.py")
-    assert "leave --memory none out" in said and program.command == []
 
 
 def test_the_project_fills_in_what_the_command_line_left_out(program: Program) -> None:
@@ -135,72 +123,3 @@ def test_the_project_fills_in_what_the_command_line_left_out(program: Program) -
     for words in (["--options=-O1"], ["--ptxas", version], ["--strip"], ["--pin", "q.toml"]):
         main(["run", *words, "script.py"])
         assert program.settings.policy is None, words
-
-
-def test_the_result_has_the_kernels_and_notes(program: Program, tmp_path: Path, capsys, monkeypatch) -> None:
-    program.does = keep(tmp_path)
-    monkeypatch.setattr(verb, "find_spec", lambda name: name)
-    assert main(["run", "--to", "foo=bar", "--to", "absent=b", "--out", "o", "--json", "script.py"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert sorted(kernel["kernel"] for kernel in document["kernels"]) == sorted(KERNELS)
-    assert document["path"] == "o"
-    unseen = [note for note in document["notes"] if "no kernel of that name was seen" in note]
-    assert [note.partition(":")[0] for note in unseen] == ["--to absent=b"]
-    main(["run", "--out", "e", "--arch", "sm_90a", "--emulate", "--json", "script.py"])
-    assert any("executed on the CPU" in note for note in json.loads(capsys.readouterr().out)["notes"])
-
-
-def test_a_report_is_short_and_on_standard_error(program: Program, tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(verb, "_LISTED", 2)
-    program.does = keep(tmp_path)
-    main(["run", "--out", "o", "script.py"])
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert sum(f" {name} " in shown.err for name in KERNELS) == 2
-    assert shown.err.endswith(
-        "... 1 more; to list them all: tritonhook show o\ntritonhook: 3 kernels seen, 0 from cache; captures in o\n"
-    )
-
-
-def test_a_run_without_kernels_says_what_could_be_wrong(program: Program, tmp_path: Path, capsys, monkeypatch) -> None:
-    main(["run", "--json", "script.py"])
-    assert json.loads(capsys.readouterr().out)["notes"] == [verb._NOT_REACHED]
-    main(["run", "script.py"])
-    assert f"  {verb._NOT_REACHED}\n" in capsys.readouterr().err
-    program.status = 3  # a script that failed has said why
-    assert main(["run", "--json", "script.py"]) == 3
-    assert json.loads(capsys.readouterr().out)["notes"] == []
-    program.status = 0
-    for name, is_known in (("nvcc", True), ("ptxas", True), ("make", False)):
-        path = tmp_path / name
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
-        main(["run", "--json", "--", str(path), "x"])
-        notes = json.loads(capsys.readouterr().out)["notes"]
-        assert any(str(path) in note and str(tmp_path) in note for note in notes) is is_known
-        assert program.command == [str(path), "x"]
-
-
-def test_a_report_that_fails_leaves_the_status(program: Program, tmp_path: Path, capsys, monkeypatch) -> None:
-    program.status = 5
-    program.does = lambda out: (out / "index").rmdir()
-    assert main(["run", "--out", "o", "script.py"]) == 5
-    said = capsys.readouterr().err
-    assert said.startswith("tritonhook run, after the script: ") and "not a capture folder" in said
-
-
-def test_a_watch_runs_again_and_compares_with_the_run_before(program: Program, tmp_path, capsys, monkeypatch) -> None:
-    script = Path("script.py").absolute()
-    changes, seen = iter([[script], [script]]), []
-
-    def await_change(paths: Any, before: Any) -> list[Path]:
-        seen.append((list(paths), set(before)))
-        if (changed := next(changes)) and len(seen) == 2:
-            program.status = INTERRUPTED
-        return changed
-
-    monkeypatch.setattr(verb, "await_change", await_change)
-    monkeypatch.setattr(verb, "_sources", lambda options, out: [script])
-    assert main(["run", "--watch", "--out", "o", "script.py"]) == INTERRUPTED
-    assert seen == [([script], {script})] * 2
-    assert capsys.readouterr().err.count("tritonhook: script.py changed") == 2

@@ -8,31 +8,24 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import KINDS, golden, in_terminal, summary_of
+from documents import KINDS, golden, summary_of
 
 from tritonhook._util.text import say, visible
-from tritonhook.cli import _streams, main
-from tritonhook.cli._parser import Parser, add_options, from_namespace
+from tritonhook.cli import main
 from tritonhook.cli._streams import (
-    Results,
     _csv,
     check_new,
-    complain,
-    near,
     streams,
-    to_json,
     write_new,
     write_out,
     write_paged,
 )
 from tritonhook.errors import UsageError
-from tritonhook.report.render.markdown import render_markdown
-from tritonhook.report.result import Summary, Table, Tone, read_result
+from tritonhook.report.result import Summary, Table, Tone
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
 # isolates, line and paragraph separators, a lone surrogate.
@@ -124,7 +117,6 @@ def test_a_hostile_capture_folder_prints_no_control_character(captures: Path, ca
     commands += [
         ["diff", one, one],
         ["diff", "--rename", one],
-        ["mem", "fix", one],
         ["mem", "predict", one, "--gpu", "H100"],
     ]
     commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["show", HOSTILE]]
@@ -196,37 +188,6 @@ def test_csv_has_numbers_as_programs_read_them(capsys: pytest.CaptureFixture) ->
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (UsageError("give a file"), "give a file"),
-        (KeyboardInterrupt(), "interrupted"),
-        (OSError(2, "No such file", "k.ptx"), "k.ptx: No such file"),
-        (OSError(28, "No space left"), "No space left"),
-        (
-            ValueError("a\n b"),
-            "internal error: ValueError: a b; please report it (TRITONHOOK_DEBUG=1 shows where it is)",
-        ),
-    ],
-)
-def test_an_error_is_one_line_and_its_traceback_only_if_wanted(error, text, capsys, monkeypatch) -> None:
-    monkeypatch.delenv("TRITONHOOK_DEBUG", raising=False)
-    complain("diff", error)
-    complain("", error)
-    assert capsys.readouterr().err == f"tritonhook diff: {text}\ntritonhook: {text}\n"
-    monkeypatch.setenv("TRITONHOOK_DEBUG", "1")
-    complain("diff", error)
-    assert (type(error).__name__ in capsys.readouterr().err.partition("\n")[2]) is not isinstance(error, UsageError)
-
-
-def test_a_path_is_near_where_it_lies_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert near(tmp_path / "a" / "b") == Path("a/b")
-    assert (
-        near(tmp_path) == tmp_path and near(Path("/elsewhere")) == Path("/elsewhere") and near(Path("x")) == Path("x")
-    )
-
-
 def test_where_a_new_file_cannot_be_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there").write_text("old")
@@ -251,84 +212,15 @@ def test_where_a_new_file_cannot_be_is_said_before(tmp_path: Path, monkeypatch: 
     check_new(Path("there"), True)
 
 
-def test_a_long_text_goes_through_the_pager_of_a_terminal(monkeypatch, capsys: pytest.CaptureFixture) -> None:
-    calls: list[tuple[list[str], bytes]] = []
-    monkeypatch.setattr(_streams.subprocess, "run", lambda words, input, check: calls.append((words, input)))
-    monkeypatch.setenv("LINES", "3")
-    monkeypatch.setenv("COLUMNS", "80")
+def test_a_long_text_goes_through_the_pager_of_a_terminal(tmp_path: Path, monkeypatch, capsys) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text(f'#!/bin/sh\ncat > "{tmp_path}/$1"\n')
+    pager.chmod(0o755)
+    for name, value in {"LINES": "3", "COLUMNS": "80", "PAGER": f"{pager} 'a file'"}.items():
+        monkeypatch.setenv(name, value)
     write_paged("1\n2\n3\n")
-    assert capsys.readouterr().out == "1\n2\n3\n" and calls == []
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     write_paged("1\n2\n")
-    assert capsys.readouterr().out == "1\n2\n" and calls == []
-    monkeypatch.setenv("PAGER", "more -d 'a b'")
-    write_paged("1\n2\n3\n")
-    monkeypatch.setenv("PAGER", "")
+    assert capsys.readouterr().out == "1\n2\n3\n1\n2\n" and not (tmp_path / "a file").exists()
     write_paged("1\n2\n\u2192\n")
-    assert calls == [(["more", "-d", "a b"], b"1\n2\n3\n"), (["less", "-FRX"], "1\n2\n\u2192\n".encode())]
-    assert capsys.readouterr().out == ""
-
-
-def test_a_result_is_printed_once_and_written_as_asked(tmp_path: Path, monkeypatch, capsys) -> None:
-    """With its code in the files only; a folder gets a page for each kernel, and its index leads to them."""
-    monkeypatch.chdir(tmp_path)
-    asked: list[bool] = []
-    result = read_result(golden("table"))
-
-    def make(full: bool) -> Any:
-        asked.append(full)
-        return result
-
-    def give(*words: str, pages: Any = ()) -> Any:
-        options = from_namespace(Results, parsed(words))
-        _streams.give(options, make, "source.json", pages=pages)
-        return capsys.readouterr()
-
-    def parsed(words: Any) -> Any:
-        parser = Parser()
-        add_options(parser, Results)
-        return parser.parse_args(list(words))
-
-    assert give("--json") == (to_json(result.document()), "") and asked == [False]
-    assert give("--markdown").out == render_markdown(result.summary())
-    shown = give("--save", "r.json", "--html", "r.html")
-    assert shown.err == "wrote r.json\nwrote r.html\n" and shown.out == in_terminal(result.summary())
-    assert asked == [False, False, False, True, True]
-    assert json.loads(Path("r.json").read_text()) == json.loads(to_json(result.document()))
-    assert "from <code>source.json</code>" in Path("r.html").read_text()
-
-    def damaged() -> Any:
-        raise UsageError("no code")
-
-    assert give("--html", "site/", pages=[("k1", lambda: result), ("k2", damaged)]).err == (
-        "tritonhook: no page of one kernel: no code\nwrote site/index.html\n"
-    )
-    assert sorted(str(path) for path in Path("site").rglob("*.html")) == ["site/index.html", "site/kernels/k1.html"]
-    page = Path("site/kernels/k1.html").read_text()
-    assert 'href="../index.html"' in page and "from <code>source.json</code>" in page
-    assert "from <code>source.json</code>" in Path("site/index.html").read_text()
-
-
-def test_the_flags_of_a_result_are_checked_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    none = Results(json=False, markdown=False, csv=False, html=None, save=None, force=False)
-    none.check()
-    assert [replace(none, **{name: True}).is_printed for name in ("json", "markdown", "csv", "force")] == [True] * 3 + [
-        False
-    ]
-    Path("there").touch()
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "index.html").touch()
-    for given, said in (
-        ({"csv": True, "json": True}, "--csv: not with"),
-        ({"csv": True, "markdown": True}, "--csv: not with"),
-        ({"save": "there"}, "there: exists"),
-        ({"html": "there"}, "there: exists"),
-        ({"html": "site"}, "site/index.html: exists"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            replace(none, **given).check()
-        if "csv" not in given:
-            replace(none, **given, force=True).check()
-    with pytest.raises(UsageError, match="--csv: this result has no table"):
-        _csv(Summary("K", "s", "v", Tone.NEUTRAL))
+    assert (tmp_path / "a file").read_text() == "1\n2\n\u2192\n" and capsys.readouterr().out == ""

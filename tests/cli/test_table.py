@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 
@@ -22,14 +21,6 @@ def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Tool]]
     monkeypatch.setattr("tritonhook.cli.demo.PTXAS", MISSING)
     monkeypatch.setattr("tritonhook.cli.demo.measure", lambda *words: iter(()))
     return lambda fetch: monkeypatch.setattr("tritonhook.cli.demo.add_ptxas", fetch)
-
-
-def test_the_published_ptxas_is_fetched(lacking, capsys: pytest.CaptureFixture) -> None:
-    asked: list[str] = []
-    lacking(lambda version: (asked.append(version), find_ptxas())[1])
-    assert main(["demo", "--table", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert asked == [MISSING] and document["notes"] == [] and document["ptxas"] == find_ptxas().version
 
 
 def test_without_a_network_the_ptxas_at_hand_is_used_and_named(lacking, capsys: pytest.CaptureFixture) -> None:

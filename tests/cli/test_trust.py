@@ -45,10 +45,10 @@ def capture(folder: Path, path: object, version: str | None, text: str | None = 
 
 def commands(given: str) -> list[list[str]]:
     golden = str(GOLDEN / "sm_90a.exp.plain.cubin")
-    return [["diff", "--rename", given], ["diff", given, golden, "--no-control"], ["mem", "fix", given]]
+    return [["diff", "--rename", given], ["diff", given, golden, "--no-control"]]
 
 
-@pytest.mark.parametrize("verb", [0, 1, 2], ids=["diff --rename", "diff", "mem fix"])
+@pytest.mark.parametrize("verb", [0, 1], ids=["diff --rename", "diff"])
 @pytest.mark.parametrize("version", [VERSION, "77.7.7", None, "evil", "PATH"])
 def test_the_program_that_a_capture_names_is_not_run(
     verb: int, version: str | None, evil: Path, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -65,7 +65,7 @@ def test_the_program_that_a_capture_names_is_not_run(
         assert code == 2 and "none of the programs known here" in shown and "--trust" in shown
 
 
-@pytest.mark.parametrize("verb", [0, 1, 2], ids=["diff --rename", "diff", "mem fix"])
+@pytest.mark.parametrize("verb", [0, 1], ids=["diff --rename", "diff"])
 def test_a_trusted_capture_has_its_own_program(verb: int, evil: Path, tmp_path: Path) -> None:
     given = capture(tmp_path / "given", evil, VERSION)
     assert main([*commands(given)[verb], "--trust"]) in (0, 1)
@@ -75,15 +75,15 @@ def test_a_trusted_capture_has_its_own_program(verb: int, evil: Path, tmp_path: 
 def test_a_known_program_at_another_place_is_known_by_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     copy = tmp_path / "copy"
     shutil.copy(find_ptxas(VERSION).path, copy)
-    assert main(["mem", "fix", capture(tmp_path / "given", copy, "77.7.7")]) == 0
+    assert main(commands(capture(tmp_path / "given", copy, "77.7.7"))[0]) in (0, 1)
     assert "not run" not in capsys.readouterr().err
 
 
 def test_a_capture_from_elsewhere_gets_ours_of_its_version(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     given = capture(tmp_path / "given", "/no/such/ptxas", VERSION)
-    assert main(["mem", "fix", given, "--json"]) in (0, 1)
+    assert main([*commands(given)[0], "--json"]) in (0, 1)
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["ptxas"] == VERSION and "not run" not in captured.err
+    assert json.loads(captured.out)["ptxas"]["version"] == VERSION and "not run" not in captured.err
 
 
 def test_a_cubin_cannot_name_a_program_by_its_path(evil: Path, tmp_path: Path) -> None:

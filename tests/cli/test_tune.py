@@ -131,6 +131,21 @@ def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any
     assert len(read_entries(Path("tritonhook.toml"))) == 1
 
 
+def test_the_kernels_that_take_most_time_are_tuned(captures: str, capsys) -> None:
+    found = document(capsys, captures, *LEVERS, "--min-share", "0", "--top", "1")
+    assert [one["kernel"] for one in found["kernels"]] == ["add_kernel"]
+    assert [one["kernel"] for one in found["skipped"]] == ["multiply_kernel"]
+    (kernel,) = document(capsys, captures, *LEVERS, "--entry", "multiply_kernel", "--min-share", "0")["kernels"]
+    assert kernel["kernel"] == "multiply_kernel"
+
+
+def test_outputs_may_differ_by_as_much_as_is_allowed(captures: str, fake: Any, capsys) -> None:
+    fake(O1={"us": 48.0, "off_by": 0.1}, candidate={"us": 48.0})
+    for words, verdict in (([], "LEAVE IT"), (["--rtol", "0.01"], "LEAVE IT"), (["--rtol", "0.5"], "WIN")):
+        (kernel,) = document(capsys, captures, "--levers", "O1", *words)["kernels"]
+        assert kernel["verdict"] == verdict, words
+
+
 def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, monkeypatch) -> None:
     be_patient(monkeypatch)
     fake(**{"O1": {"hang": True}, "maxnreg=24": {"wrong": "output 2 differs in its bits"}})

@@ -76,6 +76,21 @@ def test_inputs_and_runs_are_chosen(kernel, fake_gpu, capsys) -> None:
     assert "give some of recorded, normal" in capsys.readouterr().err
 
 
+def test_a_kernel_that_stores_something_else_in_each_run(kernel, fake_gpu, capsys) -> None:
+    """Two runs tell it from builds that differ; one run cannot."""
+    fake_gpu.setenv("FAKE_KERNEL", SAME + "    gpu.write(b + 20, os.urandom(4))\n")
+    words = [*kernel, "--inputs", "zeros"]
+    for runs, verdict, code in (("2", "NONDETERMINISTIC", 0), ("1", "DIFFERENT", 1)):
+        assert document([*words, "--runs", runs], capsys, code)["kernels"][0]["verdict"] == verdict
+
+
+def test_a_build_that_does_not_end(kernel, fake_gpu, capsys) -> None:
+    hangs = SAME + f"    while image.count(0) != {_zeros('-O3')}:\n        pass\n"
+    fake_gpu.setenv("FAKE_KERNEL", hangs)
+    (one,) = document([*kernel, "--inputs", "zeros", "--runs", "1", "--limit", "0.5"], capsys, 1)["kernels"]
+    assert one["verdict"] == "HANG" and "0.5 s" in json.dumps(one)
+
+
 def test_a_kernel_that_crashes_in_every_build(kernel, fake_gpu, capsys) -> None:
     fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    raise Illegal\n")
     (one,) = document(kernel, capsys, 1)["kernels"]

@@ -80,7 +80,7 @@ def test_the_reference_of_the_command_line_has_every_verb_and_argument() -> None
     text = pages.cli_reference()
     for verb in VERBS:
         assert f"\n## tritonhook {verb}\n" in text
-    for action in ("predict", "fix", "watch", "compare"):
+    for action in ("predict", "watch", "compare"):
         assert f"\n### tritonhook mem {action}\n" in text
     assert "| `--fail-on slower|faster` |" in text
     assert "%(" not in text

@@ -9,29 +9,11 @@ from tritonhook.report.result import (
     number,
     percent_of,
     ratio,
-    sentence,
-    short,
     signed,
     size,
     trigger,
     visible,
 )
-
-
-def test_sizes_sentences_and_cuts() -> None:
-    assert [size(n) for n in (None, 0, 1023, 1536, 3728 << 20)] == [
-        "not known",
-        "0 B",
-        "1,023 B",
-        "1.5 KiB",
-        "3,728 MiB",
-    ]
-    assert [size(n) for n in (-64 << 20, 10 << 30, 85_520_809_984)] == ["-64.0 MiB", "10 GiB", "79.65 GiB"]
-    assert sentence("the name") == "The name"
-    assert sentence("attention_fwd") == "attention_fwd" and sentence("ptxas crashes here") == "ptxas crashes here"
-    for name in ("saxpy<float, 4>", "row_sum takes 3", "k2 takes 3", "tritonhook 0.1", "`tma` is enough"):
-        assert sentence(name) == name
-    assert len(short("k" * 10_000, 80)) <= 81 and short("short") == "short"
 
 
 def test_unknown_is_never_zero() -> None:

@@ -6,7 +6,8 @@ precise), fake:scattered (each process is off by its own 0.6%), fake:slowclock3 
 lower), fake:othercode (each process has code of its own), fake:interrupted.
 
 For a tuning a code's file is JSON, or FAKE_TUNING is, by the code's name in the request. "us": its time (50); "us_at":
-by launch's file, where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch
+by launch's file, where it is another one; "wrong": what differs; "off_by": by how much; "refused"; "crash", "hang": at
+its first launch
 ("hang" says so, for support/patient_child.py); "crash_timed": while it is timed; "unsteady"; "fickle":
 microseconds less in the process that races, and in no other; "unfit": the GPU is slowed down; "interrupt": the parent;
 both at any launch or at that of this file. "no gpu" in FAKE_TUNING: there is none.
@@ -92,6 +93,7 @@ class Tuned:
         Tuned.raced |= asked.racing
         self.draw = random.Random(asked.seed)
         self.launch = asked.launch.name
+        self.rtol = asked.rtol
         self.codes = {code.name: _behaviour(code) for code in asked.codes}
 
     def ready(self):
@@ -107,7 +109,10 @@ class Tuned:
             if "crash" in how:
                 raise ContextLost("CUDA_ERROR_ILLEGAL_ADDRESS")
             yield After()
-            if why := how.get("wrong") or how.get("refused"):
+            if how.get("off_by", 0.0) > (self.rtol or 0.0):
+                failed[name] = "output 0 differs"
+                del self.codes[name]
+            elif why := how.get("wrong") or how.get("refused"):
                 failed[name] = why
                 del self.codes[name]
         yield RaceReady(failed, "unsteady" in self.codes.get(REFERENCE, {}), ("simulated",))

@@ -1,6 +1,6 @@
-"""Did each step of `make test` pass, and did each test run in some environment? A plugin that notes, a command that sums up.
+"""Did each step of `make test` pass, and did each test run anywhere? A plugin that notes, a command that sums up.
 
-    TESTS_RAN=FOLDER/STEP pytest ...      tests/conftest.py takes the plugin: it notes FOLDER/STEP/ENVIRONMENT-PROCESS.json
+    TESTS_RAN=FOLDER/STEP pytest ...      tests/conftest.py takes the plugin, which notes FOLDER/STEP/*.json
     python tests/support/ran_somewhere.py FOLDER STEP ... [--without STEP]
                                           exit 1 where FOLDER/STEP/passed is missing, or a test ran in no environment
 

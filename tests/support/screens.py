@@ -1,4 +1,4 @@
-"""Golden screens: what a command prints in terminals of 60, 80 and 120 columns, held to tests/golden/screens/.
+"""Golden screens: what a command prints in a terminal of 80 columns, held to tests/golden/screens/.
 
 `pytest --update` writes them again; read the difference before you commit it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from repository import GOLDEN, ROOT
 
 from tritonhook.cli import main
 
-WIDTHS = (60, 80, 120)
+WIDTH = 80
 
 
 class Screens:
@@ -27,24 +27,22 @@ class Screens:
     def __init__(self, update: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
         self._update, self._folder, self._environment, self._capsys = update, folder, monkeypatch, capsys
 
-    def check(self, name: str, draw: Callable[[], str], widths: Sequence[int] = WIDTHS) -> None:
-        """Call `draw` at each width and compare the text with NAME-WIDTH.txt. No line may exceed the width."""
-        self._environment.setenv("TERM", "dumb")  # no colours
-        self._environment.setenv("LINES", "10000")  # no pager
-        for width in widths:
-            self._environment.setenv("COLUMNS", str(width))
-            self._compare(self._folder / f"{name}-{width}.txt", draw(), width)
+    def check(self, name: str, draw: Callable[[], str]) -> None:
+        """Compare the text that `draw` makes with screens/NAME.txt. No line may exceed the width."""
+        for variable, value in {"TERM": "dumb", "LINES": "10000", "COLUMNS": str(WIDTH)}.items():
+            self._environment.setenv(variable, value)  # no colours, no pager
+        self._compare(self._folder / f"{name}.txt", draw(), WIDTH)
 
-    def check_command(self, name: str, *words: str, code: int = 0, widths: Sequence[int] = WIDTHS) -> None:
-        """Run a verb at each width and compare what it prints on standard output."""
+    def check_command(self, name: str, *words: str) -> None:
+        """Run a verb and compare what it prints on standard output."""
 
         def draw() -> str:
             self._capsys.readouterr()
             self._environment.setattr(sys.stdout, "isatty", lambda: True)
-            assert main(list(words)) == code
+            assert main(list(words)) == 0
             return "".join(f"{line.rstrip()}\n" for line in str(self._capsys.readouterr().out).splitlines())
 
-        self.check(name, draw, widths)
+        self.check(name, draw)
 
     def check_page(self, name: str, text: str) -> None:
         """Compare the text of a page with pages/NAME.txt."""

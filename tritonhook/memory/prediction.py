@@ -226,7 +226,7 @@ class Prediction:
             return (
                 "make the loads .shared::cta: Triton 3.7 and newer does, and for 3.4 to 3.6 "
                 "`tritonhook.enable(rewrites=['tma-cta'])`, `tritonhook run --rewrite tma-cta` or "
-                "`tritonhook mem fix FILE`"
+                "`tritonhook rename FILE --rewrite tma-cta`"
             )
         if deepest is not None and deepest.stack is not None and deepest.stack.high > DEFAULT_STACK:
             return "make the kernel's local arrays, spills or call chains smaller"

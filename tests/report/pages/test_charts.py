@@ -1,11 +1,11 @@
-"""Arithmetic of charts: ticks, scales, thinned series, histograms."""
+"""Arithmetic of charts: ticks, scales, thinned series."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonhook.report.pages.charts import Scale, decimals, histogram, round_values, thin
+from tritonhook.report.pages.charts import Scale, decimals, round_values, thin
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 10))
@@ -31,7 +31,3 @@ def test_thinning_keeps_extremes_and_ends() -> None:
     assert kept[0] == points[0] and kept[-1] == points[-1]
     assert (10_000.0, 99.0) in kept and kept == sorted(kept)
     assert thin(points[:20], 50) == points[:20]
-
-
-def test_a_histogram_counts_what_is_inside() -> None:
-    assert histogram([0.0, 0.4, 0.6, 1.0, 7.0], 0.0, 1.0, 2) == [2, 2]

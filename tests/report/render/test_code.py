@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tritonhook.report.render.code import render_code_diff, render_sass, render_text_diff
+from tritonhook.report.render.code import render_code_diff, render_text_diff
 from tritonhook.report.results.capture import CodeFields, Row
 
 
@@ -57,25 +57,3 @@ def test_equal_lines_far_from_a_change_are_counted() -> None:
         *("- first", "+ other   one", "  line 0", "  line 1", "  line 2", "@ 6 equal lines"),
         *("  line 9", "  line 10", "  line 11", "+ last"),
     ]
-
-
-def test_a_listing_has_loops_places_and_control_fields() -> None:
-    """wait, read and write barriers, yield bit and stall cycles of bits 0 to 16: see cubin.sass."""
-    control = 1 << 11 | 1 << 13 | 7 << 8 | 2 << 5 | 5
-    rows = [
-        Row("", "MOV", "R1,R2", control, (0, 3), None),
-        Row("", "IADD3", "R1,R1,1", 7 << 8 | 7 << 5 | 1 << 4 | 12, (0, 3), None),
-        *(Row("", "FADD", "R1", 0, None, None) for _ in range(8)),
-        Row("@P0", "BRA", "0x10", 0, (0, 4), None),
-        Row("", "EXIT", "", 0, None, None),
-    ]
-    said = render_sass(code(*rows, files=("/src/k.py",)), "sm_90a").splitlines()
-    assert said[0] == "k: sm_90a, 12 instructions"
-    assert said[1:4] == [
-        "      // /src/k.py:3",
-        "0000  0-2--- -2 - 05    MOV R1, R2",
-        "0010  ------ -- Y 12  | IADD3 R1, R1, 1",
-    ]
-    assert said[-3:] == ["      // /src/k.py:4", "00a0  ------ 00 - 00  | @P0 BRA 0x10", "00b0  ------ 00 - 00    EXIT"]
-    assert len(said) == 15
-    assert render_sass(code(), "sm_80") == "k: sm_80, 0 instructions\n"

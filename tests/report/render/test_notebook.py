@@ -10,8 +10,6 @@ from html_tree import parse
 
 from tests.compare.test_diff import compare
 from tritonhook._util.schema import as_schema
-from tritonhook.report.render.notebook import _MOST_ROWS, render_fragment, result_of
-from tritonhook.report.result import Summary, Table, Tone
 from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.memory import Memory
 
@@ -50,35 +48,3 @@ def test_a_notebook_needs_neither_jinja2_nor_reports_before_it_asks() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
-
-
-def test_a_summary_as_html_part_by_part() -> None:
-    """Verdict, subject, facts, a table with its tones cut at 30 rows, and notes; an empty table is left out."""
-    rows = tuple((f"k{n}", f"{n}", "w") for n in range(_MOST_ROWS + 2))
-    tones = (Tone.BAD, Tone.GOOD, *(Tone.CHANGED,) * _MOST_ROWS)
-    many = Table("Many", ("name", "n", "why"), rows, words=(2,), tones=tones)
-    summary = Summary("Kind<", "sub", "v" * 401, Tone.UNSURE, ("fact",), (many, Table("none", ("a",), ())), ("note",))
-    tree = parse(render_fragment(summary))
-    lines = list(tree.outline())
-    short = "v" * 266 + "…" + "v" * 100
-    assert lines[1:9] == [
-        " <div style='font-family:system-ui,sans-serif;line-height:1.45;max-width:960px'>",
-        f"  <div style='font-size:1.35em;font-weight:600;color:#b07a10'> {short}",
-        "  <div style='opacity:.75'> Kind<:",
-        *("   <code> sub", "  <ul>", "   <li> fact", "  <p>", "   <b> Many"),
-    ]
-    left, right = ("style='text-align:left;{}'", "style='text-align:right;{}'")
-    assert lines[9:15] == [
-        *("  <table>", "   <thead>", "    <tr>"),
-        f"     <th {left.format('')}> name",
-        f"     <th {right.format('')}> n",
-        f"     <th {left.format('')}> why",
-    ]
-    for n, style in enumerate(("color:#d0433a;font-weight:600", "color:#1f8f55;font-weight:600", "")):
-        cells = ((left, f"k{n}"), (right, f"{n}"), (left, "w"))
-        assert lines[17 + 4 * n : 20 + 4 * n] == [f"     <td {side.format(style)}> {text}" for side, text in cells]
-    assert len(tree.one("tbody").children) == _MOST_ROWS
-    assert lines[-2:] == ["  <div> 2 further rows", "  <div style='opacity:.75'> note"]
-    whole = Summary("K", "s", "v", Tone.NEUTRAL, (), (Table("T", ("a",), rows[:_MOST_ROWS]),))
-    assert "further" not in render_fragment(whole) and "<ul>" not in render_fragment(whole)
-    assert result_of("no result") is None

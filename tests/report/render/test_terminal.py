@@ -134,17 +134,6 @@ def test_no_word_that_fits_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(line.endswith(("/", "y")) for line in shown.splitlines() if "/" in line)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_word_of_a_result_is_broken_at_60_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "dumb")
-    summary = summary_of(golden(kind))
-    cells = [cell for t in summary.tables if not t.one_line for row in t.rows for cell in row]
-    words = {word for text in (*summary.facts, *summary.notes, *cells) for word in text.split()}
-    shown = set(in_terminal(summary).split())
-    assert not {word for word in words - shown if len(word) <= 40 and "/" not in word}
-
-
 def test_a_column_without_text_is_left_out() -> None:
     table = Table("t", ("name", "empty", "n"), (("a", "", "1"), ("b", "", "2")), words=(1,))
     assert "empty" not in in_terminal(Summary("Kind", "subject", "verdict", Tone.GOOD, (), (table,)))

@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from documents import golden, large_captures, summary_of
-from stored_kernels import KERNELS, MODULE, keep_module
-from work import is_linear
+from stored_kernels import MODULE, keep_module
 
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder, by_module
-from tritonhook.cubin.image import Cubin
-from tritonhook.report.result import Tone
+from tritonhook.capture.store import by_module
 from tritonhook.report.results.captures import Captures
-
-
-@pytest.mark.parametrize("linked, reads", [(True, 1), (False, 3)])
-def test_the_files_of_a_module_are_read_once(tmp_path: Path, monkeypatch: Any, linked: bool, reads: int) -> None:
-    (tmp_path / "cache").mkdir()
-    folder = keep_module(tmp_path / "out", tmp_path / "cache", linked)
-    read: list[str] = []
-    files = type(folder.capture(folder.records[0]).artifacts)
-    get = files.__getitem__
-    monkeypatch.setattr(files, "__getitem__", lambda self, stage: (read.append(stage.value), get(self, stage))[1])
-    found = Captures.of(folder)
-    assert sorted(read) == ["cubin"] * reads + ["ptx"] * reads
-    cubin = Cubin.from_bytes(MODULE)
-    assert {k.kernel: k.resources and k.resources.code_bytes for k in found.kernels} == {
-        kernel: len(cubin.text(kernel)) for kernel in KERNELS
-    }
-    assert found.notes == ()
-
-
-def test_work_grows_as_the_number_of_kernels(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-
-    def listed(count: int) -> Callable[[], object]:
-        kernels = [f"k{number}" for number in range(count)]
-        folder = keep_module(tmp_path / str(time.monotonic_ns()), tmp_path / "cache", kernels=kernels)
-        return lambda: Captures.of(folder).summary()
-
-    assert is_linear(listed)
-
-
-def test_a_record_is_read_once(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "cache").mkdir()
-    folder = keep_module(tmp_path / "out", tmp_path / "cache")
-    read: list[str] = []
-    capture = CaptureFolder.capture
-    monkeypatch.setattr(CaptureFolder, "capture", lambda self, name: (read.append(name), capture(self, name))[1])
-    Captures.of(folder)
-    assert sorted(read) == sorted(folder.records)
 
 
 def test_a_module_that_cannot_be_read_gives_one_note(tmp_path: Path) -> None:
@@ -179,44 +135,3 @@ def test_triggers_have_a_column_where_a_kernel_has_one() -> None:
     for kernel, (name, pragma) in zip(document["kernels"], (by_name, by_pragma, binary), strict=True):
         kernel["trigger"] = {"name": name, "pragma": pragma}
     assert [row["trigger"] for row in rows(document)] == ["name", "pragma", "not known"]
-
-
-def test_what_went_wrong_is_told_record_by_record() -> None:
-    document = golden("captures") | {
-        "damaged": [{"record": "k-01", "error": "no capture.json"}],
-        "failed": [
-            {
-                "id": "abcdef",
-                "kernel": "k",
-                "arch": "sm_90a",
-                "by": "ptxas 12.8.93",
-                "error": "line 7: no",
-                "time_ns": 1,
-                "path": "out/crashes/k-02",
-            }
-        ],
-        "torn_lines": 2,
-    }
-    summary = summary_of(document)
-    assert summary.tone is Tone.BAD
-    assert "1 failed" in summary.verdict and "1 record cannot be read" in summary.facts
-    assert summary.tables[-1].rows == (("abcdef", "k", "sm_90a", "ptxas 12.8.93", "line 7: no"),)
-    assert summary.notes[0] == "k-01: no capture.json" and "2 index lines" in summary.notes[1]
-
-
-def test_one_capture_shows_its_source_ptxas_options_and_files() -> None:
-    document = golden("capture") | {
-        "metadata": {"front_end": "torch.compile", "function": "f", "function_at": "a.py:3"},
-        "path": "out/kernels/k-01",
-        "warnings": ["ptxas 12.8.93 may make garbage"],
-        "note": "a note",
-        "rewritten_from": "own_name",
-    }
-    summary = summary_of(document)
-    kernel, options = (dict(table.rows) for table in summary.tables)
-    assert (kernel["front end"], kernel["function"], kernel["function at"]) == ("torch.compile", "f", "a.py:3")
-    assert (kernel["hash"], kernel["files"]) == (document["hash"], "out/kernels/k-01")
-    assert kernel["trigger"] == "none"
-    assert kernel["ptxas options"] == " ".join(document["ptxas"]["arguments"])
-    assert options["num warps"] == str(document["options"]["num_warps"])
-    assert {"renamed from own_name", "a note", "warning: ptxas 12.8.93 may make garbage"} <= set(summary.facts)

@@ -4,40 +4,19 @@ field has gone or changed its type while the number in `format` stayed."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import triton_kernels
 from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, golden, page_of, summary_of
 from fake_ptxas import make_ptxas
-from tuned import SKIPPED, tuned
-from verified import verified
 
-import tritonhook
-from tests.compare.test_diff import compare
 from tests.snapshot.test_changes import facts
-from tests.tuning.test_policy_check import CHECKED
-from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cubin.sass import CLASSES
 from tritonhook.errors import UsageError
-from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.result import kinds, read_result
-from tritonhook.report.results.ab import TimedComparison
-from tritonhook.report.results.bisect import Bisect
-from tritonhook.report.results.capabilities import Capabilities
-from tritonhook.report.results.diff import Diff
-from tritonhook.report.results.memory import Memory, Variants
-from tritonhook.report.results.policy import PolicyResult
-from tritonhook.report.results.snapshot import KernelChanges, LockContent
-from tritonhook.report.results.tuning import Tuning
-from tritonhook.report.results.verification import Verification
 from tritonhook.snapshot.bisection import Search, TriedVersion
-from tritonhook.snapshot.changes import compare as compare_facts
-from tritonhook.snapshot.changes import failures, rules
 from tritonhook.snapshot.facts import Identity
 
 # Objects whose keys are names, and differ from document to document.
@@ -60,16 +39,6 @@ def shape(value: Any, path: str = "") -> dict[str, set[str]]:
     return found
 
 
-def broken(old: Any, new: Any) -> list[str]:
-    """The fields of `old` that `new` lacks, or has with another type."""
-    before, after = shape(old), shape(new)
-    return [
-        f"{path}: {sorted(types)} was {sorted(after.get(path, set()))}"
-        for path, types in before.items()
-        if not (types - {"null"}) <= after.get(path, set()) | {"null"} or path not in after
-    ]
-
-
 def bisections() -> list[Search]:
     """Searches of a kernel that changed and went back, one without a change, and one that is not known."""
     versions = ("12.8.93", "12.9.86", "13.0.48", "13.0.88", "13.5.37")
@@ -90,99 +59,6 @@ def bisections() -> list[Search]:
     return [first, same, other]
 
 
-def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
-    """The document as this version writes it."""
-    if kind == "diff":
-        found = compare("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass")
-        return Diff.of(found, notes=["a note"]).document()
-    if kind == "ab":
-        return TimedComparison.of(as_schema(golden("ab"), TimedComparison), judged=True).document()
-    if kind == "memory":
-        return Memory.of(as_schema(golden("memory"), Memory).values(), ["a note"]).document()
-    if kind == "memory_variants":
-        given = as_schema(golden(kind), Variants).variants
-        return Variants.of({name: Memory((), one.timelines).values() for name, one in given.items()}).document()
-    if kind == "capabilities":
-        return Capabilities.of(as_schema(golden(kind), Capabilities).matrix).document()
-    if kind == "kernel_changes":
-        special = replace(
-            facts(), identity=Identity("k", "sm_90a", "Triton", ("A=1",)), classes=dict.fromkeys(CLASSES, 1)
-        )
-        old, new = (
-            [special, facts("old")],
-            [replace(special, codes=("2",), figures={**special.figures, "stack": 8}), facts("new")],
-        )
-        changes = compare_facts(old, new)
-        return KernelChanges.of("a", "b", changes, failures(changes, rules("code")), ["a note"]).document()
-    if kind == "lock":
-        spilling = facts("gemm_kernel", spill_stores=1024, spill_loads=8)
-        first = replace(spilling, classes={"control": 4}, rewrites="mma-throughput")
-        other = replace(first, identity=Identity("gemm_kernel", "sm_90a", "cute", ("A=1",)), ptxas=None)
-        last = facts("softmax", loop_instructions=None)
-        return LockContent.of("tritonhook.lock", [first, other, last], ["tests/test.py"]).document()
-    if kind == "bisect":
-        return Bisect.of("tritonhook.lock", bisections(), False, ["a note"]).document()
-    if kind == "verification":
-        return Verification.of("kernel.ptx", "NVIDIA H200", verified()).document()
-    if kind == "policy":
-        return PolicyResult.of("tritonhook.toml", "captures", CHECKED).document()
-    if kind == "tuning":
-        return Tuning.of("train.py", "tritonhook.toml", tuned(), SKIPPED).document()
-    work = Path("work.ptx")
-    work.write_text(EXP.ptx("work", **TARGET).text)
-    more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]
-    Path("a.ptx").write_text(work.read_text() + more[0])
-    Path("b.ptx").write_text((work.read_text() + "".join(more)).replace("ex2.approx", "lg2.approx", 1))
-    known = next(bug for bug in MISCOMPILATIONS if bug.name == "greatest-of-three").example
-    Path("known.ptx").write_text(known.ptx("sm_90a", "8.0"))
-    words = {
-        "known_miscompilations": ["verify", "--known", "known.ptx", "--ptxas", "12.8.93"],
-        "module_diff": ["diff", "a.ptx", "b.ptx", "--ptxas", "12.8.93"],
-        "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
-        "names": ["diff", "--rename", str(work), "--ptxas", "12.8.93"],
-        "probe": ["lab", "probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
-        "file": ["show", str(GOLDEN / "sm_90a.exp.plain.cubin")],
-        "captures": ["show", "captures"],
-        "capture": ["show", "captures/kernels/{}"],
-    }[kind]
-    if "captures" in words[-1]:
-        with tritonhook.session("captures") as session:
-            triton_kernels.compile_kernel()
-        words = [word.format(next(iter(session.seen))) for word in words]
-    assert main([*words, "--json"]) in (0, 1)
-    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
-
-
-WRITTEN = [kind for kind in KINDS if kind not in ("table", "failed_kernel")]  # too long, or of a failure
-
-
-@pytest.mark.parametrize("kind", WRITTEN)
-def test_no_field_has_gone_while_the_format_stayed(
-    kind: str,
-    capsys: pytest.CaptureFixture,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    triton_cache: Path,
-    tools: object,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    old, new = golden(kind), json.loads(json.dumps(again(kind, capsys)))
-    assert new["format"] == old["format"] == 1
-    assert broken(old, new) == [] and undocumented(new) == []
-
-
-def test_a_field_that_has_gone_or_changed_its_type_is_found() -> None:
-    old = golden("diff")
-    new = json.loads(json.dumps(old))
-    del new["sass"]["loops"][0]["a"]["offset"], new["sass"]["loops"][0]["b"]["offset"]
-    new["a"]["file_bytes"] = "3384"
-    assert [line.partition(":")[0] for line in broken(old, new)] == [
-        ".a.file_bytes",
-        ".sass.loops[].a.offset",
-        ".sass.loops[].b.offset",
-    ]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
     document = golden(kind)
@@ -193,7 +69,7 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
     of_tools = {"installed", "ptxas list", "ptxas tool", "rename", "status"}
-    with_their_verbs = {"demo", "emulation", "memory fix", *of_tools}
+    with_their_verbs = {"demo", "emulation", *of_tools}
     assert set(kinds()) - found == with_their_verbs
 
 
@@ -266,7 +142,6 @@ def test_what_the_other_verbs_write_fits_its_schema(
         ["ptxas", "uninstall", str(folder)],
         ["rename", "work.ptx", "--prefix", "x_"],
         ["rename", "work.ptx", "--prefix", "x_", "--rewrite", "mma-throughput", "-o", "new.ptx"],
-        ["mem", "fix", "work.ptx", "--ptxas", "12.8.93"],
         ["mem", "predict", tma, "--gpu", "RTX 5090", "--fail-over", "1GiB"],
         ["show", tma],
         ["diff", tma, tma],

@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import pytest
 from documents import in_terminal
-from repository import GOLDEN
+from memory_traces import TRACES
 
-from tests.golden.make_golden_memory import TRACES
-from tritonhook._util.schema import read_json
 from tritonhook.cli.mem.watch import is_over
 from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
 from tritonhook.report.result import Summary, read_result
 from tritonhook.report.results.memory import Memory, VariantMemory, Variants, explain
 
-GOLDEN = GOLDEN / "memory"
 MIB = 1 << 20
 
 
@@ -25,12 +22,7 @@ def summary(name: str) -> Summary:
 
 
 def golden(name: str) -> MemoryTimeline:
-    return read_json((GOLDEN / f"{name}.json").read_bytes(), MemoryTimeline)
-
-
-@pytest.mark.parametrize("name", TRACES)
-def test_the_files_are_what_make_golden_memory_writes(name) -> None:
-    assert golden(name) == TRACES[name]()
+    return TRACES[name]()
 
 
 def test_the_growth_of_an_rtx_5090_in_parts() -> None:

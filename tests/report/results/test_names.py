@@ -7,11 +7,6 @@ from documents import golden, summary_of
 
 from tritonhook.report.result import Tone
 
-CRASH = {
-    **{"summary": "ptxas died", "signal": "SIGSEGV", "returncode": -11, "timeout": False},
-    **{"command": "ptxas -v k.ptx", "stderr": "", "ptxas": "12.8.93"},
-}
-
 
 @pytest.mark.parametrize(
     ("neutral", "difference", "said"),
@@ -43,12 +38,3 @@ def test_an_unsteady_ptxas_is_told_with_its_codes() -> None:
     names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
     assert f"8 runs gave codes: 1 for {names[0]}, 3 for {names[1]}, 2 for {names[2]}" in fact
     assert "none of them common to all" in fact
-
-
-def test_a_crash_is_told_with_the_command_that_repeats_it() -> None:
-    document = golden("names") | {"diff": None}
-    document["renamed"] |= {"file_bytes": None, "crash": CRASH}
-    summary = summary_of(document)
-    assert (summary.verdict, summary.tone) == ("ptxas crashes under the renamed name", Tone.BAD)
-    assert summary.facts == (f"under the name {document['renamed']['kernel']}: ptxas died",)
-    assert "repeat the crash with: ptxas -v k.ptx" in summary.notes

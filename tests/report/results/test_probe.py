@@ -75,26 +75,6 @@ def test_the_gravest_sign_stands_for_several() -> None:
     assert gravest([".", "D", "X"]) == "X" and gravest(["-", "."]) == "." and gravest([]) == ""
 
 
-def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
-    found = summary([SAME, CHANGED, CRASH, NO_ANSWER, UNSTEADY])
-    assert found.verdict == "the name changes 2 cells of 4"
-    shown = in_terminal(found)
-    for part in (
-        "ptxas crashes in 1 cell under the name only",
-        "1 cell unsteady",
-        "without any effect: gemm_*",
-        "fma/loop",
-        "-O3",
-        "taken in 1 changed cell, not taken in 0, cannot tell in 0",
-        "no answer in 1 cell: rejected: no wgmma",
-    ):
-        assert part in shown, part
-    tables = {table.title.partition(" (")[0]: table.rows for table in found.tables}
-    assert tables["Names"] == (("cutlass_*", "1", "1", "1", "0", "0"),)
-    assert tables["Kernels by ptxas"] == (("fma/loop", "sm_90a", "-O3", "X"),)
-    assert ("code", "1") in tables["What changes"]
-
-
 @pytest.mark.parametrize(
     ("name", "code", "same"),
     [(CHANGED, "bb", 1), (CHANGED, "cc", 0), (SAME, "bb", 0), (SAME, "aa", 1), (CHANGED, "aa", 0)],

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import KINDS, PlainScreen, golden, summary_of
+from documents import PlainScreen, golden
+from memory_traces import TRACES, timeline
 from msgspec import structs
-from odd_documents import ODD
 from repository import GOLDEN
 from screens import Screens
 from tuned import SKIPPED, tuned
 from verified import verified
 
-from tests.capture.policy.test_file import ENTRY
-from tests.compare.test_diff import compare as compare_cubins
 from tests.compare.test_diff import golden as golden_cubin
-from tests.golden.make_golden_memory import TRACES, timeline
 from tests.report.results.test_documents import bisections
 from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, UNSTEADY
 from tests.snapshot.test_changes import STAGES, facts
@@ -38,7 +33,6 @@ from tritonhook.emulate.sanitizer.findings import Finding, Place
 from tritonhook.emulate.sanitizer.run import Sanitized
 from tritonhook.memory.prediction import find_gpu, predict, stack_needs
 from tritonhook.memory.timeline import Mark, Reading, Snapshot
-from tritonhook.ptx.cta_loads import TmaLoad
 from tritonhook.ptx.miscompiles import KnownModule
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
@@ -52,23 +46,22 @@ from tritonhook.report.result import Result, Summary, Table
 from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.bisect import Bisect
 from tritonhook.report.results.capture import CodeFields, Row
-from tritonhook.report.results.diff import Diff
 from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 from tritonhook.report.results.file import File, GpuFile
-from tritonhook.report.results.memory import Memory, Variants, chrome_trace
+from tritonhook.report.results.memory import Memory, Variants
 from tritonhook.report.results.modules import ModuleDiffResult
 from tritonhook.report.results.names import Names
 from tritonhook.report.results.policy import PolicyResult
 from tritonhook.report.results.probe import Probe
 from tritonhook.report.results.snapshot import KernelChanges, LockContent
-from tritonhook.report.results.stacks import FixedKernel, MemoryFix, MemoryPrediction
+from tritonhook.report.results.stacks import MemoryPrediction
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Known, Verification
 from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import Crossed, compare
 from tritonhook.snapshot.facts import Identity
-from tritonhook.tuning.policy_check import Checked, CheckedPin, State
+from tritonhook.tuning.policy_check import CheckedPin, State
 
 MIB = 1 << 20
 
@@ -124,12 +117,12 @@ def changes() -> KernelChanges:
     return KernelChanges.of("old", "new", made, {first: ["spills", "code"]}, ["a note"])
 
 
-def built_lock(counted: bool) -> LockContent:
+def built_lock() -> LockContent:
     """Kernels of a library, whose instructions are not counted, beside one that Triton compiled."""
     unknown = {"instructions": None, "loop_instructions": None, "local_bytes": 48, "code_bytes": 4096}
     library = replace(facts(**unknown), identity=Identity("gemm", "sm_80", "built", number=2), ptxas=None, options=None)
     own = replace(facts(spill_stores=1024, spill_loads=8, local_bytes=None, code_bytes=None), rewrites="name")
-    return LockContent.of("a.lock", [library, own] if counted else [library], None)
+    return LockContent.of("a.lock", [library, own], None)
 
 
 # --- others ----------------------------------------------------------------------------------------
@@ -168,27 +161,6 @@ def timed(blocks: int = 0, **changes: Any) -> dict[str, Any]:
     return document | {"blocks": document["blocks"][:blocks]} | changes
 
 
-def many_kernels() -> dict[str, Any]:
-    """More kernels than are shown, one in several configurations, one that the candidate lacks; no clocks."""
-    code = {"code": "1", "registers": 8, "stack": None}
-    names = [f"k{n:02}" for n in range(21)]
-    kernels = {
-        "reference": {name: [code] for name in names} | {"z": [code, code | {"code": "2"}]},
-        "candidate": {name: [code] for name in names[:20]} | {"z": [code]},
-        "control": {},
-    }
-    document = timed(
-        5, kernels=kernels, code={"z": "other opcodes"}, flushes=False, device=None, versions={"cuda": None}
-    )
-    for block in document["blocks"]:
-        block["conditions"] |= {"sm_clock_mhz": None, "other_processes": None}
-        block["clock_mhz"] = {}
-    document["blocks"][1]["conditions"]["slowed"] = ["HW slowdown"]
-    document["sides"] = {"reference": {"copies": 2, "graph": True, "why_eager": None}}
-    document["tuning"] = {"mode": "fixed", "sides": {"reference": {"k": "B: 1", "l": "B: 2"}, "candidate": {"k": "C"}}}
-    return document
-
-
 def of_tools() -> dict[str, Callable[[], Result]]:
     tools = [
         Tool(Path(f"/{n}/ptxas"), version, f"source {n}") for n, version in enumerate(("12.8.93", "13.0.48", "12.8.93"))
@@ -213,115 +185,59 @@ def of_tools() -> dict[str, Callable[[], Result]]:
         "ptxas_list_of_nothing": lambda: PtxasList.of([], "/added", None),
         "ptxas_tool": lambda: PtxasTool("12.8.93", "added", "/added/12.8.93/ptxas"),
         "installed": lambda: Installed("ptxas wrapper", *here, "installed it", ("cut short", "no space"), "/log"),
-        "installed_before": lambda: Installed("ptxas wrapper", *here),
         "renamed": lambda: Renamed("k.ptx", {"a": "x_a", "b": "b"}, 1, None, ("a remark",), "text"),
     }
 
 
-def of_policies() -> dict[str, Callable[[], Result]]:
-    pin = Pin("f", "sm_90a", ("n=1", "torch.float32"), "B: 64", gpu="NVIDIA H200", date="2026-11-22")
-    pins = [
-        CheckedPin(pin, State.APPLIES),
-        CheckedPin(replace(pin, function="g", date=""), State.STALE, "another winner"),
-    ]
-    alike = [Checked(replace(ENTRY, ptx=n * 32), State.USABLE, title=title) for n, title in (("0b", ""), ("1c", "two"))]
-    return {
-        "policy": lambda: PolicyResult.of("p.toml", "captures", CHECKED, ["a note"], pins),
-        "policy_of_pins": lambda: PolicyResult.of("p.toml", None, [], pins=pins[:1]),
-        "policy_of_changed_pins": lambda: PolicyResult.of("p.toml", None, [], pins=pins[1:]),
-        "policy_of_two_alike": lambda: PolicyResult.of("p.toml", None, alike),
-        "policy_of_nothing": lambda: PolicyResult.of("p.toml", None, []),
-    }
-
-
-def of_names(crashed: bool) -> Names:
-    """A kernel under three names: golden cubins; or the second one made ptxas crash."""
+def crashed_names() -> Names:
+    """A kernel under three names, of which the second one makes ptxas crash."""
     tool, builds = Tool(Path("/bin/ptxas"), "12.8.93", "fake"), list[RenamedBuild]()
     for name in ("plain", "cutlass", "renamed"):
         cubin, _ = golden_cubin(f"sm_90a.exp.{name}")
         ptx = Ptx(f".version 8.7\n.target sm_90a\n.entry {cubin.kernels[0]}() {{ ret; }}\n")
         builds.append(RenamedBuild(cubin.kernels[0], ptx, Assembled(cubin, "", "ptxas k.ptx")))
-    pair, control = (compare_cubins("sm_90a.exp.plain", f"sm_90a.exp.{name}") for name in ("cutlass", "renamed"))
-    if crashed:
-        builds[1] = replace(builds[1], result=Crash(tool, builds[1].ptx, "ptxas k.ptx", -11, "SIGSEGV", "a text"))
-        return Names.of(NameComparison(builds[0], builds[1], builds[2], None, None, 1, (1, 0, 1)))
-    return Names.of(NameComparison(builds[0], builds[1], builds[2], pair, control, 8, (1, 3, 2)), tool, ("-v", "-O3"))
+    builds[1] = replace(builds[1], result=Crash(tool, builds[1].ptx, "ptxas k.ptx", -11, "SIGSEGV", "a text"))
+    return Names.of(NameComparison(builds[0], builds[1], builds[2], None, None, 1, (1, 0, 1)))
+
+
+def policy() -> Result:
+    pin = Pin("f", "sm_90a", ("n=1", "torch.float32"), "B: 64", gpu="NVIDIA H200", date="2026-11-22")
+    stale = CheckedPin(replace(pin, function="g", date=""), State.STALE, "another winner")
+    return PolicyResult.of("p.toml", "captures", CHECKED, ["a note"], [CheckedPin(pin, State.APPLIES), stale])
 
 
 def of_cubins() -> dict[str, Callable[[], Result]]:
-    (plain, plain_code), (other, _) = (golden_cubin(f"sm_90a.exp.{name}") for name in ("plain", "cutlass"))
+    (plain, _), (other, _) = (golden_cubin(f"sm_90a.exp.{name}") for name in ("plain", "cutlass"))
     module, module_code = golden_cubin("sm_90a.module")
-    cluster, cta = (
-        Cubin.from_bytes((GOLDEN / f"sm_120a.tensor_load.{form}.cubin").read_bytes()) for form in ("cluster", "cta")
-    )
-    (kernel,) = cluster.kernels
-    loads = TmaLoad("k", 7, "cp.async.bulk.mbarrier", 1), TmaLoad("k", 9, "cp.x", 2, "why")
+    cluster = Cubin.from_bytes((GOLDEN / "sm_120a.tensor_load.cluster.cubin").read_bytes())
     resources = plain.resources[plain.kernels[0]], other.resources[other.kernels[0]]
     delta = KernelDelta("foo", "bar", CodeVerdict.DIFFERENT_CODE, *resources, 1024, 1088, "a summary")
     both = ModuleDiff(plain, other, (delta,), ("x",), ("y", "z"))
-    same = KernelDelta("foo", "foo", CodeVerdict.SAME_CODE, *resources, 1024, 1024)
-    equal = ModuleDiff(plain, other, (same,), (), ())
-    texts = ".entry a\nret;", ".entry b\nexit;"
-    changed = compare_cubins("sm_90a.exp.plain", "sm_90a.exp.cutlass")
     return {
-        "diff": lambda: Diff.of(changed, ("12.8.93", "13.0.48"), texts, ("a", "b"), ["a note"], full=True),
-        "diff_of_the_same": lambda: Diff.of(compare_cubins("sm_90a.module", "sm_90a.module", "foo", "foo")),
-        "names": lambda: of_names(False),
-        "names_of_a_crash": lambda: of_names(True),
         "file": lambda: File.of(GpuFile("k.fatbin", "fat binary", (module,), (module_code,), "12.8.93", ["a note"])),
-        "file_with_all_code": lambda: File.of(GpuFile("k", "cubin", (plain,), (plain_code,), None, []), full=True),
         "modules": lambda: ModuleDiffResult.of(both, None, None, ["a note"]),
-        "modules_of_the_same": lambda: ModuleDiffResult.of(equal, "12.8.93", "13.0.48", []),
         "stacks": lambda: MemoryPrediction.of(predict(stack_needs(cluster), find_gpu("RTX 5090")), 1 << 30, True),
-        "stacks_of_a_module": lambda: MemoryPrediction.of(predict(stack_needs(module), find_gpu("H100")), None, False),
-        "fixed_loads": lambda: MemoryFix.of(loads, [FixedKernel.of(kernel, cluster, cta)], "12.8.93", None, "out.ptx"),
-        "fixed_loads_unknown": lambda: MemoryFix.of(loads[:1], [], None, "no ptxas", None),
-        "timed": lambda: TimedComparison.of(as_schema(timed(12), TimedComparison), judged=True),
+        "policy": policy,
     }
 
 
 MADE: Mapping[str, Callable[[], Result]] = {
     "kernel_changes": changes,
-    "kernel_changes_the_worst": lambda: changes().chosen(2, None, None),
-    "kernel_changes_for_the_better": lambda: changes().chosen(None, None, "better"),
-    "kernel_changes_by_a_pattern": lambda: changes().chosen(None, re.compile(r"sm_100a|worse  .*ptxas"), None),
-    "kernel_changes_of_one": lambda: KernelChanges.of("a", "b", compare([facts()], [facts(code="2")]), {}),
-    "kernel_changes_of_none": lambda: KernelChanges.of("a", "b", compare([facts()], [facts()]), {}),
-    "lock_of_a_library": lambda: built_lock(False),
-    "lock_of_both": lambda: built_lock(True),
-    "lock_of_nothing": lambda: LockContent.of("a.lock", [], ["tests"]),
+    "lock": built_lock,
     "bisect": lambda: Bisect.of("a.lock", bisections(), True, ["a note"]),
-    "bisect_of_some": lambda: Bisect.of("a.lock", bisections(), False, ["a note"]),
-    **{
-        f"bisect_of_{n}": partial(lambda n: Bisect.of("k.ptx", bisections()[n : n + 1], False, []), n) for n in range(3)
-    },
-    "bisect_of_unknown": lambda: Bisect.of("k.ptx", bisections()[1:], True, []),
     "emulation": emulation,
-    "emulation_of_a_good_kernel": lambda: Emulation("sm_90a", "zeros", None, emulation().kernels[3:]),
     "emulation_of_nothing": lambda: Emulation("sm_90a", "zeros", None, ()),
-    **{f"memory_{name}": partial(lambda make: Memory.of([make()], ["a note"]), make) for name, make in TRACES.items()},
+    "memory_nothing": lambda: Memory.of([TRACES["nothing"]()], ["a note"]),
     "memory_of_several": several_timelines,
-    "memory_of_nothing": lambda: Memory.of([], ["a note"]),
-    "variants": lambda: Variants.of({"a": [TRACES["plain"]()], "b": [TRACES["plain"](), timeline()]}),
-    "variants_alike": lambda: Variants.of({name: [timeline()] for name in "ab"}),
     "variants_unknown": lambda: Variants.of({"a": [timeline()], "b": [TRACES["nothing"]()]}),
     "probe": lambda: Probe.of([SAME, CHANGED, UNSTEADY, CRASH, NO_ANSWER], ["a note"]),
-    "probe_of_the_same": lambda: Probe.of([SAME]),
     "verification": lambda: Verification.of("kernel.ptx", "NVIDIA H200", verified()),
-    "verification_of_nothing": lambda: Verification.of("kernel.ptx", None, verified()[3:]),
     "tuning": lambda: Tuning.of("train.py", "p.toml", tuned(), SKIPPED),
+    "timed": lambda: TimedComparison.of(as_schema(timed(12), TimedComparison), judged=True),
+    "names_of_a_crash": crashed_names,
     "known_nothing": lambda: Known.of("k", [KnownModule("a", "sm_90a", None), KnownModule("b", None, None, (), "cut")]),
     **of_tools(),
-    **of_policies(),
     **of_cubins(),
-}
-READ: Mapping[str, Callable[[], dict[str, Any]]] = {
-    **{kind: partial(golden, kind) for kind in KINDS},
-    **ODD,
-    "ab_of_many_kernels": many_kernels,
-    "ab_of_wrong_outputs": lambda: timed(wrong={"candidate": "output 0 differs"}),
-    "ab_of_the_same_code": lambda: timed(kernels={side: {} for side in ("reference", "candidate", "control")}),
-    "ab_without_blocks": lambda: timed(device=None, stopped=None),
 }
 
 
@@ -331,17 +247,6 @@ def test_a_result_and_its_summary_are_as_in_its_golden_file(name: str, screens: 
     screens.check_result(name, written(MADE[name]()))
 
 
-@pytest.mark.parametrize("name", READ)
-def test_the_summary_of_a_document_is_as_in_its_golden_file(name: str, screens: Screens) -> None:
-    """--update writes the file again."""
-    screens.check_result(f"read_{name}", told(summary_of(READ[name]())))
-
-
-def test_a_trace_for_chrome_is_as_in_its_golden_file(screens: Screens) -> None:
-    trace = chrome_trace([*several_timelines().values(), TRACES["nothing"]()])
-    screens.check_result("chrome_trace", (line for name, value in trace.items() for line in told(value, name)))
-
-
 def rendered() -> dict[str, Callable[[], str]]:
     """One result in each form that people read, and code with its differences, in colours."""
     rows = [Row("@P0" * (n == 2), f"OP{n}", "R1,R2", n << 5, (0, n) if n % 4 else None, None) for n in range(14)]
@@ -349,7 +254,6 @@ def rendered() -> dict[str, Callable[[], str]]:
     lines = [SourceLine("a%b,c:d.py", n // 2 + 1) for n in range(11)]
     return {
         "terminal": lambda: render_terminal(changes().summary(), PlainScreen()),
-        "terminal_wide": lambda: render_terminal(several_timelines().summary(), PlainScreen(), wide=True),
         "markdown": lambda: render_markdown(changes().summary()),
         "notebook": lambda: render_fragment(changes().summary()),
         "comment": lambda: joined("", changes(), "9d2c3e1f00aa4b5c6d7e", "https://example.org/1"),

@@ -1,7 +1,7 @@
 """Run a Python script, with all its child processes, and show what took its GPU memory.
 
   tritonhook mem watch script.py arg ...
-  tritonhook mem watch --trace memory.json -m package.module     # ui.perfetto.dev opens the trace
+  tritonhook mem watch --save memory.json -m package.module      # `tritonhook show memory.json` shows it again
   tritonhook mem watch --fail-over 256MiB script.py              # for CI
 
 Options come before the script. The result goes to standard error. With --json or --markdown it goes to standard output,
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
 from tritonhook.cli._programs import run_to_end, script_command, why_no_gpu
-from tritonhook.cli._streams import Results, check_new, complain, give, to_json, write_err, write_new
+from tritonhook.cli._streams import Results, complain, give, write_err
 from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    trace: str | None = option(metavar="FILE", help="also write a trace for Perfetto to FILE")
     fail_over: str | None = option(metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
@@ -50,8 +49,6 @@ class Options(Group):
 def run(options: Options) -> int:
     command = script_command(options.command, options.module)
     limit = None if options.fail_over is None else parse_bytes(options.fail_over)
-    if options.trace:
-        check_new(Path(options.trace), options.results.force)
     code, timelines, notes = watched(command, options.results.is_printed)
     try:
         _give(options, timelines, notes)
@@ -92,11 +89,9 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
 
 
 def _give(options: Options, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    from tritonhook.report.results.memory import Memory, chrome_trace
+    from tritonhook.report.results.memory import Memory
 
     give(options.results, Memory.of(timelines, notes), show=_show)
-    if options.trace:
-        write_new(Path(options.trace), to_json(chrome_trace(timelines)), options.results.force)
 
 
 def _show(summary: Summary) -> None:

@@ -12,7 +12,6 @@ for each kernel of a folder.
   tritonhook show libkernels.so --entry my_kernel --sass
   tritonhook show tritonhook.lock
   tritonhook show diff.json --html diff.html         # of `diff --save diff.json`
-  tritonhook show memory.json --trace trace.json     # ui.perfetto.dev opens the trace
 """
 
 from __future__ import annotations
@@ -91,13 +90,6 @@ class OfFile(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSaved(Group):
-    """Options for a saved result."""
-
-    trace: str | None = option(metavar="FILE", help="also write a memory timeline as a trace for Perfetto")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Options(Group):
     path: str | None = place(
         nargs="?",
@@ -116,7 +108,6 @@ class Options(Group):
         one_of="code", help="print the lines of the source with the instructions, live registers and spills of each"
     )
     file: OfFile = part(OfFile)
-    saved: OfSaved = part(OfSaved)
     results: Results = part(Results)
 
 
@@ -124,26 +115,26 @@ def run(options: Options) -> int:
     path = Path(options.path or default_out())
     stages = [f"--{name}" for name in (*_STAGES, "source") if getattr(options, name)]
     sass = [*stages, *(["--sass"] if options.sass else [])]
-    of_folder, of_file, of_saved = map(given_options, (options.listed, options.file, options.saved))
+    of_folder, of_file = map(given_options, (options.listed, options.file))
     if (path / "capture.json").exists():
-        _refuse(path, "one kernel", [*of_folder, *of_file, *of_saved])
+        _refuse(path, "one kernel", [*of_folder, *of_file])
         _give_capture(options, path)
     elif (path / "crash.json").exists():
         from tritonhook.report.results.captures import RejectedKernel
 
-        _refuse(path, "a kernel that could not be compiled", [*sass, *of_folder, *of_file, *of_saved])
+        _refuse(path, "a kernel that could not be compiled", [*sass, *of_folder, *of_file])
         give(options.results, RejectedKernel.of(path))
     elif path.is_file() and is_lock(path):
-        _refuse(path, "a lock", [*sass, *of_folder, *of_file, *of_saved])
+        _refuse(path, "a lock", [*sass, *of_folder, *of_file])
         _give_lock(options, path)
     elif path.is_file() and is_saved(path):
         _refuse(path, "a saved result", [*sass, *of_folder, *of_file])
-        give_saved(path, options.saved.trace, options.results)
+        give_saved(path, options.results)
     elif path.is_file():
-        _refuse(path, "a file with code", [*stages, *of_folder, *of_saved])
+        _refuse(path, "a file with code", [*stages, *of_folder])
         _give_file(options, path)
     else:
-        _refuse(path, "a folder", [*sass, *of_file, *of_saved])
+        _refuse(path, "a folder", [*sass, *of_file])
         _give_folder(options, path)
     return 0
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.cli._inputs import read_bytes
-from tritonhook.cli._streams import Results, check_new, give, to_json, write_new
+from tritonhook.cli._streams import Results, give
 from tritonhook.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,18 +19,14 @@ def is_saved(path: Path) -> bool:
         return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
-def give_saved(path: Path, trace: str | None, results: Results) -> None:
-    """Show the result. trace: where to write a trace of a memory timeline."""
+def give_saved(path: Path, results: Results) -> None:
+    """Show the result."""
     from tritonhook.report.pages import page_of
     from tritonhook.report.result import fitting
 
-    if trace:
-        check_new(Path(trace), results.force)
     try:
         result = _read(path)
         fitting(lambda: page_of(result))  # raises, before anything is printed or written, if the document is damaged
-        if trace:
-            _write_trace(result, Path(trace), results.force)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     give(results, result, path.name)
@@ -49,12 +44,3 @@ def _read(path: Path) -> Result:
     if not isinstance(document, dict):
         raise UsageError("JSON, but no result; give what a verb wrote with --save or --json")
     return read_result(document)
-
-
-def _write_trace(result: Result, path: Path, force: bool) -> None:
-    from tritonhook.report.results.memory import Memory, chrome_trace
-
-    if not isinstance(result, Memory):
-        raise UsageError("--trace is for memory timelines, and this result is not one")
-    write_new(path, to_json(chrome_trace(result.values())), force)
-    print(f"wrote {path}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Arithmetic of charts: scales, ticks, histograms, and series cut to what a screen can show. Templates draw them."""
+"""Arithmetic of charts: scales, ticks, and series cut to what a screen can show. Templates draw them."""
 
 from __future__ import annotations
 
@@ -78,17 +78,3 @@ def line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, steps: bool 
         else:
             parts.append(f"L{x(at):g} {y(value):g}")
     return "".join(parts)
-
-
-def histogram(values: Sequence[float], low: float, high: float, bins: int) -> list[int]:
-    counts = [0] * bins
-    width = (high - low) / bins or 1
-    for value in values:
-        if low <= value <= high:
-            counts[min(bins - 1, int((value - low) / width))] += 1
-    return counts
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

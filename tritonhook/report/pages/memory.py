@@ -1,4 +1,4 @@
-"""The page of a watched program's GPU memory: use over time, causes, predictions and events."""
+"""The page of a watched program's GPU memory: the summary, and the use over time with the events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tritonhook.memory.timeline import Attribution, MemorySample, MemoryTimeline
+from tritonhook.memory.timeline import MemorySample, MemoryTimeline
 from tritonhook.report.pages.charts import Scale, line, thin
-from tritonhook.report.result import MIB, UNKNOWN, Figure, Page, count, size
-from tritonhook.report.results.memory import Memory, event, explain, parts_table, stack_limits, title_of
+from tritonhook.report.result import MIB, Page, size
+from tritonhook.report.results.memory import Memory, event, title_of
 
 _COLUMNS = 900  # of pixels in a chart; each can show four points at most
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
@@ -18,50 +18,11 @@ _MOST_MARKS = 400
 
 
 def memory_page(result: Memory) -> Page:
-    parts = {"timelines": [_timeline(t, number_) for number_, t in enumerate(result.values())]}
-    data = {"timelines": [part["points"] for part in parts["timelines"]]}
+    timelines = result.values()
+    charts = [_chart(timeline) for timeline in timelines]
+    data = {"timelines": [chart and chart.pop("points") for chart in charts]}
+    parts = {"timelines": [{"title": title_of(it), "chart": chart} for it, chart in zip(timelines, charts, strict=True)]}
     return Page(result.summary(), "memory", parts, data)
-
-
-# --- one timeline --------------------------------------------------------------------------------
-
-
-def _timeline(timeline: MemoryTimeline, index: int) -> dict[str, Any]:
-    attribution = timeline.attribution()
-    chart = _chart(timeline)
-    return {
-        "index": index,
-        "title": title_of(timeline),
-        "device": timeline.device,
-        "figures": _figures(timeline, attribution),
-        "chart": chart,
-        "waterfall": _waterfall(attribution),
-        "parts": parts_table(timeline),
-        "predictions": _predictions(timeline),
-        "marks": _marks(timeline),
-        "more_marks": max(0, len(timeline.marks) - _MOST_MARKS),
-        "explain": explain(timeline),
-        "points": None if chart is None else chart.pop("points"),
-    }
-
-
-def _figures(timeline: MemoryTimeline, attribution: Attribution) -> list[Figure]:
-    peak = timeline.peak
-    return [
-        Figure("growth", size(attribution.growth_bytes), attribution.source or "not measured at both ends"),
-        Figure("outside the allocators", size(timeline.outside_allocators_bytes), "pool, first launches, unexplained"),
-        Figure("peak in use", UNKNOWN if peak is None else size(peak.used_bytes), f"of {size(timeline.total_bytes)}"),
-        Figure(
-            "torch, at its peak",
-            size(timeline.torch_peak_reserved_bytes),
-            f"reserved; {size(timeline.torch_peak_allocated_bytes)} allocated",
-        ),
-        Figure(
-            "watched",
-            f"{timeline.duration_ns / 1e9:,.2f} s",
-            f"{count(len(timeline.samples), 'sample')}, every {timeline.period_ns / 1e6:g} ms",
-        ),
-    ]
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
@@ -180,107 +141,3 @@ def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any
         "high_y": y(max(values)),
         "constant": min(values) == max(values),
     }
-
-
-def _waterfall(attribution: Attribution) -> dict[str, Any] | None:
-    """Draw the growth as steps from zero, one for each cause. None if the growth is not known."""
-    if attribution.growth_bytes is None:
-        return None
-    steps = [(p.name, p.bytes or 0, p.detail or p.source) for p in attribution.parts]
-    steps.append(("unexplained", attribution.unexplained_bytes or 0, "the growth less the parts above"))
-    bars, level, levels = [], 0, [0]
-    for name, amount, detail in steps:
-        bars.append((name, level, level + amount, amount, detail))
-        level += amount
-        levels.append(level)
-    low, high = min(levels), max(*levels, 1)
-    x = Scale(min(0, low), high, 210, 860)
-    rows = []
-    for index, (name, start, end, amount, detail) in enumerate(bars):
-        left, right = sorted((x(start), x(end)))
-        rows.append(
-            {
-                "name": name,
-                "y": 10 + 30 * index,
-                "x": left,
-                "width": max(1.5, right - left),
-                "end": x(end),
-                "text": size(amount),
-                "detail": detail,
-                "class": _PART_CLASS.get(name, "other") if amount >= 0 else "shrinks",
-            }
-        )
-    total = 10 + 30 * len(rows)
-    return {
-        "rows": rows,
-        "zero": x(0),
-        "total": {
-            "y": total,
-            "x": min(x(0), x(level)),
-            "width": max(1.5, abs(x(level) - x(0))),
-            "text": size(attribution.growth_bytes),
-        },
-        "height": total + 34,
-    }
-
-
-_PART_CLASS = {
-    "context": "context",
-    "modules": "modules",
-    "torch reserved": "torch",
-    "local-memory pool": "pool",
-    "local-memory pool, other kernels": "pool",
-    "buffers of first launches": "pool",
-    "unexplained": "unexplained",
-}
-
-
-def _predictions(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """The predicted and the measured memory of each rise of the stack limit. None if it never rose, or if the number of
-    the GPU's threads is not known."""
-    threads = timeline.resident_threads
-    raised = [m for m in timeline.launches if m.stack_growth_bytes and m.after is not None and m.before is not None]
-    if not threads or not raised:
-        return None
-    rows = []
-    for mark in raised:
-        assert mark.before is not None and mark.after is not None
-        before, after = mark.before.stack_limit_bytes or 0, mark.after.stack_limit_bytes or 0
-        predicted = (
-            max(0, after - before) * threads
-        )  # memory.prediction.net_growth, with the threads that the driver reports
-        measured = mark.growth_bytes
-        off = None if measured is None or not predicted else (measured - predicted) / predicted * 100
-        rows.append((mark, before, after, predicted, measured, off))
-    longest = max(max(p, m or 0) for _, _, _, p, m, _ in rows) or 1
-    return {
-        "threads": f"{threads:,}",
-        "rows": [
-            {
-                "kernel": mark.kernel,
-                "stack": f"{before:,} → {after:,}",
-                "predicted": size(predicted),
-                "measured": size(measured),
-                "off": "" if off is None else f"{off:+.1f}%",
-                "predicted_width": 100 * predicted / longest,
-                "measured_width": 100 * max(0, measured or 0) / longest,
-            }
-            for mark, before, after, predicted, measured, off in rows
-        ],
-    }
-
-
-def _marks(timeline: MemoryTimeline) -> list[dict[str, str]]:
-    ordered = sorted(timeline.marks, key=lambda m: (-(m.growth_bytes or 0), m.t_ns))[:_MOST_MARKS]
-    return [
-        {
-            "t": f"{m.t_ns / 1e9:.3f}",
-            "event": event(m),
-            "kernel": m.kernel,
-            "growth": size(m.growth_bytes),
-            "sort": "" if m.growth_bytes is None else str(m.growth_bytes),
-            "stack": stack_limits(m),
-            "note": m.note or "",
-        }
-        for m in sorted(ordered, key=lambda m: m.t_ns)
-    ]

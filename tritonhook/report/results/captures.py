@@ -261,6 +261,7 @@ class Captures(Result, tag="captures"):
             words=tuple(range(len(figures), len(headings))),
             one_line=True,
             extra=tuple(headings.index(h) for h in headings if h in _EXTRA),
+            keys=tuple(kernel.id for kernel in self.kernels),
         )
 
     def _further_columns(self) -> dict[str, Cell]:
@@ -278,11 +279,6 @@ class Captures(Result, tag="captures"):
         if len({seen.rank for k in self.kernels for seen in k.seen}) > 1:
             columns["ranks"] = lambda k: k.ranks
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
-
-    @property
-    def figures(self) -> Mapping[str, Cell]:
-        """A kernel's resources, by heading."""
-        return _RESOURCES
 
     def names(self) -> dict[str, str]:
         """The kernels' names as people wrote them."""

@@ -1,17 +1,15 @@
-"""Memory for the stacks of kernels: `mem predict`, `mem fix`."""
+"""Memory for the stacks of kernels: `mem predict`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.cubin.image import Cubin
 from tritonhook.memory.prediction import Bracket, GpuSpecs, Prediction, StackNeed
-from tritonhook.ptx.cta_loads import TmaLoad
-from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, sentence, size, size_range
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
 
 
 class DriverBuffer(Fields):
@@ -109,93 +107,3 @@ class MemoryPrediction(Result, tag="memory prediction"):
             limit = size(self.fail_over_bytes or None)
             unknown = f"not known whether it is above the limit of {limit}, which counts as failed"
             yield unknown if self.growth_bytes is None else f"above the limit of {limit}"
-
-
-# --- TMA loads -----------------------------------------------------------------------------------
-
-
-class Load(Fields):
-    """A TMA load. refusal: why it stays; null if it was rewritten."""
-
-    function: str
-    line: Count
-    opcode: str
-    refusal: str | None
-
-
-class FixedSide(Fields):
-    """A kernel before or after. code_bytes: of its instructions."""
-
-    syscalls: tuple[str, ...]
-    registers: Count | None
-    stack_bytes: Count | None
-    code_bytes: Count
-
-    @classmethod
-    def of(cls, cubin: Cubin, kernel: str) -> FixedSide:
-        resources = cubin.resources[kernel]
-        return cls(resources.syscalls, resources.registers, resources.stack, len(cubin.text(kernel)))
-
-    @property
-    def column(self) -> tuple[str, ...]:
-        return ", ".join(self.syscalls) or "none", *map(number, (self.registers, self.stack_bytes, self.code_bytes))
-
-
-class FixedKernel(Fields):
-    """A kernel before and after a rewrite, assembled by the same ptxas."""
-
-    kernel: str
-    before: FixedSide
-    after: FixedSide
-
-    @classmethod
-    def of(cls, kernel: str, before: Cubin, after: Cubin) -> FixedKernel:
-        return cls(kernel, FixedSide.of(before, kernel), FixedSide.of(after, kernel))
-
-    def table(self, ptxas: str | None) -> Table:
-        labels = ("driver calls", "registers", "stack, bytes per thread", "code, bytes")
-        rows = tuple(zip(labels, self.before.column, self.after.column, strict=True))
-        return Table(f"{self.kernel}, ptxas {number(ptxas)}", ("", "before", "after"), rows)
-
-
-class MemoryFix(Result, tag="memory fix"):
-    """TMA loads that became `.shared::cta`. why_no_effect: why `kernels` is empty. output: the file that was
-    written."""
-
-    verbs: ClassVar = "mem fix"
-
-    loads: tuple[Load, ...]
-    rewritten: Count
-    ptxas: str | None
-    kernels: tuple[FixedKernel, ...]
-    why_no_effect: str | None
-    output: str | None
-
-    @classmethod
-    def of(
-        cls,
-        sites: Sequence[TmaLoad],
-        kernels: Sequence[FixedKernel],
-        ptxas: str | None,
-        why: str | None,
-        out: str | None,
-    ) -> MemoryFix:
-        """why: the effect is not known. out: the file that was written."""
-        rewritten = sum(site.refusal is None for site in sites)
-        return cls(tuple(like(site, Load) for site in sites), rewritten, ptxas, tuple(kernels), why, out)
-
-    def summary(self) -> Summary:
-        """Which TMA loads became `.shared::cta`, which stay, and what that did to each kernel."""
-        stay = [load for load in self.loads if load.refusal is not None]
-        verdict = f"{len(self.loads) - len(stay)} of {count(len(self.loads), 'TMA load')} changed to .shared::cta"
-        if not self.loads:
-            verdict = "no TMA load to .shared::cluster: nothing to change"
-        facts = [
-            f"in {load.function}, line {load.line}: {load.opcode.partition('.mbarrier')[0]} stays: {load.refusal}"
-            for load in stay
-        ]
-        if self.why_no_effect:
-            facts.append(f"the effect is not known: {sentence(self.why_no_effect)}")
-        tables = [kernel.table(self.ptxas) for kernel in self.kernels] if len(stay) < len(self.loads) else []
-        tone = Tone.UNSURE if stay or self.why_no_effect else Tone.GOOD
-        return Summary("TMA fix", "", verdict, tone, tuple(facts), tuple(tables))
