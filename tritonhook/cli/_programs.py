@@ -109,7 +109,7 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
     if number is not None:
         raise interrupt(number)
     if code:
-        raise ProgramError(f"{what}: it ended with status {code}; {without}", code)
+        raise ProgramError(f"{what} ended with status {code}: {without}", code)
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def run_dry(script: str, out: Path, dry: DryRun, without: str) -> None:
     environment = path_environment(
         capture_environment(settings, os.environ, command), WrapperHome.for_run(settings.out)
     )
-    run_well(command, environment, f"{script}, dry for {dry.arch}", without)
+    run_well(command, environment, f"{script}, run dry for {dry.arch},", without)
 
 
 # --- recording launches --------------------------------------------------------------------------
@@ -223,5 +223,5 @@ def dry_captures(place: str, archs: str | None) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tritonhook-dry-") as folder:
         for arch in wanted:
             command = [sys.executable, "-m", "tritonhook", "run", "--arch", arch, "--out", folder, place]
-            run_well(command, dict(os.environ), f"{place}, dry for {arch}", "nothing was compared")
+            run_well(command, dict(os.environ), f"{place}, run dry for {arch},", "nothing was compared")
         yield folder

@@ -31,7 +31,7 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, changing, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -333,11 +333,12 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
     """Write the winners to a policy beside what it has; a pin of the same function, target, key and GPU is replaced.
     Returns a note. Raises PolicyError."""
     won = pins_of(folder, gpu_name())
-    entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
     if not won:
         return f"{path} is unchanged: no autotuner measured; a winner from an autotuning cache is not seen"
-    kept = {pin.identity: pin for pin in (*pins, *won)}
+    with changing(path):
+        entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
+        kept = {pin.identity: pin for pin in (*pins, *won)}
+        write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
     changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
-    write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
     again = f", {changed:,} of them changed" if changed else ""
     return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"
