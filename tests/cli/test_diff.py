@@ -23,6 +23,7 @@ from tritonhook.cli import main, parser
 from tritonhook.cli._inputs import Input
 from tritonhook.cli._parser import from_namespace
 from tritonhook.cli.diff import ToolOptions
+from tritonhook.compare.diff import CodeVerdict
 from tritonhook.errors import UsageError
 from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
@@ -450,7 +451,8 @@ def test_code_and_ptx_are_printed_line_by_line(plain: Path, tmp_path: Path, caps
 
 def test_an_exit_code_tells_a_crash_from_other_code() -> None:
     def code(renamed: Any, control: Any, same: bool | None, neutral: bool = True) -> int:
-        diff = None if same is None else SimpleNamespace(identical_code=same)
+        verdict = CodeVerdict.SAME_CODE if same else CodeVerdict.DIFFERENT_CODE
+        diff = None if same is None else SimpleNamespace(verdict=verdict)
         sides = {"renamed": SimpleNamespace(cubin=renamed), "control": SimpleNamespace(cubin=control)}
         return verb._exit_code(SimpleNamespace(**sides, diff=diff, control_is_neutral=neutral))  # type: ignore[arg-type]
 

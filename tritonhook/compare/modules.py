@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tritonhook.compare.diff import CodeVerdict, check_architectures, diff, has_same_code
+from tritonhook.compare.diff import CodeVerdict, check_architectures, diff, has_same_code, loaded_changed
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Resources
 from tritonhook.ptxas.toolchain import Toolchain
@@ -42,6 +42,7 @@ class ModuleDiff:
 
     @property
     def identical_code(self) -> bool:
+        """Whether both have the same kernels, with the same code and all else that the driver loads."""
         return not (self.changed or self.only_a or self.only_b)
 
     @property
@@ -88,7 +89,7 @@ def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
     """Compare the kernels that two modules have in common. Raises CubinError or ToolError."""
     check_architectures(a, b)
     pairs = pair_kernels(a.kernels, b.kernels)
-    changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y)}
+    changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y) or loaded_changed(a, b, x, y)}
     deltas = _changed(a, b, changed, toolchain) if changed else {}
     both = set(pairs.values())
     return ModuleDiff(
