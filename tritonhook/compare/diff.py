@@ -6,7 +6,7 @@ The verdict is computed from the code itself. It has no default, and code that w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
@@ -184,7 +184,8 @@ class CubinDiff(Notebook):
         """What differs of what the driver loads or reads besides the code, by the parts of cubin.loaded, and
         resources."""
         launched = tuple("dynamic shared" for d in self.resources if d.field == "dynamic_shared" and d.changed)
-        return (*loaded_changed(self.a, self.b, self.a_kernel, self.b_kernel), *launched)
+        loaded = loaded_of(self.a.data, self.a_kernel), loaded_of(self.b.data, self.b_kernel)
+        return (*loaded_changed(*loaded, self.resources), *launched)
 
     @property
     def verdict(self) -> CodeVerdict:
@@ -235,10 +236,9 @@ class CubinDiff(Notebook):
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
         """The resources among WORSE_WHEN_GROWING that b needs more of, where both have as many threads."""
-        by_name = {d.field: d for d in self.resources}
-        if by_name["threads"].a != by_name["threads"].b:
+        if any(d.a != d.b for d in self.resources if d.field == "threads"):
             return ()
-        judged = (by_name[name] for name in WORSE_WHEN_GROWING)
+        judged = (d for d in self.resources if d.field in WORSE_WHEN_GROWING)
         return tuple(d for d in judged if isinstance(d.a, int) and isinstance(d.b, int) and d.b > d.a)
 
     @property
@@ -290,11 +290,9 @@ def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
     return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
 
 
-def loaded_changed(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[str, ...]:
-    """As CubinDiff.loaded_changed. Raises CubinError where an image is damaged."""
-    loaded = loaded_of(a.data, a_kernel), loaded_of(b.data, b_kernel)
-    parts = [part for part in PARTS if loaded[0].get(part) != loaded[1].get(part)]
-    resources = _resources(a.resources[a_kernel], b.resources[b_kernel])
+def loaded_changed(a: Mapping[str, str], b: Mapping[str, str], resources: Iterable[ResourceDelta]) -> tuple[str, ...]:
+    """As CubinDiff.loaded_changed. a, b: hashes of each side's parts; a part that is not there is empty."""
+    parts = [part for part in PARTS if a.get(part, "") != b.get(part, "")]
     parts += [delta.field.replace("_", " ") for delta in resources if delta.field in _OF_LAUNCH and delta.changed]
     return tuple(parts)
 
@@ -342,7 +340,7 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
         a_kernel=a_kernel,
         b_kernel=b_kernel,
         sections=_sections(a, b, a_kernel, b_kernel),
-        resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
+        resources=resource_deltas(a.resources[a_kernel], b.resources[b_kernel]),
         sass=diff_sass(a_sass, b_sass),
         a_sass=a_sass,
         b_sass=b_sass,
@@ -362,7 +360,7 @@ def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[Section
     return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
 
 
-def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
+def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
     """Each resource on both sides. Traffic to local memory stands there only where spills are not known."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):
