@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import tritonhook
-from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.settings import make_settings
 from tritonhook.cli import _programs
 from tritonhook.errors import UsageError
 from tritonhook.ptx import miscompiles
@@ -75,73 +73,11 @@ def test_what_cannot_be_run_is_named_with_its_remedy(words: list[str], said: str
 
 def test_a_program_gives_its_status_and_may_print_on_standard_error(here: Path, capfd) -> None:
     def run(code: str, ours: bool = False) -> int:
-        return _programs.run_to_end([sys.executable, "-c", f"import os; {code}"], {"NAME": "value"}, ours)
+        return _programs.run_to_end([sys.executable, "-c", f"import os; {code}"], {"NAME": "value"}, ours).code
 
     assert run("print(os.environ['NAME'])") == 0 and capfd.readouterr() == ("value\n", "")
     assert run("print('x'); raise SystemExit(3)", True) == 3 and capfd.readouterr() == ("", "x\n")
     assert run("os.kill(os.getpid(), 9)") == 128 + 9
-
-
-def test_launches_are_recorded_by_a_run_that_must_see_kernels(here: Path, monkeypatch, capsys) -> None:
-    calls: list[tuple[list[str], dict[str, str], bool]] = []
-    out = here / "out"
-
-    def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> int:
-        calls.append((command, environment, stdout_is_ours))
-        return status
-
-    monkeypatch.setattr(_programs, "run_to_end", run_to_end)
-    status = 0
-    for words, command in (
-        (["s.py", "a"], ["s.py", "a"]),
-        (["m:f"], ["-m", "tritonhook.verify.program", "m:f"]),
-    ):
-        with pytest.raises(UsageError, match=f"^{words[0]}: no kernel was seen"):
-            _programs.record_launches(words, out, "nothing was timed")
-        assert (calls[-1][0], calls[-1][2]) == ([sys.executable, *command], True)
-        wanted = make_settings(out, launches="values").to_run_config().to_environment()
-        assert wanted.items() <= calls[-1][1].items()
-    assert capsys.readouterr().err == "".join(
-        f"running {name} once, to record its launches ...\n" for name in ("s.py", "m:f")
-    )
-    (out / "index").mkdir(parents=True)
-    _programs.record_launches(["s.py"], out, "nothing was timed")
-    status = 4
-    with pytest.raises(UsageError, match=r"^s\.py ended with status 4: nothing was timed$"):
-        _programs.record_launches(["s.py"], out, "nothing was timed")
-    dry = DryRun.of("sm_90a")
-    assert _programs.run_dry(["program"], out, dry) == 4
-    command, environment, ours = calls[-1]
-    wanted = make_settings(out, launches="shapes", dry_run=dry).to_run_config().to_environment()
-    assert command == ["program"] and ours and wanted.items() <= environment.items()
-
-
-def test_a_script_is_run_dry_for_each_architecture(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[list[str], bool]] = []
-    statuses = iter((0, 0, 0, 5))
-
-    def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> int:
-        assert environment["PATH"]
-        calls.append((command, stdout_is_ours))
-        return next(statuses)
-
-    monkeypatch.setattr(_programs, "run_to_end", run_to_end)
-    with _programs.dry_captures("s.py", "sm_80, sm_90a") as folder:
-        assert Path(folder).is_dir()
-    assert not Path(folder).exists()
-    start = [sys.executable, "-m", "tritonhook", "run", "--arch"]
-    assert calls == [([*start, arch, "--out", folder, "s.py"], True) for arch in ("sm_80", "sm_90a")]
-    failed = r"^s\.py ended with status 5 in its dry run for sm_90a:"
-    with pytest.raises(UsageError, match=failed), _programs.dry_captures("s.py", "sm_80,sm_90a"):
-        pass
-    with _programs.dry_captures("folder", None) as folder:
-        assert folder == "folder"
-    for place, archs, said in (
-        ("s.py", None, "^s.py: a script; give --arch"),
-        ("folder", "sm_80", "^--arch: for a script"),
-    ):
-        with pytest.raises(UsageError, match=said), _programs.dry_captures(place, archs):
-            pass
 
 
 def test_targets_are_told_apart_by_their_names(here: Path) -> None:

@@ -14,6 +14,7 @@ from repository import ROOT, SUPPORT
 
 import tritonhook
 from tritonhook.cli import main
+from tritonhook.cli._programs import Ended
 
 CUBINS = [str(GOLDEN / f"sm_90a.exp.{side}.cubin") for side in ("plain", "cutlass")]
 
@@ -243,7 +244,7 @@ def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, c
     assert main(["mem", "predict", cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
     assert "driver will reserve" in page("p.html").one("h1").text
     Path("script.py").touch()
-    seen = (0, as_schema(golden("memory"), Memory).values(), [])
+    seen = (Ended(0, None), as_schema(golden("memory"), Memory).values(), [])
     for module in (watch, compare):
         monkeypatch.setattr(module, "watched", lambda *words: seen)
     assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0

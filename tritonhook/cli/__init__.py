@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code for an error: of a program that failed its own, but not 1, which means "different"."""
+    """The exit code for an error; a signal that ended the verb, or a program that it ran, is named as shells do."""
     if isinstance(error, ProgramError):
-        return TROUBLE if error.status == 1 else error.status
+        return error.status if error.status > 128 else TROUBLE
     return getattr(error, "status", INTERRUPTED) if isinstance(error, KeyboardInterrupt) else TROUBLE
 
 

@@ -99,17 +99,18 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
     return Ended(code if code >= 0 else 128 - code, seen[-1] if seen else None)
 
 
-def run_well(command: list[str], environment: dict[str, str], what: str, without: str) -> None:
+def run_well(command: list[str], environment: dict[str, str], what: str, without: str, arch: str | None = None) -> None:
     """Run a program whose end decides whether a verb goes on. What it prints goes to standard error.
 
-    what: names it in messages. without: what a failure leaves undone, such as "nothing was timed". Raises ProgramError
-    if it fails, and KeyboardInterrupt if a signal came, however the program took that.
+    what: names it in messages. without: what a failure leaves undone, such as "nothing was timed". arch: of a dry run.
+    Raises ProgramError if it fails, and KeyboardInterrupt if a signal came, however the program took that.
     """
     code, number = run_to_end(command, environment, stdout_is_ours=True)
     if number is not None:
         raise interrupt(number)
     if code:
-        raise ProgramError(f"{what} ended with status {code}: {without}", code)
+        where = f" in its dry run for {arch}" if arch else ""
+        raise ProgramError(f"{what} ended with status {code}{where}: {without}", code)
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def run_dry(script: str, out: Path, dry: DryRun, without: str) -> None:
     environment = path_environment(
         capture_environment(settings, os.environ, command), WrapperHome.for_run(settings.out)
     )
-    run_well(command, environment, f"{script}, run dry for {dry.arch},", without)
+    run_well(command, environment, script, without, dry.arch)
 
 
 # --- recording launches --------------------------------------------------------------------------
@@ -223,5 +224,5 @@ def dry_captures(place: str, archs: str | None) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tritonhook-dry-") as folder:
         for arch in wanted:
             command = [sys.executable, "-m", "tritonhook", "run", "--arch", arch, "--out", folder, place]
-            run_well(command, dict(os.environ), f"{place}, run dry for {arch},", "nothing was compared")
+            run_well(command, dict(os.environ), place, "nothing was compared", arch)
         yield folder

@@ -64,12 +64,10 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
     if tensors.cu_seqlens_q is not None:
         most = min(max_seqlen_q, -(-int(new.k_new.shape[0]) // max(tensors.batch, 1)))
     if tensors.batch and most > rows:
-        where = (
-            "k_cache" if table is None else f"block_table, {sizes(table)}, with pages of {tensors.k_cache.shape[1]},"
-        )
+        cache = "" if table is None else f" and block_table {sizes(table)}"
         raise ValueError(
-            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: {where} has room for {rows}; "
-            "append fewer, or give a larger cache"
+            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, for which k_cache "
+            f"{sizes(tensors.k_cache)}{cache} has room"
         )
 
 
