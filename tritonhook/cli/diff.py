@@ -1,7 +1,7 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one.
+trigger. --entry chooses one. Exit codes: 0 same code and all else that the driver loads, 1 other, 2 trouble.
 
 With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
 of the same length: only its spelling differs from the new name. Exit codes: 0 same code, 1 other code, or ptxas crashes

@@ -3,6 +3,7 @@
 For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
 machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
+Of a script that fails, or is interrupted, no lock is written: the exit code is the script's, or 128 + N of signal N.
 
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
