@@ -61,6 +61,22 @@ class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""
 
 
+class ProgramError(TritonHookError):
+    """A program that a verb ran failed. status: its exit code, or 128 and the number of the signal that ended it."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal such as SIGTERM ends a verb as Ctrl-C does: its temporary folders and its processes go away."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
+
+
 class StartupError(TritonHookError):
     """The .pth file cannot be installed into an environment or removed from it."""
 

@@ -62,7 +62,8 @@ def attention_with_kv_cache(
     k_new, v_new       [batch, seqlen_new, heads_kv, head_dim], packed [total_q, heads_kv, head_dim] with the rows of q;
                        of q's dtype. They are written into the cache behind the cache_seqlens keys of each sequence, and
                        the queries see them. cache_seqlens stays as it is. An FP8 cache gets value / descale, rounded,
-                       at most 448. New keys that do not fit are not written
+                       at most 448. More new keys than a sequence has room for are refused; those that do not fit
+                       behind its keys are not written, which only check=True refuses
     rotary_cos, _sin   [positions, rotary columns / 2], contiguous; float32 or q's dtype. The first columns of k_new and
                        of q, a multiple of 16, are turned: new key i of a sequence by row cache_seqlens + i, query i by
                        the same row, but without causal and window by row cache_seqlens. Positions behind the table take

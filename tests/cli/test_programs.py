@@ -74,7 +74,7 @@ def test_what_cannot_be_run_is_named_with_its_remedy(words: list[str], said: str
 
 def test_a_program_gives_its_status_and_may_print_on_standard_error(here: Path, capfd) -> None:
     def run(code: str, ours: bool = False) -> int:
-        return _programs.run_to_end([sys.executable, "-c", f"import os; {code}"], {"NAME": "value"}, ours)
+        return _programs.run_to_end([sys.executable, "-c", f"import os; {code}"], {"NAME": "value"}, ours).code
 
     assert run("print(os.environ['NAME'])") == 0 and capfd.readouterr() == ("value\n", "")
     assert run("print('x'); raise SystemExit(3)", True) == 3 and capfd.readouterr() == ("", "x\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.settings import DEFAULT_OUT, Settings, make_settings
 from tritonhook.cli import main
 from tritonhook.cli import run as verb
+from tritonhook.cli._programs import Ended
+from tritonhook.errors import INTERRUPTED
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.rename import Rename
 
@@ -45,11 +48,11 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
         made.settings = make_settings(*given, **named)
         return made.settings
 
-    def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> int:
+    def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> Ended:
         made.command, made.environment, made.stdout_is_ours = command, environment, stdout_is_ours
         assert made.settings is not None
         made.does(made.settings.out)
-        return made.status
+        return Ended(made.status, signal.SIGINT if made.status == INTERRUPTED else None)
 
     monkeypatch.setattr(verb, "make_settings", settings)
     monkeypatch.setattr(verb, "run_to_end", run_to_end)

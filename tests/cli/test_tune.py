@@ -249,10 +249,13 @@ def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: P
 
 def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_policy(captures: str, capsys) -> None:
     Path("sub").mkdir()
-    Path("mine.bin").write_bytes(b"not controls")
-    found = document(capsys, captures, "--levers", "O1", "--controls", "mine.bin", "-o", "sub/tritonhook.toml")
+    for file in ("sub/mine.bin", "other.bin"):
+        Path(file).write_bytes(b"not controls")
+    policy = ("-o", "sub/tritonhook.toml")
+    assert "copy it there" in failing(capsys, "tune", captures, "--controls", "other.bin", *policy)
+    found = document(capsys, captures, "--levers", "O1", "--controls", "sub/mine.bin", *policy)
     levers = {one["lever"]: one["reason"] for one in found["kernels"][0]["dropped"]}
-    (tried,) = (text for text in levers if "controls=../mine.bin" in text)
+    (tried,) = (text for text in levers if "controls=mine.bin" in text)
     assert tried.startswith("ptxas=13.") or "needs ptxas 13.3" in levers[tried]
 
 

@@ -192,7 +192,7 @@ def test_resources_that_grow_are_worse() -> None:
     cubin, sass = golden("sm_90a.exp.plain")
     kernel = cubin.kernels[0]
     before = Resources(32, 0, 0, 1024, 1, 128, 0, 0)
-    after = Resources(40, 8, 8, 512, 2, 256, 20, 12)
+    after = Resources(40, 8, 8, 512, 2, 128, 20, 12)
     sides = [replace(cubin, resources={kernel: r}) for r in (before, after)]
     d = diff(*sides, a_sass=sass[kernel], b_sass=sass[kernel])
     assert {r.field: (r.a, r.b) for r in d.worse} == {

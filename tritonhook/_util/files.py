@@ -88,13 +88,36 @@ def read_start(path: StrPath, size: int) -> bytes:
 def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
     """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, for
     a pipe or a device, and for a file of more than `most` bytes."""
+    return _read(_open_regular(path), path, most)
+
+
+def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
+    """Read a file below a folder, as read_regular, and its permissions. Raises OSError also where `name` leads out of
+    the folder, or any part of it is a link."""
+    path = Path(folder, name)
+    *above, last = Path(name).parts or ("..",)
+    if Path(name).is_absolute() or ".." in (*above, last):
+        raise OSError(errno.EPERM, f"not below {os.path.abspath(folder)}; copy it there", path)
+    inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        for part in above:
+            outer, inner = inner, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inner)
+            os.close(outer)
+        handle = _open_regular(last, inner)
+    finally:
+        os.close(inner)
+    mode = stat.S_IMODE(os.fstat(handle).st_mode)
+    return _read(handle, path, MOST_BYTES), mode
+
+
+def _open_regular(path: StrPath, folder: int | None = None) -> int:
+    """folder: a handle of the one where a relative path begins."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "a link, not a file; copy the file that it points to", path) from None
         raise
-    return _read(handle, path, most)
 
 
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:

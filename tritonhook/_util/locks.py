@@ -1,13 +1,16 @@
-"""Locks in a process that forks, and other processes of this machine, as /proc shows them.
+"""Locks in a process that forks and between processes, and other processes of this machine, as /proc shows them.
 
 A forked child has one thread: a lock that another thread held at the fork would stay locked there for good.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +30,17 @@ class ForkLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._lock.release()
+
+
+@contextmanager
+def folder_locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other processes that ask for the same folder waiting, without a lock file in it. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 _locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()

@@ -40,6 +40,11 @@ def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
     return text.replace("\x7f", "\\u007f")
 
 
+def encodable(text: str) -> str:
+    """A text with lone surrogates written out, such as those for bytes of a path that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_plain(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
@@ -47,4 +52,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    return encodable(value) if isinstance(value, str) else value

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tritonhook._util.text import encodable
+
 
 def toml_value(value: Any) -> str:
-    """A TOML value. JSON's texts are TOML's, except DEL."""
+    """A TOML value. JSON's texts are TOML's, except DEL. Bytes of a path that are no UTF-8 are written out."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_value(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml_value, value))}]"
+    value = encodable(value) if isinstance(value, str) else value
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

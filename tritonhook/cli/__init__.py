@@ -10,8 +10,9 @@ from pathlib import Path
 from tritonhook import __version__
 from tritonhook.capture.project import read_project
 from tritonhook.cli._parser import TROUBLE, TopParser, Verb, add_verbs, from_namespace, verb_in
+from tritonhook.cli._signals import interruptible
 from tritonhook.cli._streams import complain, streams, write_err, write_out
-from tritonhook.errors import INTERRUPTED
+from tritonhook.errors import INTERRUPTED, ProgramError
 
 GROUPS = {
     "daily": ("run", "show", "diff", "lock", "check", "verify", "ab", "tune", "mem"),
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code. No error of any kind ends with 1, "different"."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
-    with streams():
+    with streams(), interruptible():
         try:
             if not words:
                 write_err(parser().format_help())
@@ -56,7 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return TROUBLE
         except (Exception, KeyboardInterrupt) as error:
             complain(verb, error)
-            return INTERRUPTED if isinstance(error, KeyboardInterrupt) else TROUBLE
+            return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code for an error; a signal that ended the verb, or a program that it ran, is named as shells do."""
+    if isinstance(error, ProgramError):
+        return error.status if error.status > 128 else TROUBLE
+    return getattr(error, "status", INTERRUPTED) if isinstance(error, KeyboardInterrupt) else TROUBLE
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

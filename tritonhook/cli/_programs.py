@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.capture.dry_run.gpu import DryRun
@@ -23,14 +24,12 @@ from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_en
 from tritonhook.capture.settings import SHAPES, VALUES, make_settings
 from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment
+from tritonhook.cli._signals import Witness, heeded, interrupt
 from tritonhook.device.cuda_driver import Driver
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.errors import DeviceError, ProgramError, TritonHookError, UsageError
 from tritonhook.ptxas.command_line import level_of
 
 _STDERR = 2
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-
-
 _AHEAD_S = 0.5  # between looks at what was captured
 
 
@@ -59,33 +58,59 @@ def script_command(words: Sequence[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
-def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> int:
-    """Run a program and return its status: its exit code, or 128 and the number of the signal that ended it.
+class Ended(NamedTuple):
+    """code: of a program, or 128 and the number of the signal that ended it. signal: the last one that this process got
+    meanwhile; None: it got none."""
 
-    Signals are passed on, but not a terminal's Ctrl-C, which reaches the program by itself.
+    code: int
+    signal: int | None
+
+    @property
+    def status(self) -> int:
+        """The code; that of the signal where the program took it and ended well."""
+        return self.code or (128 + self.signal if self.signal is not None else 0)
+
+
+def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> Ended:
+    """Run a program to its end. Signals are passed on, but not those that the whole process group gets, such as a
+    terminal's Ctrl-C: the program has them already.
+
     stdout_is_ours: what it prints goes to standard error, because standard output is for our result.
     """
     child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
+    seen: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        if child is None:
-            early.append(number)
-        elif number != signal.SIGINT or not _in_foreground():
+        seen.append(number)
+        if child is not None and not witness.has_reached(child.pid, signal.Signals(number)):
             child.send_signal(number)
 
-    # Signals that are ignored from the start (by nohup) stay ignored: a handler would undo that for the program too.
-    numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
-    previous = {number: signal.signal(number, pass_on) for number in numbers}
+    witness = Witness()
+    previous = {number: signal.signal(number, pass_on) for number in heeded()}
     try:
         child = subprocess.Popen(command, env=environment, stdout=_STDERR if stdout_is_ours else None)
-        for number in early:
+        for number in seen[:]:  # they came before it was there
             child.send_signal(number)
         code = child.wait()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
+        witness.end()
+    return Ended(code if code >= 0 else 128 - code, seen[-1] if seen else None)
+
+
+def run_well(command: list[str], environment: dict[str, str], what: str, without: str, arch: str | None = None) -> None:
+    """Run a program whose end decides whether a verb goes on. What it prints goes to standard error.
+
+    what: names it in messages. without: what a failure leaves undone, such as "nothing was timed". arch: of a dry run.
+    Raises ProgramError if it fails, and KeyboardInterrupt if a signal came, however the program took that.
+    """
+    code, number = run_to_end(command, environment, stdout_is_ours=True)
+    if number is not None:
+        raise interrupt(number)
+    if code:
+        where = f" in its dry run for {arch}" if arch else ""
+        raise ProgramError(f"{what} ended with status {code}{where}: {without}", code)
 
 
 @contextmanager
@@ -124,25 +149,14 @@ def _kernels(out: Path) -> list[Path]:
     return []
 
 
-def _in_foreground() -> bool:
-    """Whether a terminal sends its Ctrl-C to our process group, and so to the program."""
-    try:
-        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-def run_dry(command: list[str], out: Path, dry: DryRun) -> int:
-    """Run a program dry, with captures in `out`, and return its status. What it prints goes to standard error."""
+def run_dry(script: str, out: Path, dry: DryRun, without: str) -> None:
+    """Run a script dry, with captures in `out`. Raises as run_well."""
+    command = script_command([script], False)
     settings = make_settings(out, launches=SHAPES, dry_run=dry)
-    environment = capture_environment(settings, os.environ, command)
-    return run_to_end(command, path_environment(environment, WrapperHome.for_run(settings.out)), True)
+    environment = path_environment(
+        capture_environment(settings, os.environ, command), WrapperHome.for_run(settings.out)
+    )
+    run_well(command, environment, script, without, dry.arch)
 
 
 # --- recording launches --------------------------------------------------------------------------
@@ -178,8 +192,7 @@ def why_not_timed() -> str | None:
 def record_launches(words: Sequence[str], out: Path, without: str) -> None:
     """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded.
 
-    without: what a failure leaves undone, such as "nothing was timed". Raises UsageError if it fails, or no kernel was
-    seen.
+    without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
     """
     target = words[0]
     if is_function(target):
@@ -188,9 +201,7 @@ def record_launches(words: Sequence[str], out: Path, without: str) -> None:
         command = script_command(list(words), False)
     settings = make_settings(out, launches=VALUES)
     print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
-    code = run_to_end(command, capture_environment(settings, os.environ), stdout_is_ours=True)
-    if code:
-        raise UsageError(f"{target} ended with status {code}: {without}")
+    run_well(command, capture_environment(settings, os.environ), target, without)
     if not (out / "index").is_dir():
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")
 
@@ -201,7 +212,7 @@ def record_launches(words: Sequence[str], out: Path, without: str) -> None:
 @contextmanager
 def dry_captures(place: str, archs: str | None) -> Iterator[str]:
     """The capture folder that was given; or, with architectures, one with what a script compiles for them, which goes
-    away again. Raises UsageError if the one does not go with the other, or the script fails."""
+    away again. Raises UsageError if the one does not go with the other, and else as run_well."""
     if archs is None:
         if is_script(place) and not Path(place).is_dir():
             raise UsageError(f"{place}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
@@ -213,6 +224,5 @@ def dry_captures(place: str, archs: str | None) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tritonhook-dry-") as folder:
         for arch in wanted:
             command = [sys.executable, "-m", "tritonhook", "run", "--arch", arch, "--out", folder, place]
-            if code := run_to_end(command, dict(os.environ), stdout_is_ours=True):
-                raise UsageError(f"{place} ended with status {code} in its dry run for {arch}: nothing was compared")
+            run_well(command, dict(os.environ), place, "nothing was compared", arch)
         yield folder

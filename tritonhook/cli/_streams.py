@@ -31,7 +31,7 @@ from tritonhook._util import text as texts
 from tritonhook._util.files import write_given
 from tritonhook._util.text import say, visible
 from tritonhook.cli._parser import Group, flag, option
-from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.errors import Terminated, TritonHookError, UsageError
 
 if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
@@ -230,7 +230,7 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, TritonHookError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
+        return "ended by a signal" if isinstance(error, Terminated) else "interrupted"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     text = " ".join(str(error).split())

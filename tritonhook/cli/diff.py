@@ -1,7 +1,7 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one.
+trigger. --entry chooses one. Exit codes: 0 same code and all else that the driver loads, 1 other, 2 trouble.
 
 With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
 of the same length: only its spelling differs from the new name. Exit codes: 0 same code, 1 other code, or ptxas crashes
@@ -54,7 +54,7 @@ from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import KernelPage, Results, capture_page, give, working, write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
 from tritonhook.cli.rename import RenameOptions, check_mapping
-from tritonhook.compare.diff import CubinDiff
+from tritonhook.compare.diff import CodeVerdict, CubinDiff
 from tritonhook.compare.names import NameComparison, compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError, listed
@@ -211,7 +211,7 @@ def _compare_kernels(options: Options) -> int:
         write_paged(_code_diff(options, inputs, result))
     else:
         give(options.results, diff)
-    return 0 if result.identical_code else 1
+    return 0 if result.verdict is CodeVerdict.SAME_CODE else 1
 
 
 def _compared(
@@ -440,4 +440,4 @@ def _exit_code(comparison: NameComparison) -> int:
         return 1
     if comparison.control.cubin is None or comparison.diff is None:
         return 2
-    return 0 if comparison.diff.identical_code and comparison.control_is_neutral else 1
+    return 0 if comparison.diff.verdict is CodeVerdict.SAME_CODE and comparison.control_is_neutral else 1

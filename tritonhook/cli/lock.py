@@ -3,6 +3,7 @@
 For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
 machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
+Of a script that fails, or is interrupted, no lock is written: the exit code is the script's, or 128 + N of signal N.
 
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
@@ -28,10 +29,10 @@ from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
 from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option
-from tritonhook.cli._programs import is_script, run_dry, script_command
-from tritonhook.cli._streams import check_new, working
+from tritonhook.cli._programs import is_script, run_dry
+from tritonhook.cli._streams import check_new, complain, working
 from tritonhook.cubin.shipped import is_shipped
-from tritonhook.errors import SnapshotError, UsageError, listed
+from tritonhook.errors import ProgramError, SnapshotError, UsageError, listed
 from tritonhook.report.result import count
 from tritonhook.snapshot.captured import Kernels, lockable
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
@@ -63,24 +64,27 @@ def run(options: Options) -> int:
         if options.arch is None or len(options.places) > 1:
             raise UsageError(f"{script}: a script; give it alone, with --arch sm_90a,... to run it dry")
         with TemporaryDirectory(prefix="tritonhook-") as folder:
-            failed = _run_dry(script, options.arch.split(","), Path(folder))
-            return _lock((folder,), out, failed, script)
+            try:
+                _run_dry(script, options.arch.split(","), Path(folder), f"{out} was not written")
+            except ProgramError as error:
+                complain("lock", error)
+                return error.status
+            return _lock((folder,), out, script)
     if options.arch is not None:
         raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
-    return _lock(options.places or (default_out(),), out, [])
+    return _lock(options.places or (default_out(),), out)
 
 
-def _run_dry(script: str, archs: Sequence[str], folder: Path) -> list[str]:
-    """Run the script dry for each architecture. Returns a line for each run that failed."""
-    command = script_command([script], False)
+def _run_dry(script: str, archs: Sequence[str], folder: Path, without: str) -> None:
+    """Run the script dry for each architecture. Raises as run_dry."""
     runs = [DryRun.of(arch) for arch in archs]
     for dry in runs:
         check_assembled(dry)
-    codes = [(dry.arch, run_dry(command, folder, dry)) for dry in runs]
-    return [f"{script} ended with status {code} in its dry run for {arch}" for arch, code in codes if code]
+    for dry in runs:
+        run_dry(script, folder, dry, without)
 
 
-def _lock(places: Sequence[str], out: Path, failed: Sequence[str], script: str | None = None) -> int:
+def _lock(places: Sequence[str], out: Path, script: str | None = None) -> int:
     locked, _, notes = lockable_at(places)
     if script is not None:
         notes = [note.replace(places[0], script) for note in notes]
@@ -92,9 +96,9 @@ def _lock(places: Sequence[str], out: Path, failed: Sequence[str], script: str |
     with_ptx = f"; {out}.d has the PTX of {kept:,}" if kept else ""
     print(f"wrote {out}: {count(len(locked), 'kernel')}{with_ptx}")
     kernels = [facts for facts, _ in locked]
-    for note in (*failed, *notes, *spills_note(kernels), *budget_notes(kernels)):
+    for note in (*notes, *spills_note(kernels), *budget_notes(kernels)):
         print(f"- {note}")
-    return int(bool(failed))
+    return 0
 
 
 # The kernels of a lock: of a capture folder, of built files, or of both; `check` reads them here too.

@@ -31,7 +31,7 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, changing, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -41,11 +41,11 @@ from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settin
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
-from tritonhook.cli._programs import reading_ahead, run_to_end, script_command
+from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli.rename import RenameOptions, rewrite_option
 from tritonhook.device.cuda_driver import gpu_name
-from tritonhook.errors import INTERRUPTED, CaptureError, UsageError, listed
+from tritonhook.errors import CaptureError, TritonHookError, UsageError, listed
 from tritonhook.rename import Rename
 from tritonhook.report.result import count
 
@@ -115,7 +115,7 @@ def run(options: Options) -> int:
     if options.install_startup or options.remove_startup:
         return _change_startup(options)
     options = _with_project(options, read_project(Path.cwd()))
-    return _watch(options) if options.watch else _run_once(options)
+    return _watch(options) if options.watch else _run_once(options).code
 
 
 def _change_startup(options: Options) -> int:
@@ -133,23 +133,29 @@ def _change_startup(options: Options) -> int:
 
 
 def _watch(options: Options) -> int:
-    """Run, and again after each change of a source, until Ctrl-C."""
+    """Run, and again after each change of a source, until a signal such as Ctrl-C. Only the first run may raise."""
     from tritonhook.cli.diff import give_folders
 
     out = near(make_settings(options.out).out)
-    runs, times = _runs(out), times_of(_sources(options, out))
-    while (code := _run_once(options)) != INTERRUPTED:
-        if runs < (runs := _runs(out)):
-            with suppress(CaptureError):  # the first run of its command
-                before, latest = CaptureFolder.open(out).previous()
-                give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
-        sources = _sources(options, out)
-        times = {**times_of(sources), **times}  # what was edited during the run counts
+    runs, times, sources = _runs(out), times_of(_sources(options, out)), list[Path]()
+    while True:
+        try:
+            if (ended := _run_once(options)).signal is not None:
+                return ended.status
+            sources = _sources(options, out)
+            times = {**times_of(sources), **times}  # what was edited during the run counts
+            if runs < (runs := _runs(out)):
+                with suppress(CaptureError):  # the first run of its command
+                    before, latest = CaptureFolder.open(out).previous()
+                    give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
+        except (TritonHookError, OSError) as error:  # a checkout removes a source for a moment
+            if not sources:
+                raise
+            complain("run", error)
         say(f"tritonhook: waiting for a change of {listed([str(near(path)) for path in sources])}; Ctrl-C ends")
         changed = await_change(sources, times)
         times = times_of(sources)
         say(f"tritonhook: {listed([str(near(path)) for path in changed])} changed")
-    return code
 
 
 def _runs(out: Path) -> int:
@@ -163,7 +169,7 @@ def _sources(options: Options, out: Path) -> list[Path]:
     return list(dict.fromkeys([*(path.absolute() for path in script), *map(Path, loaded)]))
 
 
-def _run_once(options: Options) -> int:
+def _run_once(options: Options) -> Ended:
     command = script_command(options.command, options.module)
     rename = options.rename.wanted()
     dry_run = _dry_run(options)
@@ -184,7 +190,7 @@ def _run_once(options: Options) -> int:
     environment = path_environment(capture_environment(settings, os.environ, command), home)
     environment |= {EMULATE: "1"} if options.emulate else {}
     with reading_ahead(settings.out) if dry_run else nullcontext():
-        code = run_to_end(command, environment, options.results.is_printed)
+        ended = run_to_end(command, environment, options.results.is_printed)
     try:
         from tritonhook.report.results.captures import Captures
 
@@ -200,13 +206,13 @@ def _run_once(options: Options) -> int:
             notes.append("emulated: each launch was executed on the CPU")
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
-        if not (code or folder.records or folder.crashes or notes):
+        if not (ended.code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         captures = Captures.of(folder).with_notes(notes)
         give(options.results, captures, show=lambda summary: _report(summary, folder, dry_run))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
-    return code
+    return ended
 
 
 def _dry_run(options: Options) -> DryRun | None:
@@ -327,11 +333,12 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
     """Write the winners to a policy beside what it has; a pin of the same function, target, key and GPU is replaced.
     Returns a note. Raises PolicyError."""
     won = pins_of(folder, gpu_name())
-    entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
     if not won:
         return f"{path} is unchanged: no autotuner measured; a winner from an autotuning cache is not seen"
-    kept = {pin.identity: pin for pin in (*pins, *won)}
+    with changing(path):
+        entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
+        kept = {pin.identity: pin for pin in (*pins, *won)}
+        write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
     changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
-    write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
     again = f", {changed:,} of them changed" if changed else ""
     return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"

@@ -30,11 +30,12 @@ from pathlib import Path
 
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
-from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
+from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, lever, levers
 from tritonhook.capture.policy.model import (
     USUAL_NAME,
     Entry,
     Pin,
+    changing,
     read_entries,
     read_pins,
     unnumbered,
@@ -182,11 +183,13 @@ def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     }
     if judged or not ran.stopped:
         earlier: Sequence[Pin] = ()
-        with suppress(PolicyError):  # another tuning may have added to it meanwhile
-            before, earlier = read_entries(policy), read_pins(policy)
         today = date.today().isoformat()
-        after = updated(before, entries(ran, today, policy.absolute().parent), judged)
-        write_policy(policy, after, updated_pins(earlier, pins(ran, today), before, after))
+        won = entries(ran, today, policy.absolute().parent)
+        with changing(policy):
+            with suppress(PolicyError):  # another tuning may have added to it meanwhile
+                before, earlier = read_entries(policy), read_pins(policy)
+            after = updated(before, won, judged)
+            write_policy(policy, after, updated_pins(earlier, pins(ran, today), before, after))
 
 
 def _start(limit_s: float) -> GpuProcess:
@@ -210,11 +213,9 @@ def _checked(options: Options) -> CaptureFolder | None:
             f"--assemble-only: not for {options.target[0]}, whose launches are recorded on a GPU; record them there "
             "with `tritonhook run --launch-values`, and give the capture folder"
         )
-    for wanted in levers(options.levers) if options.levers is not None else ():
+    given = levers(options.levers) if options.levers is not None else ()
+    for wanted in (*given, *_controls(options, CONTROLS_VERSION)):
         wanted.assembling(options.policy.absolute().parent)
-    for file in options.controls:
-        kept_controls(Path(file))
-    _controls(options, CONTROLS_VERSION)
     if options.rtol is not None and not options.rtol >= 0:
         raise UsageError(f"--rtol {options.rtol:g}: give 0 or more")
     if not options.assemble_only:

@@ -6,7 +6,7 @@ The verdict is computed from the code itself. It has no default, and code that w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
@@ -15,19 +15,25 @@ from rapidfuzz.distance import Indel
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.cubin.image import Cubin, Section
+from tritonhook.cubin.loaded import PARTS, loaded_of
 from tritonhook.cubin.resources import Resources, launch_shared
 from tritonhook.cubin.sass import Loop, Sass
-from tritonhook.errors import CubinError
+from tritonhook.errors import CubinError, listed
 
 ALIKE = 0.8  # two forms of one loop have at least this share of opcodes in common; seen: 0.95 and more
-# Resources for which a larger value is worse. The others are shown without a judgement.
+# Resources for which a larger value is worse where both kernels have as many threads. The others are not judged.
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
+_OF_LAUNCH = ("registers", "stack", "shared", "launch_bounds")  # that the driver reads beside the parts of the image
 
 
 class CodeVerdict(str, Enum):
-    """Whether two kernels have the same code. Their files may still differ in names and debug data."""
+    """Whether two kernels have the same code. Their files may still differ in names and debug data.
+
+    LOADED_OTHERWISE: with it the driver loads other parameters, attributes or data, or gives it other resources.
+    """
 
     SAME_CODE = "same code"
+    LOADED_OTHERWISE = "same code, loaded otherwise"
     SCHEDULING = "only scheduling differs"
     DIFFERENT_CODE = "different code"
 
@@ -174,9 +180,17 @@ class CubinDiff(Notebook):
         return _changed_parts(self.a, self.b, self.a_kernel, self.b_kernel)
 
     @property
+    def loaded_changed(self) -> tuple[str, ...]:
+        """What differs of what the driver loads or reads besides the code, by the parts of cubin.loaded, and
+        resources."""
+        launched = tuple("dynamic shared" for d in self.resources if d.field == "dynamic_shared" and d.changed)
+        loaded = loaded_of(self.a.data, self.a_kernel), loaded_of(self.b.data, self.b_kernel)
+        return (*loaded_changed(*loaded, self.resources), *launched)
+
+    @property
     def verdict(self) -> CodeVerdict:
         if self.identical_code:
-            return CodeVerdict.SAME_CODE
+            return CodeVerdict.LOADED_OTHERWISE if self.loaded_changed else CodeVerdict.SAME_CODE
         same_work = not (self.sass.added or self.sass.removed) and set(self.changed_parts) <= {_LINKED, _JUMP_TABLE}
         same_calls = sorted(n for _, n in _linked(self.a, self.a_kernel)) == sorted(
             n for _, n in _linked(self.b, self.b_kernel)
@@ -221,12 +235,11 @@ class CubinDiff(Notebook):
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
-        """The resources among WORSE_WHEN_GROWING that b needs more of."""
-        return tuple(
-            d
-            for d in self.resources
-            if d.field in WORSE_WHEN_GROWING and isinstance(d.a, int) and isinstance(d.b, int) and d.b > d.a
-        )
+        """The resources among WORSE_WHEN_GROWING that b needs more of, where both have as many threads."""
+        if any(d.a != d.b for d in self.resources if d.field == "threads"):
+            return ()
+        judged = (d for d in self.resources if d.field in WORSE_WHEN_GROWING)
+        return tuple(d for d in judged if isinstance(d.a, int) and isinstance(d.b, int) and d.b > d.a)
 
     @property
     def summary(self) -> str:
@@ -250,6 +263,8 @@ class CubinDiff(Notebook):
             ]
         if parts := [part for part in self.changed_parts if part != _JUMP_TABLE]:
             facts.append(f"the program differs in {', '.join(parts)}")
+        if self.verdict is CodeVerdict.LOADED_OTHERWISE:
+            facts.append(f"the driver loads other {listed(self.loaded_changed)}")
         for delta in self.resources:
             if delta.changed and delta.field != "externs":
                 facts.append(f"{delta.field.replace('_', ' ')} {_shown(delta.a)} -> {_shown(delta.b)}")
@@ -273,6 +288,13 @@ _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
 def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
     """Whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
     return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
+
+
+def loaded_changed(a: Mapping[str, str], b: Mapping[str, str], resources: Iterable[ResourceDelta]) -> tuple[str, ...]:
+    """As CubinDiff.loaded_changed. a, b: hashes of each side's parts; a part that is not there is empty."""
+    parts = [part for part in PARTS if a.get(part, "") != b.get(part, "")]
+    parts += [delta.field.replace("_", " ") for delta in resources if delta.field in _OF_LAUNCH and delta.changed]
+    return tuple(parts)
 
 
 def _changed_parts(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[str, ...]:
@@ -318,7 +340,7 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
         a_kernel=a_kernel,
         b_kernel=b_kernel,
         sections=_sections(a, b, a_kernel, b_kernel),
-        resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
+        resources=resource_deltas(a.resources[a_kernel], b.resources[b_kernel]),
         sass=diff_sass(a_sass, b_sass),
         a_sass=a_sass,
         b_sass=b_sass,
@@ -338,7 +360,7 @@ def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[Section
     return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
 
 
-def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
+def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
     """Each resource on both sides. Traffic to local memory stands there only where spills are not known."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):

@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tritonhook.compare.diff import CodeVerdict, check_architectures, diff, has_same_code
+from tritonhook.compare.diff import (
+    CodeVerdict,
+    check_architectures,
+    diff,
+    has_same_code,
+    loaded_changed,
+    resource_deltas,
+)
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.loaded import image_of, loaded_parts
 from tritonhook.cubin.resources import Resources
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, strip_word
@@ -42,6 +50,7 @@ class ModuleDiff:
 
     @property
     def identical_code(self) -> bool:
+        """Whether both have the same kernels, with the same code and all else that the driver loads."""
         return not (self.changed or self.only_a or self.only_b)
 
     @property
@@ -88,7 +97,14 @@ def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
     """Compare the kernels that two modules have in common. Raises CubinError or ToolError."""
     check_architectures(a, b)
     pairs = pair_kernels(a.kernels, b.kernels)
-    changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y)}
+    images = image_of(a.data), image_of(b.data)
+
+    def is_same(x: str, y: str) -> bool:
+        a_loaded, b_loaded = loaded_parts(images[0], x), loaded_parts(images[1], y)
+        resources = resource_deltas(a.resources[x], b.resources[y])
+        return has_same_code(a, b, x, y) and not loaded_changed(a_loaded, b_loaded, resources)
+
+    changed = {x: y for x, y in pairs.items() if not is_same(x, y)}
     deltas = _changed(a, b, changed, toolchain) if changed else {}
     both = set(pairs.values())
     return ModuleDiff(

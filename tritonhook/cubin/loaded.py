@@ -83,9 +83,13 @@ class Image:
 @lru_cache(maxsize=64)
 def loaded_of(cubin: bytes, kernel: str) -> Mapping[str, str]:
     """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
+    return {part: code for part, code in loaded_parts(image_of(cubin), kernel).items() if code}
+
+
+def image_of(cubin: bytes) -> Image:
+    """Raises CubinError where the image is damaged."""
     elf = read_elf(cubin)
-    parts = loaded_parts(Image(elf, elf.symbols(), frozenset(kernel_names(elf))), kernel)
-    return {part: code for part, code in parts.items() if code}
+    return Image(elf, elf.symbols(), frozenset(kernel_names(elf)))
 
 
 def loaded_parts(image: Image, kernel: str) -> dict[str, str]:

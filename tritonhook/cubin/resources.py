@@ -101,7 +101,8 @@ def launch_shared(static: int, dynamic: int | None) -> int | None:
 class Resources(Brief):
     """Resource usage of one kernel. None: not known from this source.
 
-    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
+    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block, from sm_90 on with
+    the 1,024 that the system takes.
     spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or `proven_spills`.
     local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
     launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
@@ -136,6 +137,7 @@ class Resources(Brief):
 WARP = 32  # threads
 _REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # of an SM; its parts; registers that a warp is given at a time
 _RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: of each block for the system; a block is given at a time
+_RESERVED_IN_IMAGE = 90  # the first SM for which .nv.shared begins with the reserved bytes, where a kernel has it
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
 
@@ -183,11 +185,12 @@ def occupancy(arch: str, registers: int | None, threads: int | None, shared: int
     shared: of a block, shared memory in bytes with what the launch adds."""
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
-    if limits is None or not registers or not threads or shared is None:
+    if number is None or limits is None or not registers or not threads or shared is None:
         return None
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // _UNIT) * _UNIT
-    of_block = -(-(shared + _RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
+    taken = max(shared, _RESERVED) if int(number[1]) >= _RESERVED_IN_IMAGE else shared + _RESERVED
+    of_block = -(-taken // _SHARED_UNIT) * _SHARED_UNIT
     fits = {
         "registers": _QUARTERS * (_REGISTERS // _QUARTERS // of_warp) // warps,
         "shared memory": limits.shared // of_block,

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tritonhook._util.files import read_given, read_start
+from tritonhook._util.text import encodable
 from tritonhook.cubin.elf import MAGIC
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
@@ -252,7 +253,7 @@ def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
 
 
 def _in_bytes(data: bytes, name: str) -> Iterator[ShippedFile]:
-    name = _PYTHON.sub("", name)
+    name = encodable(_PYTHON.sub("", name))
     if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
         yield ShippedFile(name, ((data, ""),))
         return

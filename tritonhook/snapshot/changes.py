@@ -168,10 +168,19 @@ class Change:
         return blocks[0] * old, blocks[1] * new
 
     @property
+    def threads(self) -> tuple[int, int] | None:
+        """The threads of a block, old and new, where they are known and differ."""
+        if self.old is None or self.new is None or self.old.threads == self.new.threads:
+            return None
+        return (self.old.threads, self.new.threads) if self.old.threads and self.new.threads else None
+
+    @property
     def worse(self) -> tuple[str, ...]:
         """The figures that grew, the ones that hurt most first. More registers and shared memory hurt where fewer warps
-        fit."""
+        fit; where the number of threads differs, nothing else is judged: the other figures are of one thread."""
         grown = tuple(name for name, (a, b) in self.deltas.items() if b > a)
+        if self.threads:
+            grown = tuple(name for name in grown if name in _OCCUPY and self.warps is not None)
         if not _OCCUPY.isdisjoint(grown) and (warps := self.warps) is not None and warps[1] >= warps[0]:
             return tuple(name for name in grown if name not in _OCCUPY)
         return grown

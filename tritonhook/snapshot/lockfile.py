@@ -90,7 +90,8 @@ def lock_text(
     blocks = [_block(locked) for locked in kernels]
     top = {"tests": list(tests)} if tests is not None else {}
     top |= budgets.values if budgets is not None else {}
-    header = _HEADER.format(name=name) + "".join(f"{key} = {toml_value(value)}\n" for key, value in top.items())
+    lines = [f"{key} = {toml_value(value)}\n" for key, value in top.items()]
+    header = "".join([_HEADER.format(name=visible(name)), *lines])
     return "\n".join([header, *blocks])
 
 

@@ -192,7 +192,7 @@ def entry_of(
         interval_percent=interval_percent,
         gpu=gpu,
         date=date,
-        controls=None if controls is None else kept_controls(folder / controls).name,
+        controls=None if controls is None else kept_controls(folder, controls).name,
     )
 
 

@@ -24,7 +24,7 @@ class NewTensors(NamedTuple):
     k_mean: torch.Tensor | None = None
 
 
-def check_new(tensors: CacheTensors, new: NewTensors) -> None:
+def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
     """Raise TypeError or ValueError, with what is wrong and what would be right. The other tensors are right."""
     check_types(new)
     q, k_cache, packed = tensors.q, tensors.k_cache, tensors.cu_seqlens_q is not None
@@ -41,6 +41,7 @@ def check_new(tensors: CacheTensors, new: NewTensors) -> None:
             f"k_new is {sizes(new.k_new)} and q is {sizes(q)}: the first size must be the same"
             + ", since each packed query has its new key" * packed
         )
+    _check_capacity(tensors, new, max_seqlen_q)
     if (new.rotary_cos is None) != (new.rotary_sin is None):
         raise ValueError("rotary embedding needs both rotary_cos and rotary_sin")
     if new.rotary_cos is not None and new.rotary_sin is not None:
@@ -51,6 +52,23 @@ def check_new(tensors: CacheTensors, new: NewTensors) -> None:
                 f"rotary_cos is {sizes(new.rotary_cos)} of {new.rotary_cos.dtype} and rotary_sin is "
                 f"{sizes(new.rotary_sin)} of {new.rotary_sin.dtype}: must be the same"
             )
+
+
+def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
+    """Raise ValueError where the new keys of a sequence have no room, whatever it has before. Packed rows may end with
+    some of no sequence, and max_seqlen_q may be above the most: both must say so."""
+    rows, table = tensors.capacity, tensors.block_table
+    if table is not None:
+        rows = int(tensors.k_cache.shape[1]) * min(table.shape[1], tensors.k_cache.shape[0])
+    most = int(new.k_new.shape[1])
+    if tensors.cu_seqlens_q is not None:
+        most = min(max_seqlen_q, -(-int(new.k_new.shape[0]) // max(tensors.batch, 1)))
+    if tensors.batch and most > rows:
+        cache = "" if table is None else f" and block_table {sizes(table)}"
+        raise ValueError(
+            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, for which k_cache "
+            f"{sizes(tensors.k_cache)}{cache} has room"
+        )
 
 
 def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
@@ -107,7 +125,7 @@ def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
 def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
     """Check a call, and raise ValueError where new keys have no room or no angle. Waits for the device."""
     check_values(tensors, call)
-    check_new(tensors, new)
+    check_new(tensors, new, call.max_seqlen_q)
     lengths, count = tensors.cache_seqlens, counts(tensors, new)
     check_room(tensors._replace(cache_seqlens=lengths + count), "cache_seqlens with the new keys")
     if new.rotary_cos is None:

@@ -112,7 +112,7 @@ def prepare(
     nothing has been written then. And what compile.cache.get raises.
     """
     check(tensors, call)
-    check_new(tensors, new)
+    check_new(tensors, new, call.max_seqlen_q)
     check_mean(tensors, new, call)
     attention.planned(attention.shape_of(tensors, call), call.num_splits)
     made = PreparedAppend(tensors, new, (tuple(call[0]), *call[1:]), interleaved)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritonhook._util.files import cache_folder, read_regular, write_whole
+from tritonhook._util.files import cache_folder, read_below, write_whole
 from tritonhook._util.versions import version_key
 from tritonhook.capture.chosen_ptxas import Assembling
 from tritonhook.errors import ToolError, UsageError
@@ -156,14 +156,14 @@ class Lever:
                 return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer, and this is {version}"
         return None
 
-    def assembling(self, folder: Path) -> Assembling | None:
+    def assembling(self, folder: Path, sha256: str | None = None) -> Assembling | None:
         """The ptxas and the options that it takes; None if it leaves both to the compiler.
 
-        folder: where the path of a controls file begins. Raises ToolError if the ptxas or the file is not there.
+        folder, sha256: as of kept_controls. Raises ToolError if the ptxas or the controls file is not there.
         """
         options = tuple(part.option for part in self.parts if part.option is not None)
         if self.controls is not None:
-            options += (f"--apply-controls={kept_controls(folder / self.controls)}",)
+            options += (f"--apply-controls={kept_controls(folder, self.controls, sha256)}",)
         return Assembling.of(self.ptxas, options) if self.ptxas or options else None
 
 
@@ -198,15 +198,21 @@ def controls_levers(files: Iterable[str]) -> tuple[Lever, ...]:
     return tuple(dict.fromkeys(lever(f"controls={file}") for file in files))
 
 
-def kept_controls(path: Path) -> Path:
+def kept_controls(folder: Path, name: str, sha256: str | None = None) -> Path:
     """A copy of a controls file, under the hash of its content: results and caches that know the copy's path know the
-    content. Raises ToolError if there is no such file, or it cannot be kept."""
+    content. It has the permissions of the file.
+
+    folder: of the policy; a policy may come from a stranger, and names no file elsewhere. sha256: of the content that
+    was certified; None: any. Raises ToolError if there is no such file, or it cannot be kept.
+    """
     try:
-        data = read_regular(path)
-        copy = cache_folder() / "controls" / hashlib.sha256(data).hexdigest()
-        if not copy.exists():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(copy, data)
+        data, mode = read_below(folder, name)
+        found = hashlib.sha256(data).hexdigest()
+        if found != (sha256 or found):
+            raise ToolError(f"{folder / name}: not the controls file that was certified; restore it, or tune again")
+        copy = cache_folder() / "controls" / found
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(copy, data, mode)
     except OSError as error:
-        raise ToolError(f"{path}: no controls file that can be read: {error.strerror}; give its path") from None
+        raise ToolError(f"{folder / name}: no controls file that can be read: {error.strerror}") from None
     return copy

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import read_given, write_given, write_whole
+from tritonhook._util.locks import folder_locked
+from tritonhook._util.text import visible
 from tritonhook._util.toml import toml_block
 from tritonhook.capture.chosen_ptxas import Assembling
-from tritonhook.capture.policy.levers import Lever, kept_controls, lever
+from tritonhook.capture.policy.levers import Lever, lever
 from tritonhook.errors import PolicyError, ToolError, UsageError
 from tritonhook.ptx.normal_form import normal_sha256
 
@@ -199,7 +203,17 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence
     """The text of a policy."""
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
     blocks += [toml_block("pin", _pin_values(pin)) for pin in sorted(pins, key=lambda pin: pin.identity)]
-    return "\n".join([_HEADER.format(name=name, format=2 if pins else 1), *blocks])
+    return "\n".join([_HEADER.format(name=visible(name), format=2 if pins else 1), *blocks])
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Keep other processes from a policy between its reading and its writing. NFS locks no folder: there, what another
+    process adds meanwhile is lost."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            held.enter_context(folder_locked(Path(os.path.realpath(path)).parent))
+        yield
 
 
 def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
@@ -309,11 +323,7 @@ def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
     """The ptxas and the options of an entry's lever, or why they are not here."""
     folder, version = path.absolute().parent, entry.lever.ptxas
     try:
-        if entry.controls is not None and entry.lever.controls is not None:
-            file = folder / entry.lever.controls
-            if kept_controls(file).name != entry.controls:
-                return f"{file}: not the controls file that was certified; restore it, or tune again"
-        return entry.lever.assembling(folder)
+        return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
         if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # with all that was tried
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"

@@ -6,7 +6,6 @@ At every moment, also if the process is killed, there is a ptxas that works.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from tritonhook._util.files import STAGED, staged_beside, sync_folder, write_whole
+from tritonhook._util.locks import folder_locked
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import toolkit_of
 from tritonhook.capture.ptxas_wrapper.script import INSTALLED, LINKED, log_file, mark_of, real_of, wrapper_script
 from tritonhook.errors import ToolError
@@ -165,14 +165,10 @@ def _locked(target: InstallTarget) -> Iterator[None]:
     """Only one process at a time; without a lock file in the toolkit. Removes what a killed install has left. Raises
     ToolError for what the system refuses."""
     try:
-        folder = os.open(target.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        with folder_locked(target.path.parent):
             for unfinished in target.path.parent.glob(f"{STAGED}*"):
                 unfinished.unlink()
             yield
-        finally:
-            os.close(folder)
     except OSError as error:
         raise ToolError(
             f"{target.path}: cannot change it: {error.strerror}; run as the owner of the toolkit, "

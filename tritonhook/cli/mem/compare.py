@@ -35,12 +35,12 @@ def run(options: Options) -> int:
     command = script_command(options.command, False)
     seen: dict[str, list[MemoryTimeline]] = {}
     for name in names:
-        code, timelines, notes = watched([*command, name], options.results.is_printed)
+        ended, timelines, notes = watched([*command, name], options.results.is_printed)
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
-        if code:
-            print(f"{name}: the script ended with {code}; nothing to compare", file=sys.stderr)
-            return code
+        if ended.status:
+            print(f"{name}: the script ended with {ended.status}; nothing to compare", file=sys.stderr)
+            return ended.status
         seen[name] = timelines
     from tritonhook.report.results.memory import Variants
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
-from tritonhook.cli._programs import run_to_end, script_command, why_no_gpu
+from tritonhook.cli._programs import Ended, run_to_end, script_command, why_no_gpu
 from tritonhook.cli._streams import Results, complain, give, write_err
 from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import parse_bytes
@@ -49,13 +49,13 @@ class Options(Group):
 def run(options: Options) -> int:
     command = script_command(options.command, options.module)
     limit = None if options.fail_over is None else parse_bytes(options.fail_over)
-    code, timelines, notes = watched(command, options.results.is_printed)
+    ended, timelines, notes = watched(command, options.results.is_printed)
     try:
         _give(options, timelines, notes)
     except Exception as error:  # the script has run: its status is returned anyway
         complain("mem watch, after the script", error)
-    if code or not timelines:
-        return code or TROUBLE
+    if ended.code or not timelines:
+        return ended.code or TROUBLE
     return int(limit is not None and is_over(timelines, limit))
 
 
@@ -68,18 +68,18 @@ def _check_gpu() -> None:
         )
 
 
-def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[int, list[MemoryTimeline], list[str]]:
-    """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing.
+def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
+    """Run a program to its end. Returns how it ended, the timelines, and notes on what is missing.
 
     Raises DeviceError where there is no GPU; then nothing is run.
     """
     _check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
-        code = run_to_end(command, watch_environment(Path(folder), PERIOD_MS, os.environ), stdout_is_ours)
+        ended = run_to_end(command, watch_environment(Path(folder), PERIOD_MS, os.environ), stdout_is_ours)
         timelines, notes = read_run(Path(folder))
     if not timelines and not notes:
         notes.append("nothing was watched: no process imported triton and ended normally")
-    return code, timelines, notes
+    return ended, timelines, notes
 
 
 def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:

@@ -25,7 +25,7 @@ def diff_page(diff: Diff) -> Page:
     parts = {
         "sides": [_side("a", diff.a), _side("b", diff.b)],
         "figures": _figures(diff),
-        "resources": [_resource(resource) for resource in diff.resources],
+        "resources": [_resource(resource, diff.same_threads) for resource in diff.resources],
         "layout": _layout(diff.a, diff.b),
         "loops": _loops(diff.sass.loops),
         "opcodes": _opcodes(diff.changed_opcodes()),
@@ -50,8 +50,8 @@ def _side(name: str, side: DiffSide) -> dict[str, str]:
     }
 
 
-def _resource(resource: Resource) -> dict[str, Any]:
-    change, words, tone = resource.judgement
+def _resource(resource: Resource, same_threads: bool) -> dict[str, Any]:
+    change, words, tone = resource.judgement(same_threads)
     sides = {"a": number(resource.a), "b": number(resource.b)}
     return {"field": resource.label, "unit": resource.unit, **sides, "change": change, "words": words, "tone": tone}
 

@@ -4,9 +4,9 @@ nvdisasm to be shown in full; and what each line of the source became."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -42,6 +42,9 @@ from tritonhook.report.result import (
     spills,
     trigger,
 )
+
+# Files whose lines are shown: a stranger's capture may name any file, and a page of it may be shared.
+_SOURCES = (".py", ".ptx", ".cu", ".cuh", ".h", ".hpp", ".hxx", ".c", ".cc", ".cpp", ".cxx", ".inl")
 
 
 class Row(NamedTuple):
@@ -142,7 +145,8 @@ def source_summary(code: CodeFields) -> Summary:
 def _of_file(path: str, became: Mapping[int, _Line], with_live: bool) -> Table:
     """live: how many registers are in use where most are, on this line."""
     try:
-        texts = read_given(Path(path)).decode("utf-8", "replace").splitlines()
+        is_source = os.path.realpath(path).endswith(_SOURCES)
+        texts = read_given(path).decode("utf-8", "replace").splitlines() if is_source else []
     except OSError:
         texts = []
     columns = ["instrs", *(["live"] if with_live else []), "stored", "loaded"]

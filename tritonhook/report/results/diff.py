@@ -18,6 +18,7 @@ from tritonhook.report.results.capture import CodeFields
 
 _TONES = {
     CodeVerdict.SAME_CODE: Tone.GOOD,
+    CodeVerdict.LOADED_OTHERWISE: Tone.CHANGED,
     CodeVerdict.SCHEDULING: Tone.CHANGED,
     CodeVerdict.DIFFERENT_CODE: Tone.CHANGED,
 }
@@ -114,9 +115,9 @@ class Resource(Fields):
     def unit(self) -> str:
         return _UNITS.get(self.field, "")
 
-    @property
-    def judgement(self) -> tuple[str, str, Tone]:
-        """The change in figures, in words, and how good it is."""
+    def judgement(self, same_threads: bool) -> tuple[str, str, Tone]:
+        """The change in figures, in words, and how good it is. same_threads: whether both kernels have as many threads;
+        else what each thread or block needs is no verdict."""
         a, b = self.a, self.b
         if a is None or b is None:
             return "", "" if a == b else "known on one side only", Tone.NEUTRAL
@@ -127,7 +128,7 @@ class Resource(Fields):
         change = signed(b - a)
         if self.field == _WARPS:
             return (change, "worse", Tone.BAD) if b < a else (change, "better", Tone.GOOD)
-        if self.field not in WORSE_WHEN_GROWING:
+        if self.field not in WORSE_WHEN_GROWING or not same_threads:
             return change, "more" if b > a else "fewer", Tone.CHANGED
         relative = f", {percent_of(a, b)}" if a else ""
         return (change, f"worse{relative}", Tone.BAD) if b > a else (change, f"better{relative}", Tone.GOOD)
@@ -243,8 +244,9 @@ class CodePair(Fields):
 class Diff(Result, tag="diff"):
     """What differs between two kernels.
 
-    verdict: in three words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
-    used. code: for a page.
+    verdict: in a few words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
+    used. loaded_changed: of the same code, what else differs that the driver loads: parameters, attributes, data,
+    relocations, resources. code: for a page.
     """
 
     verbs: ClassVar = "diff A B"
@@ -258,6 +260,7 @@ class Diff(Result, tag="diff"):
     sass: SassChanges
     scheduler: Scheduler
     notes: tuple[str, ...] | UnsetType = UNSET
+    loaded_changed: tuple[str, ...] | UnsetType = UNSET
     code: CodePair | UnsetType = UNSET
     format: Literal[1] = 1  # also where it is a part of another result
 
@@ -289,12 +292,14 @@ class Diff(Result, tag="diff"):
                 CountPair(diff.sass.a_rescheduled_loops, diff.sass.b_rescheduled_loops),
             ),
             notes=UNSET if notes is None else tuple(notes),
+            loaded_changed=diff.loaded_changed if diff.verdict is CodeVerdict.LOADED_OTHERWISE else UNSET,
             code=CodePair.of(diff, *ptx) if full else UNSET,
         )
 
     def summary(self) -> Summary:
         tables = [Table("Sides", ("", "a", "b"), tuple(self._identity()), 3), self._resources(), *self._sections()]
-        if self.verdict is not CodeVerdict.SAME_CODE:
+        has_same_code = self.verdict in (CodeVerdict.SAME_CODE, CodeVerdict.LOADED_OTHERWISE)
+        if not has_same_code:
             tables += [
                 self._code(),
                 self._opcodes(),
@@ -303,7 +308,9 @@ class Diff(Result, tag="diff"):
         subject = f"{short(self.a.name)} → {short(self.b.name)}"
         tone = Tone.BAD if self._worse else _TONES[self.verdict]
         notes = tuple(self.notes or ())
-        return Summary("Diff", subject, self.verdict.value, tone, tuple(self._facts()), tuple(tables), notes)
+        other = " and ".join(self.loaded_changed or ())
+        verdict = f"{CodeVerdict.SAME_CODE.value}, other {other}" if other else self.verdict.value
+        return Summary("Diff", subject, verdict, tone, tuple(self._facts()), tuple(tables), notes)
 
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
         """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
@@ -324,12 +331,17 @@ class Diff(Result, tag="diff"):
         return sorted(counts, key=lambda c: (-abs(c[2] - c[1]), c[0]))
 
     @property
+    def same_threads(self) -> bool:
+        """Whether both kernels have as many threads, or neither says how many."""
+        return all(row.a == row.b for row in self.resources if row.field == "threads")
+
+    @property
     def _worse(self) -> list[Resource]:
-        return [resource for resource in self.resources if resource.judgement[2] is Tone.BAD]
+        return [row for row in self.resources if row.judgement(self.same_threads)[2] is Tone.BAD]
 
     def _facts(self) -> Iterator[str]:
         if worse := self._worse:
-            yield "more in b: " + ", ".join(f"{row.label} {number(row.a)} → {number(row.b)}" for row in worse)
+            yield "worse in b: " + ", ".join(f"{row.label} {number(row.a)} → {number(row.b)}" for row in worse)
         # The part about resources is in the table.
         for fact in self.said.removeprefix(f"{self.verdict.value}: ").split("; "):
             if " -> " not in fact:
@@ -347,7 +359,7 @@ class Diff(Result, tag="diff"):
         yield "sha256", a.sha256[:16], b.sha256[:16]
 
     def _resources(self) -> Table:
-        judged = [(row, *row.judgement) for row in self.resources]
+        judged = [(row, *row.judgement(self.same_threads)) for row in self.resources]
         return Table(
             "Resources",
             ("resource", "a", "b", "change", ""),

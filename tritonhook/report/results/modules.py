@@ -15,10 +15,14 @@ from tritonhook.report.result import Result, Summary, Table, Tone, both, count, 
 from tritonhook.report.results.diff import KnownCounts
 
 _MOST_KERNELS = 50
-_RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads")
+_RESOURCES = ("threads", "registers", "stack", "shared", "spill_stores", "spill_loads")
 _CODE_BYTES = "code_bytes"
 _COLUMNS = {"registers": "registers", "stack": "stack", "spill_stores": "spill stores", _CODE_BYTES: "code, bytes"}
-_CODE = {CodeVerdict.DIFFERENT_CODE: "different", CodeVerdict.SCHEDULING: "scheduling"}
+_CODE = {
+    CodeVerdict.DIFFERENT_CODE: "different",
+    CodeVerdict.SCHEDULING: "scheduling",
+    CodeVerdict.LOADED_OTHERWISE: "same, loaded otherwise",
+}
 
 
 class ModuleFields(Fields):
@@ -60,7 +64,10 @@ class KernelPair(Fields):
 
     @property
     def is_worse(self) -> bool:
-        pairs = (self.resources[name] for name in WORSE_WHEN_GROWING if name in self.resources)
+        pairs = [self.resources[name] for name in WORSE_WHEN_GROWING if name in self.resources]
+        threads = self.resources.get("threads")  # a document of an older version has none
+        if threads is not None and threads.a != threads.b:
+            return False
         return any(pair.a is not None and pair.b is not None and pair.b > pair.a for pair in pairs)
 
     @property
@@ -103,7 +110,8 @@ class ModuleDiffResult(Result, tag="module diff"):
 
     def summary(self) -> Summary:
         changed = [kernel for kernel in self.kernels if kernel.verdict is not CodeVerdict.SAME_CODE]
-        differing = f"the code of {len(changed):,} of {count(len(self.kernels), 'kernel')} differs"
+        what = "the code of " if any(kernel.verdict is not CodeVerdict.LOADED_OTHERWISE for kernel in changed) else ""
+        differing = f"{what}{len(changed):,} of {count(len(self.kernels), 'kernel')} differs"
         is_worse = any(kernel.is_worse for kernel in changed)
         return Summary(
             "Diff of modules",

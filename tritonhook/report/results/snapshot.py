@@ -235,7 +235,8 @@ class KernelChange(Fields):
 
     status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
     stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
-    worse: the figures that grew; registers and shared where fewer warps fit. fails: rules of `--fail-on` that it
+    worse: the figures that grew; registers and shared where fewer warps fit. threads: of a block, old and new, where
+    they differ: then figures of one thread are not judged. fails: rules of `--fail-on` that it
     breaks. blocks: how many an SM holds at a time, old and new. old, new: null where it is not
     there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
     where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
@@ -257,6 +258,7 @@ class KernelChange(Fields):
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     builds: tuple[FourBuilds, ...] | UnsetType = UNSET
     compile_us: tuple[Count, Count] | UnsetType = UNSET
+    threads: tuple[Count, Count] | UnsetType = UNSET
 
     @classmethod
     def of(cls, change: Change, fails: Sequence[str]) -> KernelChange:
@@ -271,6 +273,7 @@ class KernelChange(Fields):
             loaded_changed=change.loaded_changed or UNSET,
             builds=UNSET if change.crossed is None else FourBuilds.all_of(change),
             compile_us=change.compile_us or UNSET,
+            threads=change.threads or UNSET,
         )
 
     @property
@@ -293,7 +296,8 @@ class KernelChange(Fields):
             return "failed"
         if self.worse:
             return _WORSE
-        return "better" if any(a is not None and b is not None and b < a for a, b in self.figures.values()) else ""
+        shrunk = any(a is not None and b is not None and b < a for a, b in self.figures.values())
+        return "better" if shrunk and not self.threads else ""
 
     @property
     def bounds(self) -> str:

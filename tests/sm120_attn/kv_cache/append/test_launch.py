@@ -120,14 +120,37 @@ def test_an_fp8_cache_has_descales_of_one_where_none_are_given(kernel: FakeKerne
     assert kernel.calls[0]["k_descale"][-2:] == (0, 0)
 
 
-@pytest.mark.parametrize("empty", ["new keys", "queries", "room"])
+@pytest.mark.parametrize("empty", ["new keys", "queries"])
 def test_what_is_empty_is_not_launched(kernel: FakeKernel, empty: str) -> None:
     tensors, options = call(queries=int(empty != "queries"), new=int(empty != "new keys"), page=0)
-    if empty == "room":
-        tensors = (tensors[0], *(t[:, :0] for t in tensors[1:]))
     attention_with_kv_cache(*tensors, **options)
     kinds = [type(config) is AppendConfig for config in kernel.configs]
-    assert kinds == {"new keys": [False], "queries": [True], "room": []}[empty]
+    assert kinds == {"new keys": [False], "queries": [True]}[empty]
+
+
+@pytest.mark.parametrize(
+    ("new", "room"),
+    [
+        ({"queries": 130, "new": 81}, 80),  # five pages of 16
+        ({"queries": 1, "new": 161, "page": 0}, 160),
+        ({"queries": 1, "new": 17, "block_table": torch.zeros(2, 1, dtype=torch.int32)}, 16),
+        ({"packed": True, "block_table": torch.zeros(2, 0, dtype=torch.int32)}, 0),
+    ],
+)
+def test_more_new_keys_than_a_sequence_has_room_for_are_refused(
+    new: dict[str, Any], room: int, kernel: FakeKernel
+) -> None:
+    tensors, options = call(**new)
+    with pytest.raises(ValueError, match=rf"k_new is .* at most {room}, for which k_cache .* has room"):
+        attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls == []
+
+
+def test_as_many_new_keys_as_a_sequence_has_room_for_are_appended(kernel: FakeKernel) -> None:
+    for new in ({"new": 80}, {"new": 160, "page": 0}, {"packed": True, "max_seqlen_q": 500}):
+        tensors, options = call(**new)
+        attention_with_kv_cache(*tensors, **options)
+    assert len(kernel.calls) == 6
 
 
 TABLE = torch.zeros(90, 32)
