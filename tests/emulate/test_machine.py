@@ -291,13 +291,13 @@ def test_shared_memory_is_the_ctas_own_and_generic_addresses_reach_it():
 
 
 def test_atomics_on_one_address_come_one_after_the_other():
-    memory = Memory()
-    one = memory.allocate(4)
     orders = []
     for seed in (1, 1, 2):
+        memory = Memory()
+        one = memory.allocate(4)
         machine = machine_of(memory=memory, seed=seed)
 
-        def act(group, machine=machine):
+        def act(group, machine=machine, memory=memory, one=one):
             where = np.full(group.size, one.address, np.uint64)
             ones = np.ones(group.size, np.uint32)
             orders.append(memory.atomic(group, GLOBAL, where, 4, np.add, ones).tolist())
