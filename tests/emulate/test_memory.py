@@ -22,6 +22,7 @@ from tritonhook.emulate.memory import (  # noqa: E402
     SHARED_WINDOW,
     Memory,
 )
+from tritonhook.errors import NotUnderstood  # noqa: E402
 
 PATTERN = bytes(n * 7 % 251 for n in range(4096))
 THREADS, CTAS = 32, 4  # two clusters of two

@@ -413,10 +413,11 @@ class Machine:
             iterator = iter(steps)
             self._running = group.pc, len(steps), iterator
             self.steps_left -= len(steps)
+            line = self.code.instructions[group.pc].line
             if self.steps_left < 0:
-                raise Hang(f"more than {self.most_steps:,} steps; at line {self.instruction.line}", [self.pc])
+                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc])
             if time.monotonic() > self._end:
-                raise Late(f"not finished after {self.limit_s:g} s; at line {self.instruction.line}", [self.pc])
+                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc])
             group.pc = end
             try:
                 for step in iterator:

@@ -100,6 +100,7 @@ class Waves:
         self.steps += machine.most_steps - machine.steps_left
         if self.watcher is not None:
             self.watcher.end(machine)
+        vars(machine).clear()  # it is in circles with its steps and its memory, which would stay for a while
         return True
 
     def _next(self, left: Iterator[tuple[int, ...]]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
@@ -77,7 +77,8 @@ class _Before(Sequence[bytes]):
     def __init__(self, source: Case | Order, name: str) -> None:
         from tritonhook.emulate.run import MOST_BUFFER_BYTES
 
-        self.source, self.name, size = source, name, source.launch.bytes
+        self.source, self.name, launch = source, name, source.launch
+        size = launch.bytes + sum(one.size for one in launch.parameters if isinstance(one, Scratch))
         if size > MOST_BUFFER_BYTES:
             raise UsageError(f"{size:,} bytes in the buffers of the launch: at most {MOST_BUFFER_BYTES:,} are emulated")
 
