@@ -170,19 +170,22 @@ def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
     """Raise Unfinished in what takes longer. Other threads than the main one are not interrupted."""
     from tritonhook.emulate.errors import Unfinished
 
+    limit_text = f"{limit_s:g} s"
+
     def stop(*_: object) -> None:
-        raise Unfinished(f"not read and decoded within {limit_s:g} s")
+        raise Unfinished(f"not read and decoded within {limit_text}")
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, min(max(limit_s + more_s, 0.01), _LONGEST_S))
+    began, limit_s = time.monotonic(), min(max(limit_s + more_s, 0.01), _LONGEST_S)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left_s and max(left_s - (time.monotonic() - began), 0.01))
 
 
 def _files(options: Options, name: str, count: int) -> list[Path]:

@@ -100,7 +100,8 @@ class Waves:
         self.steps += machine.most_steps - machine.steps_left
         if self.watcher is not None:
             self.watcher.end(machine)
-        vars(machine).clear()  # it is in circles with its steps and its memory, which would stay for a while
+        for one in (machine.memory, machine):  # they are in circles with steps and watchers, and would stay for a while
+            vars(one).clear()
         return True
 
     def _next(self, left: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
