@@ -60,7 +60,7 @@ def test_a_fault_is_told_with_its_lines(kernel, capsys) -> None:
     Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", ""))
     assert main(kernel) == 1
     said = capsys.readouterr().out
-    assert "1 kernel emulated: 1 fault" in said and "race in work" in said
+    assert "1 of 1 kernel finished: 1 fault" in said and "race in work" in said
     assert "write by warp 1 of CTA 0" in said and "read by warp 0 of CTA 0" in said
     assert "add.py:12" in said and "st.shared.b32 [%r3], %r1" in said
 

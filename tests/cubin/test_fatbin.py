@@ -66,7 +66,8 @@ def test_compressed_ones_are_read(how: str) -> None:
 def test_a_compressed_one_of_another_size_is_not_read(how: str, size: int) -> None:
     good = compressed(FIRST, how)
     false = good[:56] + struct.pack("<Q", size) + good[64:]
-    assert embedded_cubins(fatbin(false, entry(SECOND))) == Embedded((SECOND,), 1, suffixes=("",))
+    found = embedded_cubins(fatbin(false, entry(SECOND)))
+    assert found == Embedded((SECOND,), 1, suffixes=("",), too_large=size >= 1 << 31)
 
 
 def test_compressed_ones_that_are_damaged_are_counted() -> None:
@@ -96,3 +97,44 @@ def test_sizes_that_lead_nowhere_end_the_search() -> None:
     assert embedded_cubins(looping).cubins == ()
     far = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64) + struct.pack("<HHIQ", 2, 0x101, 16, 2**63) + b"\0" * 48
     assert embedded_cubins(far).cubins == ()
+
+
+def test_compressed_ones_share_one_limit_that_the_message_names() -> None:
+    """80 cubins of 16 MiB, of some hundred bytes each: what fits is read, and no more."""
+    image = b"\x7fELF".ljust(16 << 20, b"\0")
+    packed = pytest.importorskip("zstandard").compress(image)
+    found = embedded_cubins(fatbin(*[entry(packed, flags=0x8011, size=len(image))] * 80))
+    assert found.cubins == (image,) and 60 < found.too_large == found.packed < 70
+    (why,) = found.not_read
+    assert f"beyond the {found.limit:,} bytes" in why and 1 << 28 <= found.limit < 1 << 29
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_a_frame_that_says_another_size_than_its_entry_is_not_unpacked(in_header: bool) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    image = b"\x7fELF".ljust(1 << 20, b"\0")
+    packed = zstandard.ZstdCompressor(write_content_size=in_header).compress(image)
+    assert embedded_cubins(fatbin(entry(packed, flags=0x8011, size=4096))).packed == 1
+    assert embedded_cubins(fatbin(entry(packed, flags=0x8011, size=len(image)))).cubins == (image,)
+
+
+def test_what_an_entry_holds_is_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers within the entries of others: 8,192 of them are one walk, not 8,192."""
+    count, walked = 8192, 0
+    nested = b"".join(
+        struct.pack("<HHIQ", 3, 1, 16, 16) + struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 32 * (count - n - 1))
+        for n in range(count)
+    )
+    whole = fatbin_module._entries
+
+    def counted(data: bytes, start: int):
+        nonlocal walked
+        for one in whole(data, start):
+            walked += 1
+            yield one
+
+    monkeypatch.setattr(fatbin_module, "_entries", counted)
+    embedded_cubins(fatbin(nested))
+    assert walked == count
+    embedded_cubins(fatbin(nested + b"\0" * 20))  # and with a damaged end
+    assert walked < 3 * count

@@ -22,6 +22,7 @@ from tritonhook.emulate.memory import (  # noqa: E402
     SHARED_WINDOW,
     Memory,
 )
+from tritonhook.errors import NotUnderstood  # noqa: E402
 
 PATTERN = bytes(n * 7 % 251 for n in range(4096))
 THREADS, CTAS = 32, 4  # two clusters of two
@@ -186,9 +187,8 @@ def test_one_access_or_atomic_of_several_kinds_of_memory(at):
         lambda: at.memory.atomic(group, GENERIC, where[:96], 4, np.add, np.ones(96, np.uint32)),
         lambda: at.memory.locate(group, GENERIC, where[:96], 4, "r"),
     ):
-        with pytest.raises(Fault, match="several kinds") as caught:
+        with pytest.raises(NotUnderstood, match="several kinds"):  # a GPU would do it
             act()
-        assert caught.value.thread == 32
 
 
 @pytest.mark.parametrize("space", [GLOBAL, SHARED, CLUSTER, GENERIC])

@@ -165,12 +165,27 @@ def test_what_does_not_reach_the_result_is_no_finding():
 
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [("st.global.b32 [%rd20+512], %r2;", "out of bounds"), ("st.shared.b32 [%r3+2], %r2;", "misaligned")],
+    [
+        ("st.global.b32 [%rd20+512], %r2;", "out of bounds"),
+        ("st.shared.b32 [%r3+2], %r2;", "misaligned"),
+        ("trap;", "fault"),
+        ("mbarrier.arrive.shared.b64 %rd3, [gate];", "fault"),  # it was not initialised
+    ],
 )
 def test_faults_are_findings(line, kind):
     got = found(line)
     assert isinstance(got.error, Fault) and got.ran is None
-    assert [one.kind for one in got.findings] == [kind] and got.findings[0].places[0].instruction.startswith("st.")
+    assert [one.kind for one in got.findings] == [kind] and got.findings[0].places[0].line == 13
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [("W: add.u32 %r4, %r4, 1;\nbra W;", "add"), (f"{INIT}{WAIT.format(name='W')}", "mbarrier.try_wait")],
+)
+def test_what_never_ends_is_a_finding_with_its_line(body, at):
+    got = found(body)
+    (one,) = got.findings
+    assert one.kind == "hang" and one.places[0].instruction.startswith(at) and got.ran is None
 
 
 @pytest.mark.parametrize("count", [31, 63, 64, 65])
@@ -240,11 +255,10 @@ PARTED = "barrier in divergence: lanes of one warp wait for others that do not c
         ),
         (
             "and.b32 %r6, %r2, 31; setp.lt.u32 %p1, %r6, 4;\n@%p1 bra A;\nshfl.sync.idx.b32 %r4, %r2, 0, 31, -1;\n"
-            "bra.uni B;\nA:\nshfl.sync.idx.b32 %r4, %r2, 1, 31, -1;\nB:", 32, (0,), [],
-        ),
-        (
-            "cvta.shared.u64 %rd1, room; setp.lt.u32 %p1, %r20, 4; selp.b64 %rd2, %rd1, %rd20, %p1;\n"
-            "atom.add.u32 %r4, [%rd2], 1;", 32, (0,), [],
+            "bra.uni B;\nA:\nshfl.sync.idx.b32 %r4, %r2, 1, 31, -1;\nB:", 32, (0,),
+            ["hang: all threads wait: at line 15, 18; threads at line 15 (kernels.py:7): "
+             "shfl.sync.idx.b32 %r4, %r2, 0, 31, -1;; "
+             "threads at line 18 (kernels.py:7): shfl.sync.idx.b32 %r4, %r2, 1, 31, -1;"],
         ),
         (
             "\n".join(f"add.u32 %r4, %r4, %r{10 + n};" for n in range(5)) + "\nst.global.b32 [%rd20], %r4;", 1, (0,),

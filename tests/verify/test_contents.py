@@ -63,7 +63,7 @@ def test_contents_have_their_size_and_are_the_same_again(name: str, dtype: str, 
 def test_large_buffers_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random.randbytes takes less than 256 MiB; the bytes are those of one draw."""
     whole = made(1000, "int32", 3, NORMAL)
-    monkeypatch.setattr("tritonhook.verify.contents._MOST_DRAWN", 64)
+    monkeypatch.setattr("tritonhook.verify.contents._DRAWN", 64)
     assert made(1000, "int32", 3, NORMAL) == whole and len(set(whole)) > 200
 
 

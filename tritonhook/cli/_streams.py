@@ -260,7 +260,7 @@ def check_new(path: Path, force: bool) -> None:
         raise UsageError(f"{path}: cannot write: you may not write to the folder {_place(path).parent}")
 
 
-def write_new(path: Path, data: str, force: bool) -> None:
+def write_new(path: Path, data: str | bytes, force: bool) -> None:
     """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or if it cannot be written.
 
     A link is followed, and stays. A device or a pipe is written to, not replaced.

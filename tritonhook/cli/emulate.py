@@ -9,14 +9,23 @@ question: does ptxas compute what the PTX says?
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write what its buffers hold then
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
 
-Exit codes: 1 if a fault was found, else 2 if no kernel finished.
+A kernel that hangs or traps is a finding too. Memory stays below 2 GiB, whatever a launch asks for.
+
+Exit codes: 1 if a fault was found, else 2 if a kernel did not finish.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +34,8 @@ from tritonhook.capture.selection import Selected, launch_of, selected
 from tritonhook.capture.store import read_launch
 from tritonhook.cli._inputs import captures_at, load_input, place
 from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give, working
-from tritonhook.errors import DeviceError, NotUnderstood, UsageError
+from tritonhook.cli._streams import Results, check_new, give, working, write_new
+from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
 from tritonhook.verify.cpu import LIMIT_S, sanitized
 from tritonhook.verify.differential import Case, case_of
 from tritonhook.verify.judgement import latitude_of
@@ -35,6 +44,10 @@ from tritonhook.verify.model import INPUTS, RECORDED
 if TYPE_CHECKING:
     from tritonhook.ptx.module import Ptx
     from tritonhook.report.results.emulation import EmulatedKernel
+
+_MOST_STATEMENTS = 300_000  # they take 1.5 GiB
+_LONGEST_S = 1e8  # that a timer takes
+_FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +60,9 @@ class Options(Group):
         choices=INPUTS, default=RECORDED, metavar="NAME", help=f"what buffers hold (default: {RECORDED}), as in verify"
     )
     ctas: int | None = option(type=int, metavar="N", help="CTAs of a launch to execute (default: all)")
-    limit: float = option(type=float, default=LIMIT_S, metavar="S", help=f"seconds of a launch (default: {LIMIT_S:g})")
+    limit: float = option(type=float, default=LIMIT_S, metavar="S", help=f"seconds of a kernel, from reading it on (default: {LIMIT_S:g})")
     seed: int = option(type=int, default=0, metavar="N", help="chooses the order of atomics")
-    contents: Path | None = option(type=Path, metavar="FOLDER", help="write each buffer to FOLDER/KERNEL-NUMBER.bin")
+    contents: Path | None = option(type=Path, metavar="FOLDER", help="write each buffer to FOLDER/KERNEL-NUMBER.bin; of kernels of one name to FOLDER/ID-NUMBER.bin")
     results: Results = part(Results)
 
 
@@ -62,49 +75,131 @@ def run(options: Options) -> int:
         raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
     with working("emulating kernels") as advance:
         done = []
-        for ptx, case in _cases(options):
-            done.append(_emulated(options, ptx, case))
+        for target in _targets(options):
+            done.append(_emulated(options, target))
             advance(1)
     if not done:
         raise UsageError(f"{options.target}: no kernel with a recorded launch; give one with --args")
     give(options.results, Emulation(options.target, options.input, options.ctas, tuple(done)))
     if any(kernel.faults for kernel in done):
         return 1
-    return 2 if all(kernel.reason for kernel in done) else 0
+    return 2 if any(kernel.reason for kernel in done) else 0
 
 
-def _cases(options: Options) -> Iterator[tuple[Ptx, Case]]:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A kernel to emulate. file: how files of its buffers begin. load: reads its PTX and its launch. is_one_of_many:
+    if it fails, the others are still emulated."""
+
+    kernel: str
+    file: str
+    load: Callable[[], tuple[Ptx, Case]]
+    is_one_of_many: bool
+
+
+def _targets(options: Options) -> Iterator[_Target]:
     """Each kernel with its launch."""
     path = Path(options.target)
     if not (path / "index").is_dir() or options.args:
-        given = load_input(options.target, options.entry)
         record = launch_of(options.args, options.launch, [options.target], dry=True)
-        yield _case(given.ptx, given.entry, record, options.target)
+        yield _Target(options.target, "", lambda: _case(options.target, options.entry, record), False)
         return
     captures = captures_at(path)
-    for one in selected(captures, options.entry, options.launch, dry=True):
-        if isinstance(one, Selected) and one.launches:
-            folder = str(captures.path / "kernels" / one.record)
-            yield _case(load_input(folder, None).ptx, one.capture.kernel, one.launches[0].path, folder)
+    chosen = [
+        one
+        for one in selected(captures, options.entry, options.launch, dry=True)
+        if isinstance(one, Selected) and one.launches
+    ]
+    names = Counter(one.capture.kernel for one in chosen)
+    for one in chosen:
+        kernel, folder = one.capture.kernel, str(captures.path / "kernels" / one.record)
+        load = partial(_case, folder, None, one.launches[0].path, kernel)
+        yield _Target(kernel, one.record if names[kernel] > 1 else "", load, True)
 
 
-def _case(ptx: Ptx | None, entry: str, record: Path, label: str) -> tuple[Ptx, Case]:
-    if ptx is None:
-        raise UsageError(f"{label}: no PTX, which emulate executes; give PTX, or a capture that has it")
-    return ptx, case_of(entry, read_launch(record), record.parent, ptx, latitude_of(ptx))
+def _case(target: str, entry: str | None, record: Path, kernel: str | None = None) -> tuple[Ptx, Case]:
+    given = load_input(target, entry)
+    if given.ptx is None:
+        raise UsageError(f"{target}: no PTX, which emulate executes; give PTX, or a capture that has it")
+    if (size := given.ptx.text.count(";")) > _MOST_STATEMENTS:
+        raise UsageError(f"{target}: {size:,} statements of PTX: at most {_MOST_STATEMENTS:,} are emulated")
+    return given.ptx, case_of(
+        kernel or given.entry, read_launch(record), record.parent, given.ptx, latitude_of(given.ptx)
+    )
 
 
-def _emulated(options: Options, ptx: Ptx, case: Case) -> EmulatedKernel:
+def _emulated(options: Options, target: _Target) -> EmulatedKernel:
     from tritonhook.report.results.emulation import EmulatedKernel
 
+    began, kernel, launch = time.monotonic(), target.kernel, ""
     try:
-        done = sanitized(case, ptx, options.input, options.ctas, options.limit, options.seed)
-    except NotUnderstood as error:
-        return EmulatedKernel.of(case.kernel, case.launch.summary, None, (), f"NOT UNDERSTOOD: {error}")
+        with _limit(options.limit):
+            ptx, case = target.load()
+        kernel, launch = case.kernel, case.launch.summary
+    except _FAILURES as error:
+        return EmulatedKernel.of(kernel, launch, None, (), _reason(error, target))
+    files = _files(options, target.file or kernel, len(case.launch.buffers))
+    try:
+        # The emulator looks at the clock itself, and names the line; this is for the time in which it decodes.
+        with _limit(options.limit, began - time.monotonic() + 1):
+            done = sanitized(case, ptx, options.input, options.ctas, options.limit, options.seed, began)
+    except _FAILURES as error:
+        return EmulatedKernel.of(kernel, launch, None, (), _reason(error, target))
     contents = done.ran.contents if done.ran is not None else ()
-    if options.contents is not None:
-        options.contents.mkdir(parents=True, exist_ok=True)
-        for number, data in enumerate(contents):
-            (options.contents / f"{case.kernel[:100]}-{number}.bin").write_bytes(data)
+    for path, data in zip(files, contents, strict=False):
+        write_new(path, data, options.results.force)
     hashes = [hashlib.sha256(data).hexdigest()[:16] for data in contents]
-    return EmulatedKernel.of(case.kernel, case.launch.summary, done, hashes, str(done.error or ""))
+    return EmulatedKernel.of(kernel, launch, done, hashes, str(done.error or ""))
+
+
+def _reason(error: BaseException, target: _Target) -> str:
+    """Why a kernel was not executed. Raises the error again where it is the only kernel, and the user's to mend."""
+    from tritonhook.emulate.errors import Unfinished
+
+    if isinstance(error, (MemoryError, RecursionError)):
+        return f"more memory than there is ({type(error).__name__})"
+    if isinstance(error, NotUnderstood):
+        return f"NOT UNDERSTOOD: {error}"
+    if not target.is_one_of_many and not isinstance(error, Unfinished):
+        raise error
+    return str(error)
+
+
+@contextmanager
+def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
+    """Raise Unfinished in what takes longer. Other threads than the main one are not interrupted."""
+    from tritonhook.emulate.errors import Unfinished
+
+    limit_text = f"{limit_s:g} s"
+
+    def stop(*_: object) -> None:
+        raise Unfinished(f"not read and decoded within {limit_text}")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    began, limit_s = time.monotonic(), min(max(limit_s + more_s, 0.01), _LONGEST_S)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left_s and max(left_s - (time.monotonic() - began), 0.01))
+
+
+def _files(options: Options, name: str, count: int) -> list[Path]:
+    """Where the buffers of a kernel go. Raises UsageError for a file that is there already, before any work."""
+    if options.contents is None:
+        return []
+    try:
+        options.contents.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{options.contents}: cannot make this folder: {error.strerror}") from None
+    name = re.sub(r"[^\w$.-]", "_", name[:200])
+    paths = [options.contents / f"{name}-{number}.bin" for number in range(count)]
+    for path in paths:
+        if path.is_symlink():
+            raise UsageError(f"{path}: a link, which --contents does not follow; remove it, or name another folder")
+        check_new(path, options.results.force)
+    return paths

@@ -164,6 +164,13 @@ _LIMITS = {
 }
 
 
+def most_shared(arch: str) -> int:
+    """Return how many bytes of shared memory a block may have; of an architecture that is not known, the most of all.
+    arch: such as "sm_90a"."""
+    number = _NUMBER.fullmatch(arch)
+    return _LIMITS.get(int(number[1]) if number else 0, _LARGE).shared - _RESERVED
+
+
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """blocks, warps: of one SM at a time. most_warps: that it can hold. limits: what keeps further blocks out."""

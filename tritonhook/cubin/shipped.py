@@ -19,7 +19,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,12 +35,13 @@ FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _PTX, _MACHINE_CODE, _FOR_LINKER = 1, 2, 8
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
 _FAMILY, _ONE_ARCH = 0x200000, 0x100000  # flags of sm_100f and sm_90a
-_MOST = 1 << 30  # bytes that an entry may grow to
+_ROOM, _GROWTH = 1 << 28, 32  # bytes that compressed code may grow to in all, and for each byte that is read
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The cubins found. packed: how many more there are that are compressed and were not read. ptx: how many PTX
+    """The cubins found. packed: how many more there are that are compressed and were not read; too_large: how many of
+    these would grow beyond the limit, in bytes. ptx: how many PTX
     modules there are; linked: how many modules for the linker, which are no machine code yet. damaged: how many fat
     binaries end too early, or have an entry that does. suffixes: of each cubin's target, "a" of sm_90a."""
 
@@ -50,18 +51,51 @@ class Embedded:
     linked: int = 0
     damaged: int = 0
     suffixes: tuple[str, ...] = ()
+    too_large: int = 0
+    limit: int = field(default=0, compare=False)
+
+    @property
+    def not_read(self) -> tuple[str, ...]:
+        """Why compressed cubins were not read."""
+        whys = {
+            f"beyond the {self.limit:,} bytes that code may grow to in all": self.too_large,
+            "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
+        }
+        return tuple(f"{number:,} compressed and not read ({why})" for why, number in whys.items() if number)
 
 
-def embedded_cubins(data: bytes) -> Embedded:
-    """Find every cubin in the fat binaries of `data`, wherever they begin; equal ones once.
+class Room:
+    """How many bytes compressed code may still grow to. taken_in: the bytes of files that were read so far."""
+
+    def __init__(self) -> None:
+        self.taken_in = self._taken = 0
+
+    @property
+    def bytes(self) -> int:
+        return _ROOM + _GROWTH * self.taken_in
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, if there are as many."""
+        fits = self._taken + size <= self.bytes
+        self._taken += size * fits
+        return fits
+
+
+def embedded_cubins(data: bytes, room: Room | None = None) -> Embedded:
+    """Find every cubin in the fat binaries of `data`, wherever they begin; equal ones once. What a fat binary holds is
+    not searched for others. room: for what is compressed, of several files together.
 
     Compressed ones are read where Python has the module for it (`lz4`, `zstandard`), or the system the library.
     """
+    room = room or Room()
+    room.taken_in += len(data)
     cubins: dict[bytes, str] = {}
-    packed = ptx = linked = damaged = 0
+    packed = ptx = linked = damaged = too_large = 0
     position = data.find(FATBIN_MAGIC)
     while position >= 0:
+        end = position + 1
         for entry in _entries(data, position):
+            end = end if entry is None else entry.end
             if entry is None:
                 damaged += 1
             elif entry.kind == _PTX:
@@ -69,23 +103,33 @@ def embedded_cubins(data: bytes) -> Embedded:
             elif entry.kind == _FOR_LINKER:
                 linked += 1
             elif entry.kind == _MACHINE_CODE:
-                image = entry.payload if entry.payload.startswith(MAGIC) else _unpacked(entry)
+                image = entry.payload if entry.payload.startswith(MAGIC) else None
+                if image is None and entry.is_packed:
+                    fits = room.take(entry.compression[2])
+                    too_large += not fits
+                    image = _unpacked(entry) if fits else None
                 packed += image is None
                 cubins |= {} if image is None else {image: entry.suffix}
-        position = data.find(FATBIN_MAGIC, position + 1)
-    return Embedded(tuple(cubins), packed, ptx, linked, damaged, tuple(cubins.values()))
+        position = data.find(FATBIN_MAGIC, end)
+    return Embedded(tuple(cubins), packed, ptx, linked, damaged, tuple(cubins.values()), too_large, room.bytes)
 
 
 class _Entry(NamedTuple):
     kind: int
     header: bytes
     payload: bytes
+    end: int
 
     @property
     def compression(self) -> tuple[int, int, int]:
         """The compressed size, the flags and the size before; zeros where the header is too short for them."""
         whole = len(self.header) >= _COMPRESSION.size
         return _COMPRESSION.unpack_from(self.header) if whole else (0, 0, 0)
+
+    @property
+    def is_packed(self) -> bool:
+        _, flags, size = self.compression
+        return bool(flags & (_LZ4 | _ZSTD)) and size > 0
 
     @property
     def suffix(self) -> str:
@@ -96,8 +140,6 @@ class _Entry(NamedTuple):
 def _unpacked(entry: _Entry) -> bytes | None:
     """A compressed cubin; None if it cannot be read."""
     packed_size, flags, size = entry.compression
-    if not (flags & (_LZ4 | _ZSTD) and 0 < size <= _MOST):
-        return None
     packed = entry.payload[:packed_size]
     for unpack in (_unpack_lz4, _system_lz4) if flags & _LZ4 else (_unpack_zstd, _system_zstd):
         try:
@@ -117,6 +159,8 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     import zstandard  # type: ignore[import-not-found,unused-ignore]
 
+    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor takes the frame's word for it
+        return b""
     return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
 
 
@@ -158,7 +202,7 @@ def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
         if entry_header < _ENTRY.size or position > end:
             yield None
             return
-        yield _Entry(kind, data[header:body], data[body:position])
+        yield _Entry(kind, data[header:body], data[body:position], position)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -186,14 +230,15 @@ class ShippedFile:
 def shipped_files(path: Path) -> Iterator[ShippedFile]:
     """Read a file, a wheel or a folder. Host code without GPU code gives nothing. Raises OSError if `path` itself
     cannot be read."""
+    room = Room()
     if path.is_dir():
         for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.is_symlink()):
             try:
-                yield from _in_file(file, str(file.relative_to(path)))
+                yield from _in_file(file, str(file.relative_to(path)), room)
             except OSError as error:
                 yield ShippedFile(str(file), notes=(f"cannot be read: {error.strerror}",))
     else:
-        yield from _in_file(path, path.name)
+        yield from _in_file(path, path.name, room)
 
 
 def is_shipped(path: Path) -> bool:
@@ -205,19 +250,19 @@ def is_shipped(path: Path) -> bool:
     return start.startswith(_ZIP) or _may_have_code(start)
 
 
-def _in_file(path: Path, name: str) -> Iterator[ShippedFile]:
+def _in_file(path: Path, name: str, room: Room) -> Iterator[ShippedFile]:
     start = read_start(path, len(_ARCHIVE))
     if start.startswith(_ZIP):
-        yield from _in_wheel(path)
+        yield from _in_wheel(path, room)
     elif _may_have_code(start):
-        yield from _in_bytes(read_given(path, _MOST_BYTES), name)
+        yield from _in_bytes(read_given(path, _MOST_BYTES), name, room)
 
 
 def _may_have_code(start: bytes) -> bool:
     return start.startswith((MAGIC, FATBIN_MAGIC, _ARCHIVE))
 
 
-def _in_wheel(path: Path) -> Iterator[ShippedFile]:
+def _in_wheel(path: Path, room: Room) -> Iterator[ShippedFile]:
     """What each member of a wheel holds."""
     unpacked = 0
     try:
@@ -236,7 +281,7 @@ def _in_wheel(path: Path) -> Iterator[ShippedFile]:
                     yield ShippedFile(member.filename, notes=(f"cannot be unpacked: {error}",))
                     continue
                 unpacked += len(data)
-                yield from _in_bytes(data, member.filename)
+                yield from _in_bytes(data, member.filename, room)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         yield ShippedFile(path.name, notes=(f"no wheel that can be read: {error}",))
 
@@ -252,18 +297,17 @@ def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
     return None
 
 
-def _in_bytes(data: bytes, name: str) -> Iterator[ShippedFile]:
+def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
     name = encodable(_PYTHON.sub("", name))
     if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
         yield ShippedFile(name, ((data, ""),))
         return
-    embedded = embedded_cubins(data)
+    embedded = embedded_cubins(data, room)
     lost = {
         f"{embedded.damaged:,} damaged or cut off": embedded.damaged,
-        f"{embedded.packed:,} compressed and not read (`pip install lz4 zstandard`, or damaged)": embedded.packed,
         f"{embedded.linked:,} for the linker only (LTO)": embedded.linked,
     }
-    notes = [f"fat binaries: {what}" for what, number in lost.items() if number]
+    notes = [f"fat binaries: {what}" for what in (*(one for one, n in lost.items() if n), *embedded.not_read)]
     if embedded.ptx and not embedded.cubins:
         notes.append(f"only PTX, no machine code: {embedded.ptx:,}")
     if embedded.cubins or notes:

@@ -70,7 +70,8 @@ class Barriers:
         """Let a barrier open if enough threads are there."""
         if count is None:
             self._whole.add(key)
-            count = int(self.machine.live[self.machine.cta == key // NUMBERS].sum())
+            padded, cta = self.machine.geometry.padded_threads, key // NUMBERS
+            count = int(self.machine.live[cta * padded : (cta + 1) * padded].sum())
         if self._arrived[key] < count:
             return
         self._arrived[key] = 0
@@ -116,8 +117,10 @@ def _each(keys: Array, active: Array) -> Iterator[tuple[int, Array]]:
     if (mine == mine[0]).all():
         yield int(mine[0]), lanes
         return
-    for key in np.unique(mine):
-        yield int(key), lanes[mine == key]
+    order = np.argsort(mine, kind="stable")
+    begins = np.flatnonzero(np.diff(mine[order])) + 1
+    for some in np.split(order, begins):
+        yield int(mine[some[0]]), lanes[some]
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,8 @@ from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
 from tritonhook.errors import EmulationError, TritonHookError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.program import registers_in
 
-_MOST_REGISTERS = 256 << 20  # bytes of registers of the CTAs that are executed together
 _LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
-_BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}
 
 
 def begin_triton() -> ExitStack:
@@ -89,32 +86,14 @@ class Emulator:
                 self._kernels[key] = read_kernel(Ptx(text()), name)
             launch, storages = described()
             contents = [_bytes_of(*storage) for storage in storages]
-            after = _stored(self._kernels[key], Run(launch, ()), [one.tobytes() for one in contents])
+            run = Run(launch, range(math.prod(launch.grid)))
+            after = run_ptx(self._kernels[key], run, [one.tobytes() for one in contents]).contents
         except Exception as error:
             if isinstance(error, TritonHookError):
                 raise EmulationError(f"{name} cannot be emulated: {error}") from None
             raise EmulationError(f"{name} cannot be emulated: {type(error).__name__}: {error}") from error
         for one, data in zip(contents, after, strict=True):
             one[:] = np.frombuffer(data, np.uint8)
-
-
-def _stored(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Sequence[bytes]:
-    """The buffers after all CTAs have run, as many of them at a time as memory allows."""
-    launch = run.launch
-    names = dict(registers_in(kernel.function.items))
-    of_thread = sum(_BYTES.get(prefix, 16) for prefix in names.values()) or 1
-    padded = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32) * 32
-    cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    together = max(1, _MOST_REGISTERS // (of_thread * padded) // cluster) * cluster
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    done = set[int]()
-    for begin in range(0, total, together):
-        ctas = [cta for cta in range(begin, min(begin + together, total)) if cta not in done]
-        if ctas:
-            run = replace(run, ctas=ctas)
-            done.update(run.executed)
-            contents = run_ptx(kernel, run, contents).contents
-    return contents
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:

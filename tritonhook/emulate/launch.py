@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
 from tritonhook.emulate.machine import Geometry
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError
+
+MOST_CHOSEN = 1 << 20  # CTAs of a launch that is executed in part
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +53,36 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
 
 def geometry_of(launch: Launch, ctas: Sequence[int]) -> Geometry:
     """What is executed: whole clusters, those that have one of these CTAs."""
+    return Geometry(launch.grid, launch.block, tuple(chain.from_iterable(clusters(launch, ctas))), launch.cluster)
+
+
+def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the CTAs of each cluster that has one of `ctas`, in order of their ranks. A range may be very long."""
     x, y, z = launch.cluster
     across, down, _ = launch.grid
-    chosen = dict[int, None]()
+    if x * y * z == 1:
+        yield from ((cta,) for cta in ctas)
+        return
+    seen, is_whole = set[int](), ctas == range(math.prod(launch.grid))
     for cta in ctas:
         left, top, front = cta % across // x * x, cta // across % down // y * y, cta // across // down // z * z
-        if left + x <= across and top + y <= down:
-            cluster = ((c, b, a) for c in range(z) for b in range(y) for a in range(x))
-            chosen |= {((front + c) * down + top + b) * across + left + a: None for c, b, a in cluster}
-    return Geometry(launch.grid, launch.block, tuple(chosen), launch.cluster)
+        first = (front * down + top) * across + left
+        if is_whole and cta != first or first in seen:
+            continue
+        if not is_whole:
+            seen.add(first)
+        yield tuple(first + (c * down + b) * across + a for c in range(z) for b in range(y) for a in range(x))
 
 
-def edges(launch: Launch, count: int) -> tuple[int, ...]:
+def edges(launch: Launch, count: int) -> Sequence[int]:
     """At most so many CTAs, by their linear numbers: the first, the last, the last along each axis, then others that
     lie evenly between them."""
     x, y, z = launch.grid
     total = x * y * z
     if total <= count:
-        return tuple(range(total))
+        return range(total)
+    if count > MOST_CHOSEN:
+        raise UsageError(f"--ctas: {count:,} are more than the {MOST_CHOSEN:,} that can be chosen; leave it out for all")
     wanted = [0, total - 1, x - 1, (y - 1) * x, (z - 1) * x * y, x * y - 1]
     wanted += [total * number // count for number in range(count)]
     return tuple(sorted(list(dict.fromkeys(wanted))[:count]))

@@ -23,7 +23,7 @@ The group with the lowest program counter runs first, until it parts, waits or e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ import numpy as np
 
 from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
-from tritonhook.emulate.errors import Fault, Hang
+from tritonhook.emulate.errors import Fault, Hang, Late
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -229,7 +229,7 @@ class Machine:
     """Threads of several CTAs, their memory and their schedule.
 
     geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics. limit_s: after which a
-    run counts as hung.
+    run counts as hung, from `began` on (time.monotonic; None: from now on).
     threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
     uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
     rank: uint32, of the thread's CTA in its cluster. specials: special registers, by PTX's names.
@@ -237,12 +237,12 @@ class Machine:
 
     def __init__(
         self, geometry: Geometry, memory: Memory, seed: int = 0, most_steps: int = MOST_STEPS,
-        limit_s: float = float("inf"),
+        limit_s: float = float("inf"), began: float | None = None,
     ) -> None:  # fmt: skip
         self.geometry, self.memory = geometry, memory
         self.random = np.random.default_rng(seed)
         self.most_steps = self.steps_left = most_steps
-        self.limit_s, self._end = limit_s, time.monotonic() + limit_s
+        self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
         ctas, padded = len(geometry.ctas), geometry.padded_threads
         self.threads = ctas * padded
         inside = np.tile(np.arange(padded), ctas)
@@ -323,44 +323,50 @@ class Machine:
 
     def run(self, code: Code) -> None:
         """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line."""
+        with np.errstate(all="ignore"):
+            for _ in self.turns(code):
+                pass
+
+    def turns(self, code: Code) -> Iterator[None]:
+        """Execute a kernel as `run` does, and yield where all threads poll or wait: CTAs of other machines may run."""
         self.code, self._blocks = code, {}
         ends = {number + 1 for number, one in enumerate(code.instructions) if one.ends}
         self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
         self._groups = []
         self.group(self.live.copy(), 0, code.entry)
-        with np.errstate(all="ignore"):
-            try:
-                while self._groups:
-                    self._advance(self._next())
-            except (NotUnderstood, Fault) as error:
-                if error.line is None:
-                    error.line = self.instruction.line
-                if isinstance(error, Fault):
-                    error.pc = self.pc
-                raise
+        try:
+            while self._groups:
+                able = self._able()
+                if all(group.gave_way for group in able):
+                    yield
+                    for group in able:
+                        group.gave_way = False
+                self._advance(min((one for one in able if not one.gave_way), key=lambda group: group.pc))
+        except (NotUnderstood, Fault) as error:
+            if error.line is None:
+                error.line = self.instruction.line
+            if isinstance(error, Fault):
+                cta, thread = divmod(error.thread, self.geometry.padded_threads)
+                error.pc, error.who = self.pc, f"thread {thread} of CTA {self.geometry.ctas[cta]}"
+            raise
 
-    def _next(self) -> Group:
-        """The group that runs next: groups that meet have become one, those whose wait is over are back."""
+    def _able(self) -> list[Group]:
+        """The groups that can run: those that meet have become one, those whose wait is over are back."""
         for group in list(self._groups):
             if group.ready is not None:
                 self._release(group)
         self._merge()
         able = [group for group in self._groups if group.ready is None and not group.parked]
-        if not able:
-            able = self._timed_out()
-        willing = [group for group in able if not group.gave_way]
-        if not willing:
-            for group in able:
-                group.gave_way = False
-            willing = able
-        return min(willing, key=lambda group: group.pc)
+        return able or self._timed_out()
 
     def _timed_out(self) -> list[Group]:
         """Those that can run although nothing they wait for has come."""
         able = [group for group in self._groups if group.retries]
         self.steps_left -= _PATIENCE
         if not able or self.steps_left < 0:
-            raise Hang(self._stuck())
+            pcs = sorted({group.pc - (group.ready is not None and not group.retries) for group in self._groups})
+            lines = sorted({self.code.instructions[pc].line for pc in pcs})
+            raise Hang(f"all threads wait: at line {', '.join(map(str, lines))}", pcs, is_certain=True)
         for group in able:
             group.ready, group.retries, group.timed_out = None, False, True
         return able
@@ -407,10 +413,11 @@ class Machine:
             iterator = iter(steps)
             self._running = group.pc, len(steps), iterator
             self.steps_left -= len(steps)
+            line = self.code.instructions[group.pc].line
             if self.steps_left < 0:
-                raise Hang(f"more than {self.most_steps:,} steps; at line {self.instruction.line}")
+                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc])
             if time.monotonic() > self._end:
-                raise Hang(f"not finished after {self.limit_s:g} s; at line {self.instruction.line}")
+                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc])
             group.pc = end
             try:
                 for step in iterator:
@@ -444,11 +451,6 @@ class Machine:
             others = [(_lanes(one, warp), one.pc) for one in self._groups if one is not group and _lanes(one, warp)]
             found.append((group.pc, _lanes(group, warp), [(f"{text}, elsewhere", pc) for text, pc in others]))
         return found
-
-    def _stuck(self) -> str:
-        places = {group.pc - (group.ready is not None and not group.retries) for group in self._groups}
-        lines = sorted({self.code.instructions[pc].line for pc in places})
-        return f"all threads wait: at line {', '.join(map(str, lines))}"
 
 
 def _lanes(group: Group, warp: int) -> str:

@@ -19,6 +19,7 @@ accesses of SHARED do not look at them.
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ import numpy as np
 
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.words import Array
+from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
@@ -127,15 +129,26 @@ class Memory:
         """Make room for a machine's threads."""
         self.machine = machine
         self._stride = machine.geometry.cluster_size
-        self.global_ = Store.of_size(self._end)
-        for one, contents in zip(self.allocations, self._contents, strict=True):
-            self.global_.data[one.begin : one.begin + len(contents)] = np.frombuffer(contents, np.uint8)
+        self._fill()
         self.shared = Store.of_size(self.shared_bytes * len(machine.geometry.ctas))
         self.shared.data[:] = self.garbage
         self.local = Store.of_size(self.local_bytes * machine.threads)
         self._shared_begin = machine.cta * self.shared_bytes
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
         self._local_begin = np.arange(machine.threads) * self.local_bytes
+
+    def beside(self) -> Memory:
+        """The same global memory for the CTAs of another machine, which attaches itself to what this returns."""
+        self._fill()
+        return copy(self)
+
+    def _fill(self) -> None:
+        """Put what was allocated into global memory, once."""
+        if self._contents:
+            self.global_ = Store.of_size(self._end)
+        while self._contents:  # each is dropped when it is there
+            begin, contents = self.allocations[len(self._contents) - 1].begin, self._contents.pop()
+            self.global_.data[begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
 
     def contents(self, allocation: Allocation) -> bytes:
         """What a buffer holds now."""
@@ -174,7 +187,7 @@ class Memory:
         """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
         contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
-            raise Fault("an atomic on memory of several kinds at once", int(group.numbers[0]))
+            raise NotUnderstood("generic", why="an atomic on memory of several kinds at once")
         store, index = self.locate(group, space, addresses, unit, "a")
         old = np.zeros(group.size, UNSIGNED[unit])
         lanes = self.machine.random.permutation(np.flatnonzero(group.active))
@@ -197,7 +210,7 @@ class Memory:
         if space == GENERIC:
             space = _one_space(group, addresses)
             if isinstance(space, dict):
-                raise Fault("an access of memory of several kinds at once", int(group.numbers[0]))
+                raise NotUnderstood("generic", why="an access of memory of several kinds at once")
             addresses = _in_space(space, addresses)
         elif addresses.dtype == np.uint64 and space in (SHARED, CLUSTER, LOCAL):
             addresses = _in_space(space, addresses)

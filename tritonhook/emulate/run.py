@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import re
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 
+from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
-from tritonhook.emulate.launch import Placed, geometry_of, place
-from tritonhook.emulate.machine import MOST_STEPS, Code, Machine
+from tritonhook.emulate.launch import Placed, place
+from tritonhook.emulate.machine import MOST_STEPS, WARP, Code, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
-from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
+from tritonhook.emulate.sass.kernel import RESERVED_SHARED, SassKernel, read_sass_kernel
+from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import registers_in
 from tritonhook.ptxas.toolchain import reading_toolchain
+
+MOST_BUFFER_BYTES = 384 << 20  # of a launch whose buffers nobody else holds
+_BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # of a register, by its prefix
+_SASS_REGISTER = re.compile(r"\bU?[RP]\d+")
+_NUMBER = re.compile(r"(?<![\w$%.+])-?\d[\w.]*")
+_PRODUCT, _TENSOR = re.compile(r"\bw?gmma\b|\bmma\b|tcgen05|\w*MMA\b"), re.compile(r"tcgen05|\b(?:UTC|LDTM|STTM)")
+_THREAD_BYTES, _PRODUCT_BYTES = 1024, 5120  # beside registers: numbers of the machine, and what steps compute with
+_TENSOR_BYTES = 128 * 512 * 4  # tensor memory of a CTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +47,9 @@ class Ran:
 @dataclass(frozen=True, slots=True)
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
-    chooses the order of atomics. most_steps, limit_s: more count as hung. shared, registers: the bytes of both in
-    PTX, until something is written. late: see Memory."""
+    chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
+    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written. late:
+    see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -43,33 +59,20 @@ class Run:
     shared: int = 0
     registers: int = 0
     late: bool = False
-
-    @property
-    def executed(self) -> tuple[int, ...]:
-        """The CTAs that are executed: those of `ctas`, and the others of their clusters."""
-        return geometry_of(self.launch, self.ctas).ctas
-
-    def machine(self, memory: Memory) -> Machine:
-        return Machine(geometry_of(self.launch, self.ctas), memory, self.seed, self.most_steps, self.limit_s)
-
-    def result(self, machine: Machine, placed: Placed, unknown: tuple[NotUnderstood, ...] = ()) -> Ran:
-        contents = tuple(machine.memory.contents(one) for one in placed.buffers)
-        return Ran(contents, self.most_steps - machine.steps_left, unknown)
+    began: float = field(default_factory=time.monotonic)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """PTX before it is executed. machine: its threads and memory."""
-
-    machine: Machine
-    code: Code
-    placed: Placed
-    unknown: tuple[NotUnderstood, ...]
-
-
-def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
-    """Put a launch into memory and decode its kernel. contents: of the launch's buffers before it."""
-    launch = run.launch
+def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
+    """Put a launch into memory. contents: of its buffers before it. Raises UsageError for what no GPU can execute."""
+    launch, begin = run.launch, kernel.shared.begin
+    variables = sum(one.size for one in kernel.module)
+    _check(kernel.entry, launch, kernel.target, kernel.shared.size - begin, kernel.local.size)
+    for what, size, most in (
+        ("parameters", kernel.parameters.size, PARAMETER_BYTES),
+        ("variables of the module", variables, MOST_BUFFER_BYTES),
+    ):
+        if size > most:
+            raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}: at most {most:,} are possible")
     memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
@@ -77,37 +80,73 @@ def ready_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Ready:
     for (variable, offset), value in zip(kernel.parameters.variables, placed.arguments, strict=True):
         given[offset : offset + variable.size] = value[: variable.size].ljust(variable.size, b"\0")
     parameters = memory.allocate(bytes(given), "the parameters")
-    variables = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
-    machine = run.machine(memory)
-    code, unknown = decode(kernel, machine, parameters, variables, launch.shared, run.registers)
-    return Ready(machine, code, placed, unknown)
+    allocated = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
+    items = kernel.function.items
+    registers = sum(_BYTES.get(prefix, 16) for prefix in dict(registers_in(items)).values())
+    text = " ".join(chain.from_iterable((item.opcode, *item.operands) for item in items))
+    return Loaded(
+        memory,
+        placed,
+        lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers),
+        _cta_bytes(launch, memory, registers, text),
+    )
 
 
 def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang."""
+    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang, Unfinished."""
     if isinstance(kernel, Ptx):
         name = run.launch.kernel
         kernel = read_kernel(kernel, name if name in kernel.entries else None)
-    ready = ready_ptx(kernel, run, contents)
-    ready.machine.run(ready.code)
-    return run.result(ready.machine, ready.placed, ready.unknown)
+    return execute(load_ptx(kernel, run, contents), run)
 
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute machine code. Raises NotUnderstood, Fault, Hang."""
+    """Execute machine code. Raises NotUnderstood, Fault, Hang, Unfinished."""
     return run_code(read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry]), run, contents)
 
 
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang."""
-    memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
-    placed = place(run.launch, contents, memory)
+    """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    launch = run.launch
+    reserved = RESERVED_SHARED if kernel.arch >= 90 else 0
+    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", kernel.shared - reserved, kernel.stack)
+    memory = Memory(kernel.shared + launch.shared, kernel.stack)
+    placed = place(launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address
-    machine = run.machine(memory)
-    code, unknown = decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
-    machine.run(code)
-    return run.result(machine, placed, unknown)
+    text = " ".join(f"{one.opcode} {one.operands}" for one in kernel.sass.instructions)
+    registers = 4 * len(set(_SASS_REGISTER.findall(text)))
+
+    def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
+        return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
+
+    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run)
+
+
+def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
+    """Execute a launch that lies in memory. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    waves = Waves(loaded, run, watcher)
+    waves.execute()
+    contents = tuple(loaded.memory.contents(one) for one in loaded.placed.buffers)
+    return Ran(contents, waves.steps, waves.unknown)
+
+
+def _check(entry: str, launch: Launch, arch: str, shared: int, local: int) -> None:
+    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes."""
+    why = why_not(launch, arch, shared)
+    if local > LOCAL_BYTES:
+        why = f"{local:,} bytes of local memory in a thread: a GPU allows {LOCAL_BYTES:,}"
+    if why is not None:
+        raise UsageError(f"{entry}: {why}")
+
+
+def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int:
+    """What a CTA takes, about. registers: bytes of a thread. text: opcodes and operands; each number in it has a row of
+    all threads."""
+    of_thread = registers + 8 * len(set(_NUMBER.findall(text))) + memory.local_bytes
+    of_thread += _PRODUCT_BYTES if _PRODUCT.search(text) else _THREAD_BYTES
+    threads = -(-math.prod(launch.block) // WARP) * WARP
+    return of_thread * threads + memory.shared_bytes + _TENSOR_BYTES * (_TENSOR.search(text) is not None)
 
 
 def _check_count(entry: str, parameters: int, placed: Placed) -> None:

@@ -152,7 +152,7 @@ def _largest(data: bytes, form: FloatFormat) -> float:
 
 
 _PERIOD = 1031  # between special numbers: a prime, so that each row has few, and in other columns
-_MOST_DRAWN = 1 << 26  # bytes at once: Random.randbytes takes less than 256 MiB
+_DRAWN = 1 << 20  # bytes at once
 _Mask = tuple[int, int]  # bits that stay random, bits that are set
 
 
@@ -222,15 +222,16 @@ def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:
 
 def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
     """Random bytes, of which each element is cut by the next of the masks; the rest behind the last element is 0."""
-    period = width * len(masks)
-    times = -(-size // period) if size else 0
-    keep, fill = (b"".join(mask[i].to_bytes(width, "little") for mask in masks) * times for i in (0, 1))
-    whole = size // width * width
-    bits = int.from_bytes(_random_bytes(whole, seed), "little")
-    cut = bits & int.from_bytes(keep[:whole], "little") | int.from_bytes(fill[:whole], "little")
-    return cut.to_bytes(whole, "little") + bytes(size - whole)
-
-
-def _random_bytes(size: int, seed: int) -> bytes:
-    draw = random.Random(f"tritonhook {seed}")
-    return b"".join(draw.randbytes(min(_MOST_DRAWN, size - start)) for start in range(0, size, _MOST_DRAWN))
+    draw, whole = random.Random(f"tritonhook {seed}"), size // width * width
+    # A part at a time: whole periods of masks, and whole words of 32 bits, of which the generator makes its bytes.
+    period = 4 * width * len(masks)
+    keep, fill = (b"".join(mask[i].to_bytes(width, "little") for mask in masks) * 4 for i in (0, 1))
+    times = max(1, _DRAWN // period)
+    made = bytearray(size)
+    for start in range(0, whole, times * period):
+        count = min(times * period, whole - start)
+        both = (int.from_bytes((one * -(-count // period))[:count], "little") for one in (keep, fill))
+        kept, filled = both
+        bits = int.from_bytes(draw.randbytes(count), "little")
+        made[start : start + count] = (bits & kept | filled).to_bytes(count, "little")
+    return bytes(made)

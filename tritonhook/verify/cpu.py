@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import NotUnderstood, TritonHookError
+from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.verify.contents import before, difference
 from tritonhook.verify.differential import Built
@@ -70,18 +70,43 @@ class CpuExecutor:
         return tuple(results)
 
 
-def sanitized(case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0) -> Sanitized:
-    """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
+class _Before(Sequence[bytes]):
+    """What the buffers of a launch hold before it, each made when it is asked for. Raises UsageError where they are
+    larger than what is emulated."""
 
-    Raises NotUnderstood."""
+    def __init__(self, source: Case | Order, name: str) -> None:
+        from tritonhook.emulate.run import MOST_BUFFER_BYTES
+
+        self.source, self.name, launch = source, name, source.launch
+        size = launch.bytes + sum(one.size for one in launch.parameters if isinstance(one, Scratch))
+        if size > MOST_BUFFER_BYTES:
+            raise UsageError(f"{size:,} bytes in the buffers of the launch: at most {MOST_BUFFER_BYTES:,} are emulated")
+
+    def __len__(self) -> int:
+        return len(self.source.launch.buffers)
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= len(self):
+            raise IndexError(number)
+        return before(self.source.launch, self.source.folder, number, self.name, self.source.keep)
+
+
+def sanitized(
+    case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
+    began: float | None = None,
+) -> Sanitized:  # fmt: skip
+    """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
+    began: when its time began; None: now.
+
+    Raises NotUnderstood, UsageError."""
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import sanitize
 
     launch = case.launch
     x, y, z = launch.grid
-    given = [before(launch, case.folder, number, name, case.keep) for number in range(len(launch.buffers))]
-    return sanitize(ptx, Run(launch, edges(launch, ctas or x * y * z), seed, limit_s=limit_s), given, case.kernel)
+    run = Run(launch, edges(launch, ctas or x * y * z), seed, limit_s=limit_s, began=began or time.monotonic())
+    return sanitize(ptx, run, _Before(case, name), case.kernel)
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
@@ -89,11 +114,11 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
     launch = order.launch
     if launch.cooperative:  # CTAs wait for one another
         ctas = math.prod(launch.grid)
-    given = [before(launch, order.folder, number, name, order.keep) for number in range(len(launch.buffers))]
     reference: tuple[bytes, ...] | None = None
     for number, build in enumerate(order.builds):
         started = time.perf_counter()
         try:
+            given = _Before(order, name)
             stored = [_stored(build, launch, given, ctas, limit_s, seed) for seed in range(_runs(order, build))]
         except TritonHookError as error:
             yield Ran(name, build.label, failure=_failure(error, ctas, launch, reference is None))
@@ -130,7 +155,7 @@ def _stored(
 
 
 def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:
-    from tritonhook.emulate.errors import Fault, Hang
+    from tritonhook.emulate.errors import Fault, Hang, Unfinished
 
     if isinstance(error, Hang):
         total = launch.grid[0] * launch.grid[1] * launch.grid[2]
@@ -139,7 +164,7 @@ def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) 
         return Failure(FailureKind.HANG, str(error))
     if isinstance(error, Fault):
         return Failure(FailureKind.CRASH, str(error))
-    if isinstance(error, NotUnderstood):
+    if isinstance(error, (NotUnderstood, Unfinished)):
         return Failure(FailureKind.NOT_UNDERSTOOD, str(error))
     return Failure(FailureKind.REFUSED, str(error))
 

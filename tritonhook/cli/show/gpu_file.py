@@ -82,10 +82,7 @@ def _embedded(path: Path, data: bytes) -> _Contents:
         raise UsageError(f"{path}: a {what} without machine code for GPUs{ptx}")
     cubins = [Cubin.from_bytes(image, f"{path}: cubin {n}") for n, image in enumerate(embedded.cubins)]
     notes = [f"{count(embedded.ptx, 'PTX module')} not shown"] if embedded.ptx else []
-    if embedded.packed:
-        notes.append(
-            f"{count(embedded.packed, 'compressed cubin')} not read; `pip install lz4 zstandard` lets them be read"
-        )
+    notes += [f"cubins: {why}" for why in embedded.not_read]
     return _Contents(what, [cubin for cubin in cubins if cubin.kernels], tuple(notes))
 
 

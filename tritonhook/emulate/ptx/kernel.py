@@ -73,10 +73,11 @@ def read_variable(text: str) -> Variable:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Variables with the offsets they lie at. size: of all."""
+    """Variables with the offsets they lie at. size: of all, with what is reserved before `begin`."""
 
     variables: tuple[tuple[Variable, int], ...]
     size: int
+    begin: int = 0
 
     def offset(self, name: str) -> int:
         return next(offset for variable, offset in self.variables if variable.name == name)
@@ -93,7 +94,7 @@ def place(variables: Iterable[Variable], begin: int = 0) -> Placed:
         at = -(-at // one.align) * one.align
         placed.append((one, at))
         at += one.size
-    return Placed(tuple(placed), at)
+    return Placed(tuple(placed), at, begin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Which accesses of shared memory are ordered: a clock for each warp, as race detectors for threads have; for each lane
 where a CTA is one warp. Below, "warp" is either.
 
-Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (`seen`). Barriers and
+Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (clocks.py). Barriers and
 mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
 of the two writes. The bulk copies that one mbarrier waits for are an actor of their own, and so is a CTA's tensor core
 where it executes tcgen05. Reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until a
-commit of theirs has arrived, copies of cp.async until they have landed. `fenced` is as `seen`, but of writes behind
+commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind
 which comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
 Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
@@ -14,24 +14,32 @@ race.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.machine import WARP
+from tritonhook.emulate.sanitizer.clocks import FENCED, SEEN, Clocks, joined
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Memory
 
 Place = tuple[str, int]  # of a barrier
-SEEN, FENCED = 0, 1
 NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for
 MOST = 32  # findings
 PART = 16  # lanes of tensor memory that are told apart
+PAGE = 256  # units whose reads by a warp are kept together
+_UNIT_BYTES, _READ_BYTES = 25, 8  # of a unit: its last write; its last read by one warp
+_READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
+_LEAST_READ_BYTES = 192 << 20
+_MOST_FLIGHTS = 1 << 16
 KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
@@ -69,6 +77,48 @@ class TensorAccesses:
         self.actor[where], self.time[where], self.pc[where] = actor, time, pc
 
 
+def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
+    """What it takes to watch a CTA, about. shared: bytes of its shared memory."""
+    warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
+    actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
+    of_unit = _UNIT_BYTES + _READ_BYTES * min(actors, _READERS)
+    return shared // unit * of_unit + 16 * actors * actors + 1024 * warps
+
+
+class _Reads:
+    """The last read of each unit by each warp of its cluster: when, and by which instruction. Pages are made where
+    there is a read."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        pages = rows * -(-size // PAGE)
+        most = max(size * _READERS * _READ_BYTES, _LEAST_READ_BYTES) // (PAGE * _READ_BYTES)
+        self._page = np.full((rows, -(-size // PAGE)), -1, np.int32)
+        self._times, self._pcs = (np.zeros((min(pages, most), PAGE), np.int32) for _ in "tp")
+        self._used = 0
+
+    def note(self, rows: Array, places: Array, times: Array, pc: int) -> None:
+        pages = self._page[rows, places // PAGE]
+        if (missing := pages < 0).any():
+            new = np.unique(np.stack([rows[missing], places[missing] // PAGE]), axis=1)
+            end = self._used + new.shape[1]
+            if end > len(self._times):
+                raise Unfinished(f"more reads of shared memory than {self._times.nbytes * 2:,} bytes can keep")
+            self._page[new[0], new[1]] = np.arange(self._used, end)
+            self._used = end
+            pages = self._page[rows, places // PAGE]
+        self._times[pages, places % PAGE], self._pcs[pages, places % PAGE] = times, pc
+
+    def times(self, row: int, places: Array) -> Array | None:
+        """When each place was read by the warp of a row, 0 for never; None if none was."""
+        pages = self._page[row, places // PAGE]
+        if (pages < 0).all():
+            return None
+        return np.where(pages < 0, 0, self._times[pages, places % PAGE])
+
+    def pc(self, row: int, place: int) -> int:
+        return int(self._pcs[self._page[row, place // PAGE], place % PAGE])
+
+
 @dataclass(slots=True, eq=False)
 class _Flight:
     """Reads that last until a warp has waited for them. clocks: when which warp had."""
@@ -87,28 +137,34 @@ class Order:
         self.machine, self.memory, self.unit = machine, memory, unit
         self.grain = 1 if machine.geometry.padded_threads == WARP else WARP
         self.warps, ctas = machine.threads // self.grain, len(machine.geometry.ctas)
-        self.owners = list(range(ctas))  # the CTA of each actor behind the warps: first their tensor cores, then copies
+        self.clocks = Clocks(self.warps, ctas, machine.geometry.cluster_size)
         self._copies: dict[Place, int] = {}
-        actors = self.warps + ctas
-        self.state = np.zeros((2, actors, actors), np.int64)
-        np.fill_diagonal(self.state[SEEN], 1)
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
-        self.read, self.read_pc = np.zeros((self.rows, size), np.int32), np.zeros((self.rows, size), np.int32)
+        self.read = _Reads(self.rows, size)
         self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
         self.flights: list[_Flight] = []
         self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
         self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
-        self.tensor = {writes: TensorAccesses(ctas) for writes in (False, True)}
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
         self._doubts: list[tuple[Conflict, Array, Array]] = []
+
+    @property
+    def owners(self) -> Sequence[int]:
+        """The CTA of each actor behind the warps: first their tensor cores, then copies."""
+        return self.clocks.owners
+
+    @cached_property
+    def tensor(self) -> dict[bool, TensorAccesses]:
+        """The last reads and the last writes."""
+        return {writes: TensorAccesses(len(self.machine.geometry.ctas)) for writes in (False, True)}
 
     # --- barriers ----------------------------------------------------------------------------
 
@@ -123,18 +179,13 @@ class Order:
     def _copies_for(self, place: Place) -> int:
         """The copies that an mbarrier waits for, as an actor: those of others may be done later."""
         if place not in self._copies:
-            self._copies[place] = len(self.state[0])
-            self.owners.append(place[1] // self.memory.shared_bytes)
-            self.state = np.pad(self.state, ((0, 0), (0, 1), (0, 1)))
-            self.state[SEEN, -1, -1] = 1
-            for table in (self._meeting, self._opened):
-                table |= {key: np.pad(known, ((0, 0), (0, 1))) for key, known in table.items()}
+            self._copies[place] = self.clocks.add(place[1] // self.memory.shared_bytes)
         return self._copies[place]
 
     def _give(self, place: Place, actors: Array, waits: bool) -> None:
-        known = self.state[:, actors].max(1)
-        self._meeting[place] = np.maximum(self._meeting.get(place, known), known)
-        self.state[SEEN][actors, actors] += 1
+        known = self.clocks.of(actors)
+        self._meeting[place] = joined(self._meeting.get(place, known), known)
+        self.clocks.tick(actors)
         if waits:
             self._waiting.setdefault(place, []).append(actors)
 
@@ -143,9 +194,9 @@ class Order:
         known = self._meeting.pop(place, None)
         if known is None:
             return
-        self._opened[place] = np.maximum(self._opened.get(place, known), known)
+        self._opened[place] = joined(self._opened.get(place, known), known)
         for actors in self._waiting.pop(place, []):
-            self._take(actors, known)
+            self.clocks.take(actors, known)
 
     def wait(self, place: Place, threads: Array, is_open: bool) -> None:
         """Threads go on behind a barrier that is open, or will when it opens."""
@@ -153,24 +204,21 @@ class Order:
         if not is_open:
             self._waiting.setdefault(place, []).append(actors)
         elif place in self._opened:
-            self._take(actors, self._opened[place])
-
-    def _take(self, actors: Array, known: Array) -> None:
-        self.state[:, actors] = np.maximum(self.state[:, actors], known[:, None])
+            self.clocks.take(actors, self._opened[place])
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
         actors = np.unique(g.numbers // self.grain)
-        self.state[FENCED, actors] = self.state[SEEN, actors]
-        self.state[SEEN][actors, actors] += 1
+        self.clocks.fence(actors)
+        self.clocks.tick(actors)
 
     def together(self, g: Group) -> None:
         """bar.warp.sync: the lanes here know what each of them knew."""
         if self.grain == 1:
             for warp in np.unique(g.numbers // WARP):
                 lanes = g.numbers[g.numbers // WARP == warp]
-                self._take(lanes, self.state[:, lanes].max(1))
-                self.state[SEEN][lanes, lanes] += 1
+                self.clocks.take(lanes, self.clocks.of(lanes))
+                self.clocks.tick(lanes)
 
     # --- accesses ----------------------------------------------------------------------------
 
@@ -186,17 +234,24 @@ class Order:
         places = self._places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places = places.reshape(-1)
-        # Atomics of a CTA are ordered among one another: one is a write, and no read that others have to wait for.
-        place = "atomics", int(self.machine.cta[numbers[0]])
-        if how == "a" and place in self._opened:
-            self._take(np.unique(actors), self._opened[place])
+        # Atomics of a cluster are ordered among one another: one is a write, and no read that others have to wait for.
+        by_cluster = dict(self._by_cluster(np.unique(actors))) if how == "a" else {}
+        for place, some in by_cluster.items():
+            if place in self._opened:
+                self.clocks.take(some, self._opened[place])
         if how != "w":
             self._reads(places, actors, how == "r")
         if how != "r":
             self._writes(places, actors, how)
-        if how == "a":
-            self._give(place, np.unique(actors), False)
+        for place, some in by_cluster.items():
+            self._give(place, some, False)
             self.open(place)
+
+    def _by_cluster(self, actors: Array) -> Iterator[tuple[Place, Array]]:
+        """The atomics of each cluster, as a place, and its actors. actors: in order."""
+        clusters = self.clocks.cluster(actors)
+        for some in np.split(actors, np.flatnonzero(np.diff(clusters)) + 1):
+            yield ("atomics", int(self.clocks.cluster(some[0]))), some
 
     def _reads(self, places: Array, actors: Array, is_kept: bool) -> None:
         pc = self.machine.pc
@@ -204,17 +259,19 @@ class Order:
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
         if is_kept:
-            rows = actors % self.rows
-            self.read[rows, places] = self.state[SEEN][actors, actors]
-            self.read_pc[rows, places] = pc
+            self.read.note(actors % self.rows, places, self.clocks.now(actors), pc)
 
     def _check_writer(self, places: Array, actors: Array, mine: Access) -> None:
         """Whether the last write of each place is ordered before this access."""
         writers = self.writer[places]
-        wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.state[SEEN][actors, writers])
+        wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
         if wrong.any():
             self._conflict("race", places, actors, wrong, self._write_at, mine)
         self._check_flying(places, actors, mine)
+
+    def _seen(self, actors: Array, others: Array) -> Array:
+        seen: Array = self.clocks.known(SEEN, actors, others)
+        return seen
 
     def _check_flying(self, places: Array, actors: Array, mine: Access) -> None:
         """Whether a copy is on its way there."""
@@ -228,7 +285,7 @@ class Order:
         self._check_readers(places, actors, mine)
         self._check_flying(places, actors, mine)
         writers = self.writer[places]
-        doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.state[SEEN][actors, writers])
+        doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
         if doubt.any() and how == "w":  # it may leave all as it is
             where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
@@ -238,16 +295,16 @@ class Order:
 
     def _written(self, places: Array, actors: Array, pc: int, is_generic: bool) -> None:
         self.writer[places], self.write_pc[places] = actors, pc
-        self.written[places] = self.state[SEEN][actors, actors]
+        self.written[places] = self.clocks.now(actors)
         self.is_generic[places], self.flying[places] = is_generic, 0
 
     def _check_readers(self, places: Array, actors: Array, mine: Access) -> None:
         for row in range(self.rows):
-            times = self.read[row, places]
-            if not times.any():
+            times = self.read.times(row, places)
+            if times is None:
                 continue
             readers = self._first_warp(places) + row
-            wrong = (times > self.state[SEEN][actors, readers]) & (readers != actors)
+            wrong = (times > self._seen(actors, readers)) & (readers != actors)
             if wrong.any():
                 self._conflict("race", places, actors, wrong, lambda at, r=row: self._read_at(at, r), mine)
         for number in np.unique(self.flight[places]):
@@ -255,7 +312,7 @@ class Order:
                 continue
             flight = self.flights[number - 1]
             here = self.flight[places] == number
-            ordered = [self.state[SEEN][actors, warp] >= time for warp, time in flight.clocks.items()]
+            ordered = [self._seen(actors, np.full_like(actors, warp)) >= time for warp, time in flight.clocks.items()]
             wrong = here & ~np.logical_or.reduce(ordered) if ordered else here
             if wrong.any():
                 first = Access("asynchronous read", flight.pc, flight.warp)
@@ -299,11 +356,11 @@ class Order:
         """A bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
         places, warp = self._places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
-        self.state[:, actor] = np.maximum(self.state[:, actor], self.state[:, warp])
+        self.clocks.take(np.array([actor]), self.clocks.of(np.array([warp])))
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self._check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
-        self.state[SEEN][actor, actor] += 1
+        self.clocks.tick(actor)
         self._written(places, actors, mine.pc, False)
 
     def bulk_read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
@@ -314,7 +371,7 @@ class Order:
             actors, mine = np.full(len(places), warp), Access(KINDS[kind], pc, 0)
             self._check_writer(places, actors, mine)
             writers = self.writer[places]
-            known = self.state[FENCED][actors, writers]
+            known = self.clocks.known(FENCED, actors, writers)
             wrong = self.is_generic[places] & (writers >= 0) & (self.written[places] > known)
             if wrong.any():
                 self._conflict("proxy", places, actors, wrong, self._write_at, mine)
@@ -322,6 +379,12 @@ class Order:
             self.unwritten.add(pc)
         warp = threads[0] // self.grain
         made = _Flight(pc, warp, int(self.committed[kind][warp]))
+        if len(self.flights) == _MOST_FLIGHTS:  # most of them are read over by now
+            used = np.unique(self.flight)
+            self.flight = np.searchsorted(used[used > 0], self.flight).astype(np.int32) + (self.flight > 0)
+            self.flights = [self.flights[number - 1] for number in used[used > 0]]
+            if len(self.flights) == _MOST_FLIGHTS:
+                raise Unfinished(f"more than {_MOST_FLIGHTS:,} reads of matrices and bulk stores at once")
         self.flights.append(made)
         self.open_flights[kind].append(made)
         self.flight[places] = len(self.flights)
@@ -337,7 +400,7 @@ class Order:
         for one in self.open_flights[kind]:
             mine = {one.warp, one.warp + 1, one.warp + 2, one.warp + 3} if kind == "wgmma" else {one.warp}
             done = [w for w in mine & warps if one.group < self.committed[kind][w] - pending]
-            one.clocks |= {w: int(self.state[SEEN][w, w]) for w in done}
+            one.clocks |= {w: int(self.clocks.now(w)) for w in done}
             if len(one.clocks) < len(mine):
                 left.append(one)
         self.open_flights[kind] = left
@@ -353,17 +416,17 @@ class Order:
         core, warp = self._core_of(thread), thread // self.grain
         for one in self.open_flights["tcgen05"]:
             if one.warp == warp:
-                one.clocks[core] = int(self.state[SEEN][core, core])
+                one.clocks[core] = int(self.clocks.now(core))
         self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
         self._give(place, np.array([core]), False)
 
     def tensor_by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
         """A product that a thread begins reads or writes columns of these lanes of a CTA."""
         core, warp = self._core_of(thread), thread // self.grain
-        self.state[:, core] = np.maximum(self.state[:, core], self.state[:, warp])
+        self.clocks.take(np.array([core]), self.clocks.of(np.array([warp])))
         where = cta, *np.ix_(np.unique(lanes // PART), columns)
         what = "product" if writes else "read of tcgen05.mma"
-        self._tensor(where, core, warp, int(self.state[SEEN][core, core]), what, writes)
+        self._tensor(where, core, warp, int(self.clocks.now(core)), what, writes)
 
     def tensor_by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
         """A warp reads or writes columns of its lanes; that is done when it has waited for it."""
@@ -376,7 +439,7 @@ class Order:
         for kind in (True, False) if writes else (True,):
             last = self.tensor[kind]
             other, when = last.actor[where], last.time[where]
-            wrong = (other >= 0) & (other != actor) & (when > self.state[SEEN][knows, other])
+            wrong = (other >= 0) & (other != actor) & (when > self.clocks.known(SEEN, knows, other))
             if wrong.any():
                 first = tuple(int(one[0]) for one in np.nonzero(wrong))
                 text = f"{'write' if kind else 'read'} of tensor memory"
@@ -389,7 +452,7 @@ class Order:
         """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
         last = self.tensor[writes]
         for warp in np.unique(g.numbers // self.grain):
-            last.time[(last.actor == warp) & (last.time == NEVER)] = self.state[SEEN][warp, warp]
+            last.time[(last.actor == warp) & (last.time == NEVER)] = self.clocks.now(warp)
 
     # --- findings ----------------------------------------------------------------------------
 
@@ -401,7 +464,7 @@ class Order:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
 
     def _read_at(self, place: int, row: int) -> Access:
-        return Access("read", int(self.read_pc[row, place]), int(self._first_warp(place)) + row)
+        return Access("read", self.read.pc(row, place), int(self._first_warp(place)) + row)
 
     def _first_warp(self, places: Any) -> Any:
         """The first warp of the cluster whose shared memory these are."""

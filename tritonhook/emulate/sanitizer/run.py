@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tritonhook.emulate.errors import Fault, Hang
+from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
 from tritonhook.emulate.machine import Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
-from tritonhook.emulate.run import Ran, Ready, Run, ready_ptx
+from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
-from tritonhook.emulate.sanitizer.order import Access, Conflict, Order
+from tritonhook.emulate.sanitizer.order import MOST, Access, Conflict, Order, watched_bytes
 from tritonhook.ptx.dataflow import flow_of, read_unwritten
 from tritonhook.ptx.module import Ptx
 
@@ -25,24 +26,35 @@ class Sanitized:
 
     ran: Ran | None
     findings: tuple[Finding, ...]
-    error: Fault | Hang | None = None
+    error: Fault | Hang | Unfinished | None = None
 
 
 def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None) -> Sanitized:
-    """Execute a launch, and look for faults. contents: of its buffers before it. Raises NotUnderstood."""
+    """Execute a launch, and look for faults. contents: of its buffers before it. Raises NotUnderstood, UsageError."""
     kernel = read_kernel(ptx, entry)
-    ready = ready_ptx(kernel, run, contents)
-    machine = ready.machine
-    machine.memory.watch = order = Order(machine, machine.memory, _unit(kernel))
-    told = _Telling(ptx, machine, order)
+    loaded = load_ptx(kernel, run, contents)
+    told = _Telling(ptx, kernel)
+    of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
+    loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     try:
-        machine.run(ready.code)
+        ran = execute(loaded, run, told)
     except Fault as fault:
         return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
     except Hang as hang:
-        return Sanitized(None, (*told.conflicts(), *told.divergence()), hang)
-    ran = run.result(machine, ready.placed, ready.unknown)
-    open_values = (*told.unwritten(kernel, run, contents, ran, order), *told.early(kernel, run, contents, ran))
+        is_whole = len(run.ctas) == math.prod(run.launch.grid)
+        found = (*told.conflicts(), *told.hang(hang, is_whole or hang.is_certain))
+        if is_whole or hang.is_certain:
+            return Sanitized(None, found, hang)
+        only = f"{hang}; only {len(run.ctas):,} of {math.prod(run.launch.grid):,} CTAs were executed"
+        return Sanitized(None, found, Unfinished(only))
+    except Unfinished as unfinished:
+        return Sanitized(None, tuple(told.conflicts()), unfinished)
+    del loaded
+    try:
+        open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
+    except (Late, Unfinished) as error:
+        why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")
+        return Sanitized(None, tuple(told.conflicts()), why)
     return Sanitized(ran, (*told.conflicts(), *open_values))
 
 
@@ -57,34 +69,56 @@ def _unit(kernel: Kernel) -> int:
 
 
 class _Telling:
-    """Findings of one machine, in words."""
+    """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
-    def __init__(self, ptx: Ptx, machine: Machine, order: Order) -> None:
-        self.machine, self.order, self.source, self.lines = machine, order, source_lines(ptx), ptx.text.splitlines()
+    def __init__(self, ptx: Ptx, kernel: Kernel) -> None:
+        self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
+        self.orders: list[Order] = []  # of waves that have not ended
+        self.found: dict[tuple[str, int, int], Finding] = {}
+        self.unwritten_at: set[int] = set()
+        self.code: list[tuple[int, str]] = []
+
+    def begin(self, machine: Machine) -> None:
+        machine.memory.watch = order = Order(machine, machine.memory, self.unit)
+        self.orders.append(order)
+
+    def end(self, machine: Machine) -> None:
+        order = next(one for one in self.orders if one.machine is machine)
+        self.orders.remove(order)
+        self._take(order)
+
+    def _take(self, order: Order) -> None:
+        self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
+        self.unwritten_at |= order.unwritten
+        for key, one in order.conflicts.items():
+            if len(self.found) < MOST:
+                self.found.setdefault(key, self._conflict(order, one))
 
     def place(self, what: str, pc: int) -> Place:
-        one = self.machine.code.instructions[pc]
-        text = self.lines[one.line - 1].strip() if one.line else ""
-        return Place(what, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
+        line, own = self.code[pc]
+        text = self.lines[line - 1].strip() if line else ""
+        return Place(what, line, text if text.count(";") == 1 else own, self.source(line))
 
-    def _access(self, one: Access) -> Place:
-        padded, grain, ctas = self.machine.geometry.padded_threads, self.order.grain, self.machine.geometry.ctas
+    def _access(self, order: Order, one: Access) -> Place:
+        geometry, grain = order.machine.geometry, order.grain
+        ctas, padded = geometry.ctas, geometry.padded_threads
         if one.actor < 0:
             who = ""
-        elif one.actor < self.order.warps:
+        elif one.actor < order.warps:
             cta, number = divmod(one.actor, padded // grain)
             who = f" by {'lane' if grain == 1 else 'warp'} {number} of CTA {ctas[cta]}"
         else:
-            who = f" to CTA {ctas[self.order.owners[one.actor - self.order.warps]]}"
+            who = f" to CTA {ctas[order.owners[one.actor - order.warps]]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self) -> Iterator[Finding]:
         """Races, and fences that are missing."""
-        for one in self.order.conflicts.values():
-            yield self._conflict(one)
+        for order in self.orders:
+            self._take(order)
+        yield from self.found.values()
 
-    def _conflict(self, one: Conflict) -> Finding:
-        both = self._access(one.first), self._access(one.second)
+    def _conflict(self, order: Order, one: Conflict) -> Finding:
+        both = self._access(order, one.first), self._access(order, one.second)
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
             return Finding(findings.PROXY, text, both)
@@ -93,53 +127,53 @@ class _Telling:
         return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
-        kind = findings.MISALIGNED if fault.text.startswith("misaligned") else findings.OUTSIDE
-        if fault.pc is not None and (kind == findings.MISALIGNED or "outside" in fault.text):
-            padded = self.machine.geometry.padded_threads
-            who = f"thread {fault.thread % padded} of CTA {self.machine.geometry.ctas[fault.thread // padded]}"
-            yield Finding(kind, fault.text, (self.place(who, fault.pc),))
+        kind = findings.OUTSIDE if "outside" in fault.text else findings.FAULT
+        if fault.text.startswith("misaligned"):
+            kind = findings.MISALIGNED
+        if fault.pc is not None:
+            yield Finding(kind, fault.text, (self.place(fault.who, fault.pc),))
 
-    def divergence(self) -> Iterator[Finding]:
-        """Barriers that some lanes of a warp wait at for others, which are elsewhere."""
-        for pc, lanes, others in self.machine.parted():
-            if self.machine.code.instructions[pc].text.lstrip("@!%p0123456789 ").startswith("bar"):
-                text = "lanes of one warp wait for others that do not come here"
-                yield Finding(
-                    findings.BARRIER, text, (self.place(lanes, pc), *(self.place(*other) for other in others))
-                )
+    def hang(self, hang: Hang, is_fault: bool) -> Iterator[Finding]:
+        """Barriers that some lanes of a warp wait at for others, which are elsewhere; else where all threads are."""
+        is_parted = False
+        for order in self.orders:
+            for pc, lanes, others in order.machine.parted():
+                if self.code[pc][1].lstrip("@!%p0123456789 ").startswith("bar"):
+                    is_parted, text = True, "lanes of one warp wait for others that do not come here"
+                    places = self.place(lanes, pc), *(self.place(*other) for other in others)
+                    yield Finding(findings.BARRIER, text, places)
+        if is_fault and not is_parted:
+            yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
     def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
-        code = enumerate(self.machine.code.instructions)
-        loads = [pc for pc, one in code if "tcgen05.ld." in one.text]
+        loads = [pc for pc, (_, text) in enumerate(self.code) if "tcgen05.ld." in text]
         if loads and _changes(kernel, replace(run, late=True), contents, ran):
             text = (
                 "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
             )
             yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
-    def unwritten(
-        self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, order: Order
-    ) -> Iterator[Finding]:
+    def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """What nothing has written, and what the kernel stores depends on: other garbage there changes the result."""
-        if order.unwritten and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
-            places = tuple(self.place("read", pc) for pc in sorted(order.unwritten))
+        if self.unwritten_at and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
+            places = tuple(self.place("read", pc) for pc in sorted(self.unwritten_at))
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
         names = {name for name, _ in read_unwritten(kernel.function)}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
             lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
-            code = self.machine.code.instructions
-            places = tuple(self.place("read", pc) for pc, one in enumerate(code) if one.line in lines)[:4]
+            places = tuple(self.place("read", pc) for pc, (line, _) in enumerate(self.code) if line in lines)[:4]
             text = "registers that nothing has written change what the kernel stores"  # the places have their names
             yield Finding(findings.UNWRITTEN, text, places)
 
 
 def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:
-    ready: Ready = ready_ptx(kernel, run, contents)
+    """Raises Late, Unfinished."""
     try:
-        ready.machine.run(ready.code)
+        return execute(load_ptx(kernel, run, contents), run).contents != ran.contents
+    except Late:
+        raise
     except (Fault, Hang):
         return True
-    return run.result(ready.machine, ready.placed).contents != ran.contents

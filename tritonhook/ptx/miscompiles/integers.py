@@ -4,28 +4,54 @@ from __future__ import annotations
 
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, Source, only_maker
+from tritonhook.ptx.dataflow import Operation, Source, number, only_maker
 from tritonhook.ptx.miscompiles.normal import is_pure, zeros
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"
 _OPENPTXAS = "https://github.com/garrick99/openptxas"
-_TOP_BIT = 1 << 31
+_TOP_BIT, _ONES = 1 << 31, 0xFFFF_FFFF
 _NAN = 0x7F80_0001  # the least number whose bits are a NaN
+
+
+def _is_spelled(operation: Operation, *names: str) -> bool:
+    """Whether the text has one of these instructions there. ptxas makes other spellings equal only later, where they
+    come out right."""
+    return operation.statement.opcode.partition(".")[0] in names
+
+
+def _made(value: Source | None, name: str, *types: str) -> Operation | None:
+    """The operation of this name that made a value, also behind a guard, without which it is 0."""
+    made = only_maker(value)
+    if made is not None and (guarded := _guarded(made)) is not None:
+        made = made.made_by(guarded)
+    return made if made is not None and made.is_a(name, *types) else None
+
+
+def _guarded(operation: Operation) -> int | None:
+    """Which source a guard lets through, where it is 0 otherwise; None for what is no guard."""
+    if not operation.is_a("selp"):
+        return None
+    return next((index for index in (0, 1) if operation.number(1 - index) == 0), None)
 
 
 def _rotates(operation: Operation) -> bool:
     """`(x << k) - (x >> 64 - k)`, in either order."""
     a, b = operation.made_by(0), operation.made_by(1)
-    if not operation.is_a("sub", "b64") or a is None or b is None:
+    is_difference = operation.is_a("sub", "b64") or operation.name == "sub.cc" and operation.type in ("s64", "u64")
+    if not is_difference or a is None or b is None:
         return False
     return _is_rotation(a, b) or _is_rotation(b, a)
 
 
 def _is_rotation(left: Operation, right: Operation) -> bool:
-    if not (left.is_a("shl", "b64") and right.is_a("shr", "u64")) or left.source(0) != right.source(0):
+    if not (left.is_a("shl", "b64") and right.is_a("shr", "u64", "s64")) or left.source(0) != right.source(0):
+        return False
+    if not (_is_spelled(left, "shl") and _is_spelled(right, "shr", "div")):
         return False
     counts = left.number(1), right.number(1)
+    if number(left.statement.operands[-1]) not in (None, counts[0]):  # one of several shifts
+        return False
     return counts[0] is not None and counts[1] is not None and counts[0] + counts[1] == 64
 
 
@@ -35,14 +61,17 @@ def _greatest_of_three(operation: Operation) -> bool:
         return False
     for inner, index in operation.operands(operation.name, "s32"):
         readers = {reader for _, reader in inner.readers if reader.readers or not is_pure(reader.name)}
-        if readers <= {operation} and operation.source(1 - index) != operation.source(index) and _is_absolute(inner):
+        if operation.number(1) is None and readers <= {operation} and operation.source(1 - index) != operation.source(index) and _is_absolute(inner):
             return True
     return False
 
 
 def _is_absolute(operation: Operation) -> bool:
-    """`max(x, -x)`."""
-    return any(made.source(0) == operation.source(1 - index) for made, index in operation.operands("neg", "b32"))
+    """`max(x, -x)`, in this order."""
+    negated = operation.made_by(1)
+    if negated is None or not negated.is_a("neg", "b32") or _is_spelled(negated, "add", "not", "xor"):
+        return False
+    return _is_spelled(operation, "max", "min") and negated.source(0) == operation.source(0)
 
 
 def _selects_by_nan(operation: Operation) -> bool:
@@ -51,15 +80,22 @@ def _selects_by_nan(operation: Operation) -> bool:
 
 
 def _compares_shifted_sign(operation: Operation) -> bool:
-    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign."""
+    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign: one that the largest
+    number of 32 - k bits decides. With more than four signs in front, this comes out right."""
     if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
         return False
-    if all(operation.number(index) is None for index in (0, 1)):
-        return False
-    return any(
-        made.number(1) and any((user.number(1) or 0) & _TOP_BIT for user, at in made.operands("or", "b32") if at == 0)
-        for made, _ in operation.operands("shr", "s32")
-    )
+    for index, source in enumerate(operation.sources):
+        made, limit = _made(source, "shr", "s32"), operation.number(1 - index)
+        count = made.number(1) if made is not None else None
+        user = made.made_by(0) if made is not None and count else None
+        if user is None or count is None or limit is None or not user.is_a("or", "b32"):
+            continue
+        signs = 32 - (~(user.number(1) or 0) & _ONES).bit_length()
+        most = _ONES >> count
+        is_decided = limit > most or limit == most and (operation.name == "setp.le") != bool(index)
+        if is_decided and 0 < signs <= 4 - count and not _is_spelled(user, "lop3", "bfi"):
+            return True
+    return False
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
@@ -69,29 +105,45 @@ def _multiplies_known_bits(operation: Operation) -> bool:
     places = [_lowest_one(operation.source(index)) for index in (0, 1)]
     if places[0] is None or places[1] is None:
         return False
-    place = places[0] + places[1]
-    return any(_masks_to(place, reader) or (place > 0 and _reads_bits(reader)) for _, reader in operation.readers)
+    return _reads_known(places[0] + places[1], operation)
 
 
-def _reads_bits(operation: Operation) -> bool:
-    return operation.name in ("and", "or", "shr")
-
-
-def _masks_to(place: int, operation: Operation) -> bool:
-    """Whether an `and` leaves no bit above this place, also behind a shift to the left, and a number added."""
-    if operation.is_a("add", "b32") and operation.number(1) is not None:
-        return any(_masks_to(place, reader) for _, reader in operation.readers)
-    shift = operation.number(1) if operation.is_a("shl", "b32") else None
-    masks = [operation] if shift is None else [reader for _, reader in operation.readers]
-    numbers = [mask.number(1) for mask in masks if mask.is_a("and", "b32")]
-    return any(number is not None and 0 < number < 2 << place + (shift or 0) for number in numbers)
+def _reads_known(place: int, product: Operation) -> bool:
+    """Whether the bits of a product up to this place, the lowest 1, decide what an operation on it does: `and` with no
+    others, `or` with no others or with all others, a shift that leaves no others. Also behind a guard, a shift to the
+    left, a number added, or cut to 16 bits."""
+    for _, reader in product.readers:
+        count = reader.number(1)
+        if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
+            other = reader.sources[only_maker(reader.sources[0]) is product]
+            mask, known = ~zeros(other, 32) & _ONES, (2 << place) - 1
+            is_or = reader.name == "or"
+            decides = mask >> place & 1 and not mask & ~known or is_or and mask | known == _ONES
+            if decides and not _is_spelled(reader, "lop3", "bfe", "bfi", "not"):
+                return True
+        elif reader.is_a("shl", "b32") and count is not None and place + count < 32:
+            if count + place == 31 or _reads_known(place + count, reader):
+                return True
+        elif _guarded(reader) is not None or reader.is_a("cvt.u16", "u32", "s32") or (
+            reader.is_a("add", "b32") and count is not None
+        ):
+            if _reads_known(place, reader):
+                return True
+    return False
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`. None where it is not known."""
+    """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`; also behind a further shift. None
+    where it is not known."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
-    if made is None or not added or made.name not in ("or", "add") or made.type != "b32":
+    if made is not None and added and made.is_a("shl", "b32"):
+        inner = _lowest_one(made.source(0))
+        return None if inner is None else inner + added
+    if made is None or not added or made.type != "b32" or made.name not in ("or", "add"):
+        return None
+    shifted = made.made_by(0)
+    if _is_spelled(made, "lop3", "bfi", "not") or shifted is not None and _is_spelled(shifted, "shf"):
         return None
     lowest = added & -added
     if made.is_a("or") and lowest == 1:
@@ -114,7 +166,9 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 def _masks_signs(operation: Operation) -> bool:
     """`prmt` that takes four signs of bytes, of which some bits are used."""
-    if not operation.is_a("and", "b32") or operation.number(1) is None:
+    is_mask = operation.is_a("and", "b32") and operation.number(1) is not None and _is_spelled(operation, "and", "cvt")
+    is_half = operation.is_a("mov", "b32") and operation.results == 2 or operation.is_a("cvt.u16", "u32")
+    if not (is_mask or is_half):
         return False
     return any((made.number(2) or 0) & 0x8888 == 0x8888 for made, _ in operation.operands("prmt", "b32"))
 
@@ -127,21 +181,29 @@ def _clamps_to_zero(operation: Operation) -> bool:
 
 
 def _below_zero(operation: Operation) -> bool:
-    """`0 > -cnot(x)`, unsigned."""
+    """`0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`."""
     negated = operation.made_by(0)
-    is_below = operation.is_a("setp.lt", "u32") and operation.number(1) == 0 and negated is not None
-    return is_below and negated is not None and negated.is_a("neg", "b32") and any(negated.operands("cnot", "b32"))
+    is_below = operation.is_a("setp.lt", "u32") and operation.number(1) == 0 and ".hi." not in operation.statement.opcode
+    if not is_below or negated is None:
+        return False
+    if negated.is_a("selp", "b32") and _is_spelled(negated, "set"):
+        return negated.sources[:2] == (0xFFFF_FFFF, 0)
+    is_negated = negated.is_a("neg", "b32") and not _is_spelled(negated, "add", "not", "xor")
+    made = next((made for made, _ in negated.operands("cnot", "b32")), None)
+    if made is None or not is_negated:
+        return False
+    return _is_spelled(made, "cnot") or _is_spelled(made, "selp") and made.statement.operands[1] == "0"
 
 
 def _carries_nothing(operation: Operation) -> bool:
     """`add.cc` of a number that two shifts have emptied."""
     if operation.name != "add.cc":
         return False
-    return any(
-        (outer.number(1) or 0) + (inner.number(1) or 0) >= 32
-        for outer, _ in operation.operands("shl", "b32")
-        for inner, _ in outer.operands("shl", "b32")
-    )
+    for outer, _ in operation.operands("shl", "b32"):
+        inner = _made(outer.source(0), "shl", "b32")
+        if inner is not None and not any(_is_spelled(one, "add", "shf") for one in (outer, inner)):
+            return (outer.number(1) or 0) + (inner.number(1) or 0) >= 32
+    return False
 
 
 def _borrows_after_cnot(operation: Operation) -> bool:
@@ -149,18 +211,28 @@ def _borrows_after_cnot(operation: Operation) -> bool:
     shifted = operation.made_by(1)
     if operation.name != "sub.cc" or shifted is None or not shifted.is_a("shl", "b32"):
         return False
-    return any(shifted.operands("cnot", "b32"))
+    cnots = (made for made, _ in shifted.operands("cnot", "b32"))
+    return not _is_spelled(shifted, "add", "shf") and any(_is_spelled(made, "cnot") for made in cnots)
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
-    if operation.name not in ("and", "or", "xor"):
+    if operation.name not in ("and", "or", "xor") or _is_spelled(operation, "lop3"):
         return False
-    for made, index in operation.operands("lop3", "b32"):
-        first, *others = made.sources[:3]
-        if first in others and operation.source(1 - index) in (first, *others):
-            return True
+    narrow = [_narrow(source) for source in operation.sources]
+    for index, source in enumerate(narrow):
+        made = only_maker(source)
+        if made is not None and made.is_a("lop3", "b32"):
+            first, *others = made.sources[:3]
+            if first in others and narrow[1 - index] in (first, *others):
+                return True
     return False
+
+
+def _narrow(value: Source) -> Source:
+    """A number of 32 bits before it was widened."""
+    made = only_maker(value)
+    return made.sources[0] if made is not None and made.is_a("cvt.u64", "u32") else value
 
 
 def _words(*u32: int) -> bytes:
@@ -178,7 +250,7 @@ INTEGERS = (
         instead="write `add` and a negation",
         sources=(_OPENPTXAS,),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=(("shr.u64", "shr.b64"), ("shl.b64", "mul.lo", "mad.lo")),
+        words=(("shr.", "div.u64"), ("shl.b64",)),
         matches=_rotates,
         example=Example(
             "ld.global.b64 %d0, [%in];\nshl.b64 %d1, %d0, 8;\nshr.u64 %d2, %d0, 56;\nsub.s64 %d3, %d1, %d2;\n"
@@ -200,7 +272,7 @@ INTEGERS = (
             "https://github.com/triton-lang/triton/pull/11032",
         ),
         ranges=(Range(("sm_90a", "sm_100a"), "12.6.85", "13.3.73"),),
-        words=(("max.s32", "min.s32", "setp."), ("neg.", "sub.", "mul.lo", "mad.lo", "not.")),
+        words=(("max.s32", "min.s32"), ("neg.", "sub.", "mul.lo", "mad.lo")),
         matches=_greatest_of_three,
         example=Example(
             f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmax.s32 %r7, %r3, %r1;\n{_STORE}",
@@ -236,7 +308,7 @@ INTEGERS = (
         instead="compare signed numbers",
         sources=(f"{_FUZZX}m010-shr-s32-range-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("shr.s32",), ("setp.",)),
+        words=(("shr.s32",), ("setp.", "set.")),
         matches=_compares_shifted_sign,
         example=Example(
             f"{_LOAD}or.b32 %r1, %r0, 0x80000000;\nshr.s32 %r2, %r1, 1;\nsetp.lt.u32 %p0, %r2, 0xc0000000;\n"
@@ -340,7 +412,7 @@ INTEGERS = (
         instead="compare with `ne`",
         sources=(f"{_FUZZX}m032-cnot-neg-ugt-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("cnot.b32", "selp."), ("setp.",)),
+        words=(("cnot.b32", "set.eq", "selp."), ("setp.",)),
         matches=_below_zero,
         example=Example(
             f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 0, %r2;\n"
@@ -395,7 +467,7 @@ INTEGERS = (
         instead="write `setp` and `selp`",
         sources=(f"{_FUZZX}m018-subc-cnot-shift-borrow-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("sub.cc.",), ("cnot.b32", "selp.")),
+        words=(("sub.cc.",), ("cnot.b32",)),
         matches=_borrows_after_cnot,
         example=Example(
             f"{_LOAD_TWO}cnot.b32 %r2, %r0;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"

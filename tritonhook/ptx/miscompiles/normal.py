@@ -24,6 +24,7 @@ from tritonhook.ptx.module import Ptx, Statement
 _WARP_SIZE = 32
 _DEPTH = 4  # of the operations that known bits are looked for in
 _TYPE = re.compile(r"[sub](8|16|32|64)")
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # by its bits
 _SIGNLESS = frozenset(
     {"add", "sub", "neg", "mul.lo", "mad.lo", "shl", "and", "or", "xor", "not", "selp", "cnot", "mov"}
 )
@@ -62,6 +63,8 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def source(self, text: str) -> Source:
+        if _FLOAT.fullmatch(text):
+            return int(text[2:], 16)
         return _WARP_SIZE if text == "WARP_SZ" else super().source(text)
 
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
@@ -159,7 +162,7 @@ def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
         return ones & ~(ones >> min(constant, bits))
     if made.is_a("mul.lo") and constant:
         return (constant & -constant) - 1
-    if made.is_a("or"):
+    if made.is_a("or") or made.is_a("selp"):
         return zeros(made.sources[0], bits, depth - 1) & zeros(made.sources[1], bits, depth - 1)
     if made.is_a("cnot"):
         return ones & ~1
@@ -186,10 +189,14 @@ class _Rule:
         if name == "mov" and len(numbers) == len(sources) > 1:
             size = int(self.type[1:]) // len(sources)
             return sum((number & (1 << size) - 1) << size * at for at, number in enumerate(numbers))
+        if name == "mov" and len(parts := {one.operation for one in sources if isinstance(one, Part)}) == 1:
+            (made,) = parts  # taken apart, and put together again
+            if made.name == "mov" and list(sources) == [Part(made, at) for at in range(made.results)] and sources[1:]:
+                return made.sources[0]
         if self.bits and len(numbers) == len(sources) and name in _FOLDS:
             return _FOLDS[name](numbers[0], numbers[-1], self.bits) & self.ones
-        if len(sources) == 2 and sources[1] == _SAME.get(name):
-            return sources[0]
+        if len(sources) == 2 and sources[1] == _SAME.get(name) and not (name in ("or", "xor") and self.bits == 64):
+            return sources[0]  # ptxas splits `or` and `and` of 64 bits first
         if len(sources) != _OPERANDS.get(name) or not (self.bits or name in _OF_ANY_TYPE):
             return None
         value: Source | None = getattr(self, "_" + name.partition(".")[0])(*sources)
@@ -205,6 +212,8 @@ class _Rule:
         if isinstance(b, int):
             if inner is not None and inner.is_a("add") and isinstance(inner.sources[1], int):
                 return self.make("add", inner.sources[0], inner.sources[1] + b)
+            if inner is not None and inner.is_a("sub") and isinstance(inner.sources[0], int):
+                return self.make("sub", inner.sources[0] + b, inner.sources[1])
             if b == 1 and inner is not None and inner.is_a("not"):
                 return self.make("neg", inner.sources[0])
         if zeros(a, self.bits) | zeros(b, self.bits) == self.ones:
@@ -242,7 +251,7 @@ class _Rule:
         if inner.name in _NOT and _bits(inner.type):  # of floating-point numbers both are false for NaN
             name, swapped = _NOT[inner.name]
             return self.make(name, *(inner.sources[::-1] if swapped else inner.sources), type_=inner.type)
-        if inner.is_a("not"):
+        if inner.is_a("not") and self.bits < 64:
             return inner.sources[0]
         if inner.is_a("add") and inner.sources[1] == self.ones:
             return self.make("neg", inner.sources[0])
@@ -271,7 +280,7 @@ class _Rule:
 
     def _and(self, a: Source, b: Source) -> Source | None:
         inner = only_maker(a)
-        if a == b or b == self.ones:
+        if a == b or b == self.ones and self.bits < 64:
             return a
         if b == 0:
             return 0

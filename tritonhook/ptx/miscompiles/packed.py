@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation
+from tritonhook.ptx.dataflow import Operation, only_maker
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """`mov.b32 r, {h, h}` of a converted pair. Two conversions of equal operands are one pair, as in ptxas."""
-    if not operation.is_a("mov", "b32") or len(operation.sources) != 2:
+    """`mov.b32 r, {h, h}` of a converted pair, or a store of `{h, h}`. Two conversions of equal operands are one pair,
+    as in ptxas."""
+    if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
-    first, second = operation.made_by(0), operation.made_by(1)
-    return first is not None and first is second and first.name.endswith(("e4m3x2", "e5m2x2")) and first.type == "f32"
+    makers = [only_maker(source) for source in operation.sources]
+    return any(
+        first is not None and first is second and first.name.endswith(("e4m3x2", "e5m2x2")) and first.type == "f32"
+        for first, second in pairwise(makers)
+    )
 
 
 def _adds_to_half(operation: Operation) -> bool:
@@ -35,7 +40,7 @@ def _widens_a_negated(operation: Operation) -> bool:
     """A signed number of 16 bits, made by a negation, that is widened or compared."""
     if operation.type != "s16" or not operation.name.startswith(("cvt.", "mul.", "mad.", "setp.")):
         return False
-    return any(operation.operands("neg", "b16"))
+    return any(made.statement.opcode.startswith(("neg", "sub")) for made, _ in operation.operands("neg", "b16"))
 
 
 PACKED = (
@@ -87,7 +92,7 @@ PACKED = (
             "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/m060-scalar16-sub-intmin-fold",
         ),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=((".s16",), ("neg.s16", "sub.", "mul.lo", "mad.lo", "not.b16")),
+        words=((".s16",), ("neg.s16", "sub.")),
         matches=_widens_a_negated,
         example=Example(
             "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",

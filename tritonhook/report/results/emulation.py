@@ -54,7 +54,7 @@ class EmulatedKernel(Fields):
 
     @property
     def row(self) -> tuple[str, ...]:
-        return self.kernel, "not finished" if self.reason else "emulated", str(len(self.faults) or ""), self.reason
+        return self.kernel, "not finished" if self.reason else "finished", str(len(self.faults) or ""), self.reason
 
 
 class Emulation(Result, tag="emulation"):
@@ -70,9 +70,12 @@ class Emulation(Result, tag="emulation"):
     def summary(self) -> Summary:
         faults = sum(len(kernel.faults) for kernel in self.kernels)
         tones = tuple(Tone.BAD if k.faults else Tone.UNSURE if k.reason else Tone.GOOD for k in self.kernels)
-        verdict = (
-            f"{count(len(self.kernels), 'kernel')} emulated: {count(faults, 'fault') if faults else 'no fault'} found"
-        )
+        finished = sum(not kernel.reason for kernel in self.kernels)
+        clean = "no fault" if finished == len(self.kernels) else "no fault in these"
+        found = count(faults, "fault") if faults else clean
+        verdict = f"{finished:,} of {count(len(self.kernels), 'kernel')} finished"
+        if finished or faults:
+            verdict += f": {found} found"
         rows = tuple(kernel.row for kernel in self.kernels)
         details = tuple(
             Table(

@@ -1,0 +1,40 @@
+"""What a launch may ask of a GPU: grid, block, cluster, shared memory, boxes of TMA. Pure.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tritonhook.capture.launches.record import Descriptor, Launch
+from tritonhook.cubin.resources import most_shared
+
+GRID, BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
+_THREADS = 1024  # of a block
+_CLUSTER = 16  # blocks; 8 without the attribute that allows more
+_BOX = 256  # elements along a dimension
+LOCAL_BYTES = 512 << 10  # of a thread
+PARAMETER_BYTES = 32_764
+
+
+def why_not(launch: Launch, arch: str, shared: int = 0) -> str | None:
+    """Why no GPU of this architecture can execute a launch; None if one can. arch: such as "sm_90a". shared: static
+    shared memory, in bytes, without what is reserved."""
+    for name, extents, most in (("grid", launch.grid, GRID), ("block", launch.block, BLOCK)):
+        for axis, extent, limit in zip("xyz", extents, most, strict=True):
+            if extent > limit:
+                return f"{name} {axis} of {extent:,}: a GPU allows {limit:,}"
+    if (threads := math.prod(launch.block)) > _THREADS:
+        return f"a block of {threads:,} threads: a GPU allows {_THREADS:,}"
+    if (ctas := math.prod(launch.cluster)) > _CLUSTER:
+        return f"a cluster of {ctas:,} blocks: a GPU allows {_CLUSTER}"
+    for axis, extent, of_cluster in zip("xyz", launch.grid, launch.cluster, strict=True):
+        if extent % of_cluster:
+            return f"grid {axis} of {extent:,} is no multiple of cluster {axis}, {of_cluster}"
+    if (size := shared + launch.shared) > (limit := most_shared(arch)):
+        return f"{size:,} bytes of shared memory in a block: {arch} allows {limit:,}"
+    for one in launch.parameters:
+        if isinstance(one, Descriptor) and (box := max(one.tiling.box)) > _BOX:
+            return f"parameter {one.name}: a box of {box:,} elements: TMA allows {_BOX}"
+    return None

@@ -1,0 +1,94 @@
+"""What each actor of a launch knows of the others' time: a vector clock for each, as race detectors for threads have.
+
+Actors are the warps (or lanes), then the tensor core of each CTA, then what copies for an mbarrier. They are numbered
+over the whole machine, but a clock has only the actors of its own cluster, as shared memory orders no others: memory
+grows with the number of clusters, not with its square.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Unfinished
+from tritonhook.emulate.words import Array
+
+SEEN, FENCED = 0, 1
+_MOST_BYTES = 256 << 20
+
+
+class Clocks:
+    """The clocks of a machine. warps: of all CTAs. ctas, size: CTAs of the machine, and of a cluster. owners: the CTA
+    of each actor behind the warps."""
+
+    def __init__(self, warps: int, ctas: int, size: int) -> None:
+        self.size, self.owners, of_cta = size, list(range(ctas)), warps // ctas
+        self._cta = np.concatenate([np.arange(warps) // of_cta, np.arange(ctas)])
+        self._inside = np.concatenate(
+            [np.arange(warps) % (of_cta * size), of_cta * size + np.arange(ctas) % size]
+        )  # the actor's number in its cluster
+        self._count = [(of_cta + 1) * size] * (ctas // size)  # actors of each cluster
+        self._times = self._room(self._count[0])
+        self._times[SEEN, :, np.arange(self._count[0]), np.arange(self._count[0])] = 1
+
+    def _room(self, actors: int) -> Array:
+        shape = 2, len(self._count), actors, actors
+        if (size := 8 * int(np.prod(shape, dtype=np.int64))) > _MOST_BYTES:
+            raise Unfinished(f"clocks of {actors:,} warps and mbarriers in each of {shape[1]:,} clusters: {size:,} bytes")
+        return np.zeros(shape, np.int64)
+
+    def add(self, cta: int) -> int:
+        """Add an actor to the cluster of a CTA, and return its number."""
+        cluster = cta // self.size
+        inside, room = self._count[cluster], self._times.shape[2]
+        if inside == room:
+            times = self._room(room + max(4, room // 4))
+            times[:, :, :room, :room] = self._times
+            self._times = times
+        self._count[cluster] += 1
+        self._times[SEEN, cluster, inside, inside] = 1
+        self._cta, self._inside = np.append(self._cta, cta), np.append(self._inside, inside)
+        self.owners.append(cta)
+        return len(self._cta) - 1
+
+    def cluster(self, actors: Any) -> Any:
+        return self._cta[actors] // self.size
+
+    def now(self, actors: Any) -> Any:
+        """The own time of each actor."""
+        inside = self._inside[actors]
+        return self._times[SEEN, self.cluster(actors), inside, inside]
+
+    def known(self, kind: int, actors: Any, others: Any) -> Any:
+        """Up to which time each actor knows of another one of its cluster."""
+        return self._times[kind, self.cluster(actors), self._inside[actors], self._inside[others]]
+
+    def tick(self, actors: Any) -> None:
+        inside = self._inside[actors]
+        self._times[SEEN, self.cluster(actors), inside, inside] += 1
+
+    def of(self, actors: Array) -> Array:
+        """What these actors of one cluster know together: for `take`."""
+        found: Array = self._times[:, self.cluster(actors[0]), self._inside[actors]].max(1)
+        return found
+
+    def take(self, actors: Array, known: Array) -> None:
+        """Let actors of one cluster know what others knew."""
+        cluster, inside, length = self.cluster(actors[0]), self._inside[actors], known.shape[1]
+        before = self._times[:, cluster, inside, :length]
+        self._times[:, cluster, inside, :length] = np.maximum(before, known[:, None])
+
+    def fence(self, actors: Array) -> None:
+        """Let what these actors know count for the asynchronous proxy, too."""
+        where = self.cluster(actors), self._inside[actors]
+        self._times[FENCED][where] = self._times[SEEN][where]
+
+
+def joined(a: Array, b: Array) -> Array:
+    """What two sets of actors know together; the cluster may have got actors in between."""
+    if a.shape[1] < b.shape[1]:
+        a, b = b, a
+    found = a.copy()
+    np.maximum(found[:, : b.shape[1]], b, out=found[:, : b.shape[1]])
+    return found

@@ -1,0 +1,124 @@
+"""The CTAs of a launch in waves: as many at once as fit into a fixed memory, whatever the launch asks for.
+
+A launch that fits is one wave. Others are executed one wave after the other, on the same global memory. Where all
+threads of a wave poll or wait, it may be for CTAs that have not begun: then the next wave begins, and those that have
+begun take turns, as many as RESIDENT_BYTES hold. A cooperative launch needs all of its CTAs at once: it is refused if
+they do not fit. What is counted is what NumPy arrays take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tritonhook.emulate.errors import Hang, Late, Unfinished
+from tritonhook.emulate.launch import Placed, clusters
+from tritonhook.emulate.machine import Code, Geometry, Machine
+from tritonhook.emulate.memory import Memory
+from tritonhook.errors import NotUnderstood
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.run import Run
+
+RESIDENT_BYTES = 896 << 20  # of all waves that have begun
+WAVE_BYTES = RESIDENT_BYTES // 2
+_ROUNDS = 10_000  # in which all waves do nothing but poll
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A launch in memory. decode: makes a kernel's code for a machine, and lists what is not understood of it.
+    cta_bytes: what a CTA takes, about."""
+
+    memory: Memory
+    placed: Placed
+    decode: Callable[[Machine], tuple[Code, tuple[NotUnderstood, ...]]]
+    cta_bytes: int
+
+
+class Watcher(Protocol):
+    """Looks at the machine of each wave."""
+
+    def begin(self, machine: Machine) -> None: ...
+    def end(self, machine: Machine) -> None: ...
+
+
+class Waves:
+    """The waves of one launch. resident: machines that have begun and have not ended; the first one runs now.
+    finished: CTAs. steps: of waves that have ended. unknown: what was not understood of the kernel."""
+
+    def __init__(self, loaded: Loaded, run: Run, watcher: Watcher | None = None) -> None:
+        self.loaded, self.run, self.watcher = loaded, run, watcher
+        self.resident: deque[tuple[Machine, Iterator[None]]] = deque()
+        self.finished = self.steps = 0
+        self.unknown: tuple[NotUnderstood, ...] = ()
+        cluster = math.prod(run.launch.cluster)
+        of_cluster = loaded.cta_bytes * cluster
+        self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else WAVE_BYTES) // of_cluster)
+        self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
+        size = f"the {RESIDENT_BYTES:,} bytes that emulation takes for threads and shared memory"
+        if of_cluster > RESIDENT_BYTES:
+            raise Unfinished(f"{cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
+        if run.launch.cooperative and len(run.ctas) > (fit := self.clusters * cluster):
+            raise Unfinished(f"a cooperative launch of {len(run.ctas):,} CTAs: {fit:,} fit at once into {size}")
+
+    def execute(self) -> None:
+        """Execute all CTAs. Raises NotUnderstood, Fault, Hang, Unfinished."""
+        left, polls = clusters(self.run.launch, self.run.ctas), 0
+        following = self._next(left)
+        with np.errstate(all="ignore"):
+            while self.resident or following:
+                if following and (not self.resident or polls >= len(self.resident) < self.most):
+                    self._begin(following)
+                    following, polls = self._next(left), 0
+                if self._turn(bool(following)):
+                    polls = 0
+                elif following and len(self.resident) == self.most and polls > _ROUNDS * self.most:
+                    raise self._why_not_finished("they poll for others, which do not fit beside them")
+                else:
+                    self.resident.rotate(-1)
+                    polls += 1
+
+    def _turn(self, are_others_left: bool) -> bool:
+        """Execute the first wave until it ends, and return True, or until it polls."""
+        machine, turns = self.resident[0]
+        try:
+            if next(turns, machine) is not machine:
+                return False
+        except Late as late:
+            raise self._why_not_finished(str(late)) if self.finished else late
+        except Hang as hang:
+            raise hang if hang.is_certain or not are_others_left else self._why_not_finished(str(hang))
+        self.resident.popleft()
+        self.finished += len(machine.geometry.ctas)
+        self.steps += machine.most_steps - machine.steps_left
+        if self.watcher is not None:
+            self.watcher.end(machine)
+        for one in (machine.memory, machine):  # they are in circles with steps and watchers, and would stay for a while
+            vars(one).clear()
+        return True
+
+    def _next(self, left: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(islice(left, self.clusters)))
+
+    def _begin(self, ctas: tuple[int, ...]) -> None:
+        launch, run = self.run.launch, self.run
+        geometry = Geometry(launch.grid, launch.block, ctas, launch.cluster)
+        memory = self.loaded.memory.beside()
+        machine = Machine(geometry, memory, run.seed, run.most_steps, run.limit_s, run.began)
+        code, self.unknown = self.loaded.decode(machine)
+        if self.watcher is not None:
+            self.watcher.begin(machine)
+        self.resident.appendleft((machine, machine.turns(code)))
+
+    def _why_not_finished(self, why: str) -> Unfinished:
+        begun = sum(len(machine.geometry.ctas) for machine, _ in self.resident)
+        return Unfinished(
+            f"{self.finished:,} of {len(self.run.ctas):,} CTAs finished, {begun:,} are resident, as many as fit: {why}"
+        )
