@@ -9,10 +9,8 @@ import pytest
 from repository import ROOT
 
 from benchmarks.verify import neutral, seeded, seeded_kernels
-from tritonhook.capture.launches.schema import from_json
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction
-from tritonhook.verify.model import Failure, FailureKind, Order, Outside, Ran
 
 
 @pytest.fixture
@@ -36,35 +34,6 @@ def test_each_alteration_is_one_bit_and_one_word(polynomial: tuple[str, Any, dic
         seeded.check(cubin, data, found[1][0])
     with pytest.raises(AssertionError):
         seeded.check(cubin, cubin.data, alteration)
-
-
-def test_results_are_named(
-    polynomial: tuple[str, Any, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(seeded, "PER_KIND", 1)
-    orders: list[Order] = []
-
-    class Executor:
-        def run(self, order: Order) -> tuple[Ran, ...]:
-            orders.append(order)
-            crash = Failure(FailureKind.CRASH, "CUDA_ERROR_ILLEGAL_ADDRESS")
-            ran = [Ran(order.inputs[0], build.label) for build in order.builds]
-            ran[1] = Ran(order.inputs[0], ran[1].build, failure=crash)
-            ran[2] = Ran(order.inputs[0], ran[2].build, outside=(Outside(0, 8, 8),))
-            return tuple(ran)
-
-    done = seeded.make(tmp_path)
-    rows = seeded.execute(tmp_path, Executor())
-    assert [row["found"] for row in rows] == ["CRASH", "CRASH", *["SAME"] * (len(done) - 2)]
-    order, shorter = orders
-    assert shorter.builds == order.builds and shorter.launch.kernel == order.launch.kernel
-    assert shorter.launch.parameters != order.launch.parameters
-    assert [row["by"] for row in rows] == [["launch", "shorter"]] * len(rows)
-    assert all(build.path.is_file() for build in order.builds) and len(order.builds) == len(done) + 1
-    launch = from_json((tmp_path / "polynomial" / "launch.json").read_bytes(), "launch")
-    assert order.launch == launch and launch.kernel == done[0].entry
-    for buffer in launch.buffers:
-        assert (tmp_path / "polynomial" / str(buffer.values)).stat().st_size == buffer.size
 
 
 @pytest.mark.parametrize(

@@ -123,17 +123,3 @@ def test_a_win_with_a_configuration_is_timed_again_and_pinned(
     codes = {path.stem: path.read_bytes() for path in (tmp_path / "again-1-0-0").glob("*.cubin")}
     assert set(codes) == {"reference", "control", "plain", "candidate"} and codes["reference"] == codes["control"]
     assert len(set(codes.values())) == 3, "the winner's configuration is timed against the one that it beat"
-
-
-def test_a_step_ends_between_two_kernels_and_keeps_what_it_has(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(MICROSECONDS, "multiply_kernel", 20.0)
-    step(script, tmp_path, "record")
-    step(script, tmp_path, "assemble")
-    step(script, tmp_path, "race", "--seconds", "0")
-    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-1-0.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows] == ["kernel", "end"] and rows[-1]["stopped"] == "interrupted"
-    step(script, tmp_path, "race", "--run", "2", "--part", "1", "--parts", "2")
-    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-2-1.jsonl").read_text().splitlines()]
-    assert [row.get("kernel") for row in rows] == ["multiply_kernel", None]

@@ -157,38 +157,6 @@ def test_a_tensor_map_is_encoded_as_triton_does_it(monkeypatch):
         driver.tensor_map(DESCRIPTOR, METADATA)
 
 
-def test_a_launch_has_its_grid_function_parameters_and_what_must_stay(monkeypatch):
-    pytest.importorskip("triton", reason="needs triton")
-    signature = {"x_desc": "tensordesc<bf16>", "N": "constexpr", "o": "*bf16", "scale": "fp32", "length": "i64"}
-    signature |= {"order": "*i32", "unread": "*fp32"}
-    sizes = [128, *[4] * 4, *[8] * 4, 8, 4, 8, 8, 8, 8, 8]
-    cuda = FakeDriver(sizes)
-    monkeypatch.setattr(driver, "driver", lambda: cuda)
-    metadata = SimpleNamespace(num_ctas=1, num_warps=4, shared=1000, tensordesc_meta=[METADATA])
-    ptx = f".entry one({', '.join('.param .u64 x' for _ in sizes)})"
-    compiled = SimpleNamespace(
-        metadata=metadata, src=SimpleNamespace(signature=signature), asm={"ptx": ptx}, function=77
-    )
-    order, unread = Tensor(0x7000), Tensor(0x8000)
-    arguments = {"x_desc": DESCRIPTOR, "o": Tensor(1), "scale": 0.5, "length": 2**40, "order": order, "unread": unread}
-    launch = Launch(compiled, (5, 6), arguments, {"o": "o", "x_desc": "v"}, TENSORS)
-    assert launch.kept == (compiled, order, unread)
-    launch((11, 12, 13, 14, 15), 99)
-
-    (numbers, stream, data, alignments), *others = cuda.launched
-    assert (numbers, stream, cuda.functions, others) == ([5, 6, 1, 128, 1, 1, 1000], 99, {77}, [])
-    assert data == [
-        *(struct.pack("Q", 13) + bytes(range(8, 128)), *(struct.pack("i", n) for n in DESCRIPTOR.shape)),
-        *(struct.pack("q", n) for n in DESCRIPTOR.strides),
-        *(struct.pack("Q", 14), struct.pack("f", 0.5), struct.pack("q", 2**40)),
-        *(struct.pack("Q", n) for n in (0x7000, 0x8000, 0, 0)),
-    ]
-    assert all(at % min(size, 64) == 0 for at, size in zip(alignments, sizes, strict=True))
-    cuda.result = 700
-    with pytest.raises(RuntimeError, match="cuLaunchKernel failed: CUDA error 700"):
-        launch((11, 12, 13, 14, 15), 99)
-
-
 def test_equal_tensors_of_the_first_call_may_differ_later():
     """q, k and v were one tensor: their places go by argument, not by tensor."""
     x = Tensor(3)

@@ -109,47 +109,6 @@ def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries
     assert first_call_of(module)(q, k, k, causal=causal).value == 0.0
 
 
-@pytest.mark.parametrize("kernel", ["mma", "hopper"])
-def test_each_argument_of_a_call_reaches_the_hot_path(kernel, monkeypatch):
-    pytest.importorskip("triton", reason="needs triton")
-    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
-    monkeypatch.setattr(module, "call", lambda *args, **options: (args, options))
-    options = {"causal": "top-left", "scale": 0.5, "return_lse": True, "config": object(), "name": "mine"}
-    options |= {"descale": (2.0, 3.0, 4.0)} if kernel == "hopper" else {}
-    assert module.attention("q", "k", "v", **options) == ((kernel, module.first_call, "q", "k", "v"), options)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "types"),
-    [
-        ("mma", {"q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*bf16", "lse": "*fp32", "scale": "fp32"}),
-        ("hopper", {"lse": "*fp32", "order": "*fp32", "scale": "fp32", "score_scale": "fp32", "out_scale": "fp32"}),
-        ("blackwell", {"lse": "*fp32", "scale": "fp32"}),
-    ],
-)
-def test_offline_every_argument_has_the_type_that_a_launch_gives_it(kernel, types):
-    pytest.importorskip("triton", reason="needs triton")
-    from gluon_kernels.offline import CONFIGS, kernel_source
-
-    signature = kernel_source(CONFIGS[kernel](dtype="bf16")).signature
-    maps = {name for name, kind in signature.items() if kind.startswith("tensordesc")}
-    assert maps == (set() if kernel == "mma" else {"q_desc", "k_desc", "v_desc", "o_desc"})
-    rest = {name: kind for name, kind in signature.items() if kind not in ("constexpr", "i32") and name not in maps}
-    assert rest == types
-
-
-@pytest.mark.parametrize(("asked", "with_lse"), [({}, False), ({"with_lse": True, "arch": 120}, True)])
-def test_offline_triton_gets_the_form_target_and_options_that_are_asked_for(asked, with_lse, monkeypatch):
-    triton = pytest.importorskip("triton", reason="needs triton")
-    from gluon_kernels.offline import compile_offline
-
-    monkeypatch.setattr(triton, "compile", lambda source, *, target, options: (source, target, options))
-    source, target, options = compile_offline(kernel="mma", options={"ptx_version": 87}, warps=8, **asked)
-    assert (target.backend, target.arch, target.warp_size) == ("cuda", asked.get("arch", 90), 32)
-    assert options == {"num_warps": 8, "enable_fp_fusion": True, "ptx_version": 87}
-    assert source.constants[(source.fn.arg_names.index("WITH_LSE"),)] is with_lse
-
-
 @pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
 def test_rows_without_columns_are_refused(kernel, monkeypatch):
     pytest.importorskip("triton", reason="needs triton")

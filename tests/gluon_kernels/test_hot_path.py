@@ -67,14 +67,6 @@ def test_a_call_for_another_gpu_is_made_there(world, monkeypatch, return_lse):
     assert addresses == tuple(x.data_ptr() for x in (*other, *outputs))
 
 
-@pytest.mark.parametrize("facts", [None, "these"])
-@pytest.mark.parametrize("launched", [None, hot_path.Launched(None, (1,), {}, {}), hot_path.Launched(1, (1,), {}, {})])
-def test_only_a_launch_that_was_made_is_kept(world, facts, launched):
-    x = tensor()
-    hot_path.keep(facts, launched, x, x, None)
-    assert list(hot_path._prepared) == ([facts] if facts and launched and launched.compiled else [])
-
-
 def test_no_more_calls_are_kept_than_there_is_room_for(world, monkeypatch):
     monkeypatch.setattr(hot_path, "KEPT_CALLS", 2)
     x = tensor()
@@ -158,24 +150,6 @@ def test_a_watched_launch_goes_through_triton_and_is_not_kept(world):
     finally:
         knobs.runtime.launch_enter_hook.remove(print)
     assert [entry[0] for entry in world.log] == ["first", "first", "launch", "first"]
-
-
-def test_tools_that_rename_or_record_are_seen(monkeypatch):
-    from triton import knobs
-    from triton.compiler import CompiledKernel
-    from triton.runtime import jit
-
-    assert not hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(jit, "compute_cache_key", lambda *arguments: "other")
-        assert hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(CompiledKernel, "run", property(lambda self: None))
-        assert hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(knobs.runtime, "add_stages_inspection_hook", lambda *_: None)
-        assert hot_path.is_watched()
-    assert not hot_path.is_watched()
 
 
 def test_a_launch_that_only_triton_can_make_is_not_kept(world, monkeypatch):

@@ -12,7 +12,7 @@ from fake_tensors import Storage, Tensor
 
 from tritonhook.capture.launches import recorder as launch_recorder
 from tritonhook.capture.launches.recorder import Recorder
-from tritonhook.timing.inductor_choices import HEURISTICS, forget_compiled, inductor_choices
+from tritonhook.timing.inductor_choices import HEURISTICS, inductor_choices
 
 
 class Tuner:
@@ -55,20 +55,6 @@ def test_a_side_takes_the_references_configuration(tuner_class) -> None:
     with inductor_choices(candidate, {"another kernel": "b"}):
         assert chosen(tuner_class({"a": 2.0, "b": 3.0})) == "a"
     assert tuner_class.bench is vars(Tuner)["bench"], "all is given back"
-
-
-def test_without_torch_compile_nothing_happens(monkeypatch) -> None:
-    monkeypatch.delitem(sys.modules, HEURISTICS, raising=False)
-    with inductor_choices({}, {}):
-        pass
-    cleared = []
-    monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda: cleared.append("dynamo")))
-    kernels = SimpleNamespace(cache_clear=lambda: cleared.append("kernels"))
-    modules = SimpleNamespace(cache_clear=lambda: cleared.append("modules"))
-    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", SimpleNamespace(PyCodeCache=modules))
-    monkeypatch.setitem(sys.modules, "torch._inductor.async_compile", SimpleNamespace(CompiledTritonKernels=kernels))
-    forget_compiled()
-    assert cleared == ["dynamo", "kernels", "modules"]
 
 
 def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -> None:

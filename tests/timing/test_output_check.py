@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,18 +145,6 @@ def test_a_view_has_the_dtype_of_its_buffer_where_torch_knows_it(
     buffers.tensors.pop()
     with pytest.raises(ValueError, match="shorter"):
         buffers.views()
-
-
-def test_scratch_memory_is_kept_and_launches_go_to_torchs_stream(
-    buffers: Buffers, asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked.clear()
-    addresses = [buffers.scratch(size) for size in (16, 32)]
-    assert asked == [(16, torch.uint8, "cuda"), (32, torch.uint8, "cuda")]
-    assert [one.data_ptr() for one in buffers._scratch] == addresses and len(set(addresses)) == 2
-    streams = iter((0, 5))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=next(streams)))
-    assert [buffers.stream(), buffers.stream()] == [None, 5]
 
 
 def test_another_launch_has_the_same_buffers(buffers: Buffers) -> None:

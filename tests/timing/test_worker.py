@@ -1,21 +1,17 @@
 """What one timing process prepares, without a GPU: targets, the ptxas of each side, outputs, the protocol."""
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from triton_kernels import add_kernel, compile_kernel, fresh
 
 from tritonhook.capture.model import Stage
-from tritonhook.capture.triton import autotuner
 from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import assemble
 from tritonhook.rename import Control, Rename
-from tritonhook.timing import variant
 from tritonhook.timing.images import describe_captures
 from tritonhook.timing.output_check import difference, shaped_as
 from tritonhook.timing.plan import Compiled, Plan, Prepare, Prepared
@@ -155,26 +151,6 @@ def test_a_tuner_keeps_its_choice_or_chooses_for_each_side(monkeypatch: pytest.M
     assert Autotuner.run is run
     with choices_of(noted, {}):
         assert Autotuner.run(tuner, "other side") == "other side"
-
-
-@pytest.mark.parametrize(("tune_each", "own", "chosen"), [(True, {}, None), (False, None, {"k": "B: 64"})])
-def test_a_side_takes_the_references_choice_or_tunes(
-    tune_each: bool, own: Any, chosen: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("triton")
-    given: list[Any] = []
-
-    def noting(*found: Any) -> nullcontext[None]:
-        given.append(found[-1])
-        return nullcontext()
-
-    monkeypatch.setattr(autotuner, "choices_of", noting)
-    monkeypatch.setattr(variant, "inductor_choices", noting)
-    monkeypatch.setattr(variant, "noting_loads", noting)
-    plan = Plan("m:f", tmp_path, candidate="m:g", tune_each=tune_each)
-    with Variant(CANDIDATE, plan, list, (), {"k": "B: 64"}).active():
-        pass
-    assert given == [own, {}, chosen]
 
 
 def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:

@@ -21,12 +21,10 @@ from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.lab.kernels.families import family
-from tritonhook.lab.result_cache import OutcomeKind
-from tritonhook.lab.sweep import Job, Limits, Outcome, ResultCache, Run, sweep
+from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.tuning.candidates import (
-    Candidate,
     Choice,
     Dropped,
     Subject,
@@ -173,55 +171,6 @@ def test_the_hash_of_a_subject_does_not_have_its_name(tools: Toolchain, kernel: 
 
 
 # --- without ptxas -------------------------------------------------------------------------------
-
-
-def test_one_sweep_assembles_all_kernels_and_each_form_is_a_candidate(tmp_path: Path) -> None:
-    """Given outcomes by the options of a run; then codes, reasons and jobs are exactly these."""
-    tool = Tool(tmp_path / "ptxas", "12.8.93", "fake")
-    tool.path.write_text("a program")
-    wanted = Subject("k", PTX, tool, ("-v",), "sm_90a")
-    images = {"-v": "1", "-O1": "2", "-O2": "2", "--register-usage-level=3": "1"}
-    failed = {
-        "--regAllocOptLevel=0": (OutcomeKind.CRASHED, ""),
-        "--regAllocOptLevel=1": (OutcomeKind.REJECTED, "no such level"),
-    }
-    swept: list[list[Job]] = []
-
-    def run(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-        swept.append(list(jobs))
-        for job in swept[-1]:
-            last = job.arguments[-1]
-            kind, message = failed.get(last, (OutcomeKind.ASSEMBLED, ""))
-            image: Any = SimpleNamespace(
-                code_hash=lambda kernel, last=last: f"{images[last]} of {kernel}", kernel=lambda kernel: RESOURCES
-            )
-            cubin = None if last == "-O3" else last.encode()
-            yield (
-                job,
-                Outcome(kind, message, 0, None, 0.0, 0.0, Limits(1.0), None if last in failed else image, cubin),
-            )
-
-    texts = ("tma-cta", "O1", "O2", "regusage=3", "regalloc=0", "regalloc=1", "ptxas=12.0.1")
-    tried = [lever(text) for text in texts]
-    second = replace(wanted, options=("--regAllocOptLevel=0",))
-    choice, error = choices([(wanted, tried), (second, ())], run, tmp_path)
-    others = {("-v",), *(("-v", last) for last in (*images, *failed) if last != "-v"), second.options}
-    assert len(swept) == 1 and {one.arguments for one in swept[0]} == others
-    assert {replace(job, arguments=()) for job in swept[0]} == {Job(PTX.text, tool, (), True)}
-    plain = Candidate(None, "k", b"-v", "1 of k", RESOURCES, "12.8.93")
-    assert isinstance(choice, Choice) and isinstance(error, ToolError) and str(error) == "k: ptxas crashed"
-    assert (choice.subject, choice.plain) == (wanted, plain)
-    assert choice.others == (Candidate(tried[1], "k", b"-O1", "2 of k", RESOURCES, "12.8.93"),)
-    absent = next(one for one in choice.dropped if one.lever == tried[6])
-    assert "ptxas 12.0.1: not found" in absent.reason
-    assert choice.dropped == (
-        Dropped(tried[0], "tma-cta is not for sm_90a"),
-        absent,
-        Dropped(tried[2], "the code of O1", "O1"),
-        Dropped(tried[3], "the code of plain", "plain"),
-        Dropped(tried[4], "ptxas crashed"),
-        Dropped(tried[5], "ptxas rejects it: no such level"),
-    )
 
 
 @pytest.fixture

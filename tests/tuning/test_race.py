@@ -17,10 +17,8 @@ from tritonhook.tuning.race import (
     Race,
     TriedKernel,
     Tuned,
-    TuneRun,
     TuneVerdict,
     against_fastest,
-    assembled,
     certify,
     holm,
     is_futile,
@@ -186,12 +184,6 @@ def test_the_fastest_rival_takes_the_references_place_with_its_times_clock_and_o
     assert told.blocks[0].order == (CONTROL, "fast", CANDIDATE, CONTROL, "slow", REFERENCE)
     own = Comparison(blocks)
     assert against_fastest(own, ["slow"]) is own and against_fastest(own, []) is own
-
-
-def test_what_is_only_assembled_has_no_verdict_of_a_gpu() -> None:
-    one = kernel_with(code("name"))
-    row = Tuned(TriedKernel(*one, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
-    assert assembled([one, one]) == TuneRun((row, row), "")
 
 
 def exact(*us: float, rest: float | None = None) -> Comparison:

@@ -16,7 +16,6 @@ from tritonhook.capture.launches.record import Buffer, Launch, to_document
 from tritonhook.device.child import After, At, Begin, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import places, replay, timer
-from tritonhook.timing.plan import Take, Taken
 from tritonhook.tuning.gpu import Free, Freed, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.worker import GpuCodes
 
@@ -207,10 +206,3 @@ def test_without_a_gpu_it_says_what_needs_none(work: SimpleNamespace) -> None:
     work.gpu = False
     with pytest.raises(DeviceError, match="--assemble-only needs none"):
         list(GpuCodes().carry_out(Begin()))
-
-
-def test_blocks_are_of_the_sides_that_are_left(work: SimpleNamespace) -> None:
-    codes, kept = GpuCodes(), []
-    codes._timer = SimpleNamespace(keep=kept.append, take_block=lambda process: f"block of {process}")
-    (taken,) = codes.carry_out(Take(2, 7, ("reference", "a")))
-    assert kept == [("reference", "a")] and taken == Taken(("block of 7", "block of 7"))

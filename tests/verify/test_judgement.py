@@ -135,18 +135,17 @@ def test_findings_are_told_the_worst_first() -> None:
         Ran(SPECIAL, "c", failure=hang),
         Ran(ZEROS, "a", outside=(Outside(0, 70, 64),)),
     ]
-    far = "1 of 4 elements, by up to 1,048,576 ulp and 0.12 of the largest value"
-    assert said(*ran, launch=launch) == [
-        (Verdict.CRASH, "c writes outside of argument in (64 bytes), before its start", NORMAL, "c"),
-        (Verdict.CRASH, "every build writes outside of buffer 0 (64 bytes), 6 bytes beyond its end", ZEROS, None),
-        (Verdict.HANG, "d: no end", NORMAL, "d"),
-        (Verdict.DIFFERENT, f"b: buffer 0: {far}", NORMAL, "b"),
-        (Verdict.NONDETERMINISTIC, f"argument in differs between runs of a and of b: {far}", NORMAL, "a"),
-        (Verdict.NOT_UNDERSTOOD, "e: wgmma", NORMAL, "e"),
+    assert [(verdict, name, build) for verdict, _, name, build in said(*ran, launch=launch)] == [
+        (Verdict.CRASH, NORMAL, "c"),
+        (Verdict.CRASH, ZEROS, None),
+        (Verdict.HANG, NORMAL, "d"),
+        (Verdict.DIFFERENT, NORMAL, "b"),
+        (Verdict.NONDETERMINISTIC, NORMAL, "a"),
+        (Verdict.NOT_UNDERSTOOD, NORMAL, "e"),
     ]
     crash = Failure(FailureKind.CRASH, "lost")
-    assert said(Ran(NORMAL, "a", failure=crash), Ran(NORMAL, "b", failure=hang)) == [
-        (Verdict.CRASH, "every build: lost", NORMAL, None)
+    assert [one[::3] for one in said(Ran(NORMAL, "a", failure=crash), Ran(NORMAL, "b", failure=hang))] == [
+        (Verdict.CRASH, None)
     ]
 
 

@@ -1,8 +1,6 @@
 """The Blackwell attention, assembled by Triton."""
 
 import re
-import subprocess
-from io import BytesIO
 
 import pytest
 
@@ -87,27 +85,6 @@ def test_a_partition_arrives_when_all_its_threads_are_done(compile_offline, conf
 
 
 @pytest.mark.parametrize(
-    ("config", "most"),
-    [
-        (AttentionConfig(), 0),
-        pytest.param(AttentionConfig(packed_row_sum=True), 0, marks=pytest.mark.nightly),
-        pytest.param(AttentionConfig(causal=True), 4, marks=pytest.mark.nightly),
-    ],
-    ids=lambda value: describe(value) if isinstance(value, AttentionConfig) else str(value),
-)
-def test_spills_stay_few(compile_offline, tmp_path, config, most):
-    """A softmax thread holds 128 scores in 192 registers. `most`: bytes of spill stores, worst of Triton 3.6 to 3.9."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    ptx = tmp_path / "kernel.ptx"
-    ptx.write_text(compile_offline(config).asm["ptx"].rstrip("\0"))
-    command = [get_ptxas(100).path, "-v", "--gpu-name=sm_100a", ptx, "-o", tmp_path / "kernel.cubin"]
-    log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert int(re.search(r"(\d+) bytes spill stores", log)[1]) <= most
-    assert "warning" not in log.lower()
-
-
-@pytest.mark.parametrize(
     ("dtype", "head_dim", "causal"),
     [
         ("fp16", 128, True),
@@ -133,31 +110,6 @@ def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_
     assert not any(c["LDL"] + c["STL"] for c in softmax)
     # Triton 3.7 and 3.9: one address is read again.
     assert correction[0]["LDL"] + correction[0]["STL"] <= 1
-
-
-def sections(cubin: bytes) -> dict[str, bytes]:
-    elf = pytest.importorskip("elftools.elf.elffile", reason="requires pyelftools")
-    return {section.name: section.data() for section in elf.ELFFile(BytesIO(cubin)).iter_sections()}
-
-
-@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["scalar", "packed"])
-def test_only_the_scalar_row_sum_is_rescheduled_under_a_cutlass_name(compile_offline, packed):
-    """The reason for the kernel's two row sums: with one .nv.capmerc grows threefold, with the other hardly."""
-
-    def code_and_capmerc(name):
-        cubin = sections(compile_offline(packed_row_sum=packed, name=name).asm["cubin"])
-        return cubin[f".text.{name}"], len(cubin[f".nv.capmerc.text.{name}"])
-
-    plain, plain_capmerc = code_and_capmerc("attention_fwd")
-    control, control_capmerc = code_and_capmerc("cutlasz_attention_fwd")
-    cutlass, cutlass_capmerc = code_and_capmerc("cutlass_attention_fwd")
-
-    assert control == plain and control_capmerc == plain_capmerc
-    assert cutlass != plain
-    if packed:
-        assert cutlass_capmerc < 2.5 * plain_capmerc
-    else:
-        assert cutlass_capmerc > 2.8 * plain_capmerc
 
 
 def test_the_name_is_part_of_the_compile_hash(compile_offline, monkeypatch):

@@ -68,38 +68,6 @@ def test_where_the_other_scheduler_is_faster_it_is_asked_for(launch, monkeypatch
     assert (arguments["NAME"], arguments["PRAGMA"]) == ("mine", False)
 
 
-@pytest.mark.parametrize("with_lse", [False, True])
-def test_every_argument_of_a_launch_arrives_and_the_launch_is_kept(launch, monkeypatch, with_lse):
-    from gluon_kernels.mma import launch as launcher
-
-    kept = []
-    monkeypatch.setattr(launcher, "keep", lambda *launched: kept.append(launched))
-    # Dimensions of one entry have strides that no copy could take.
-    q = FakeTensor((2, 8, 1, 64), strides=(8 * 72, 72, 7, 1))
-    k, v = FakeTensor((2, 2, 20_000, 64)), FakeTensor((2, 2, 20_000, 64), strides=(2_560_000, 64, 128, 1))
-    config = MmaConfig("fp16", 64, "top-left", warps=8, sum_by_mma=True)
-    given = {"config": config, "causal": "top-left", "scale": 0.25, "return_lse": with_lse, "facts": "these facts"}
-    _, grid, arguments = launch(q, k, v, **given)
-
-    ((facts, (compiled, kept_grid, passed, tensors), kept_q, o, lse),) = kept
-    assert (facts, kept_q, compiled, kept_grid, grid) == ("these facts", q, "compiled", grid, (16,))
-    assert (lse is not None) == with_lse
-    fixed = launcher.constexprs(config, with_lse, (64, 64, 128, 64))
-    assert arguments == passed | fixed | {"num_warps": 8, "enable_fp_fusion": True}
-    assert passed == {
-        **{"q": q, "k": k, "v": v, "o": o, "lse": lse if with_lse else o, "scale": 0.25},
-        **{"seqlen_q": 1, "seqlen_k": 20_000, "causal_offset": 0},
-        **{"batch_heads": 16, "num_heads": 8, "qheads_per_kvhead": 4, "section": 16},
-        **{"q_batch": 72, "q_head": 9, "k_batch": 320_000, "k_head": 160_000, "v_batch": 320_000, "v_head": 8},
-        **{"o_batch": 72, "o_head": 9},
-    }
-    assert all(type(value) is int for name, value in passed.items() if name not in {*tensors, "scale"})
-    assert tensors == {n: n for n in "qkvo"} | {"lse": "lse" if with_lse else "o"}
-    wanted = {"NAME": BASE_NAME, "HEAD_DIM": 64, "CAUSAL": True, "BLOCK_M": 128, "BLOCK_N": 64, "STAGES": 2, "PARTS": 1}
-    wanted |= {"KEEP_Q": False, "SUM_BY_MMA": not with_lse, "WITH_LSE": with_lse, "PRAGMA": False}
-    assert fixed == wanted | {"Q_STRIDE": 64, "K_STRIDE": 64, "V_STRIDE": 128, "O_STRIDE": 64}
-
-
 @pytest.mark.parametrize(
     ("dtype", "keys", "section"),
     [("float16", 20_000, 8), ("float16", 2**20, 4), ("float8_e4m3fn", 20_000, 16), ("float16", 100, 32)],
