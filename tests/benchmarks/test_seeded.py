@@ -61,17 +61,3 @@ def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None
     for row in rows:
         assert (neutral.why(row) is not None) == (row["found"] == "SAME"), row
         assert row["why"] == neutral.why(row)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "neutral_"),
-    [
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x1c,!PT", True),
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x38,!PT", False),
-        ("LOP3.LUT R1,R2,R3,R4,0x3c,!PT", "LOP3.LUT R1,R2,R3,R4,0x1c,!PT", False),
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R5,RZ,0x1c,!PT", False),
-    ],
-)
-def test_a_table_counts_only_where_its_inputs_can_be(before: str, after: str, neutral_: bool) -> None:
-    row = {"kernel": "hash_mix", "kind": "immediate", "offset": 16, "before": before, "after": after}
-    assert (neutral.why(row) is not None) is neutral_

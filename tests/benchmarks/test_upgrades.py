@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, Limits, Run, sweep
+from tritonhook.lab.sweep import Job, Run, sweep
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
@@ -118,20 +116,3 @@ def rows(folder: Path, run: Run) -> Any:
     found = audit.assembled([kernel_of(folder)], list(map(find_ptxas, TRITONS)), run, lambda more: None)
     (row,) = audit.rows_of(found, TRITONS, run, lambda more: None)
     return row
-
-
-def test_a_ptxas_that_fails_is_a_cell(folder: Path) -> None:
-    def failing(jobs: Any) -> Any:
-        crash = Outcome(OutcomeKind.CRASHED, "", -11, "SIGSEGV", 0.0, 0.0, Limits())
-        for job, outcome in sweep(jobs, 1):
-            yield job, crash if job.ptxas.version == TRITONS[1] else outcome
-
-    assert rows(folder, failing)["by"][TRITONS[1]] == [audit.FAILED, "crashed"]
-
-
-def test_without_captures_it_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    with pytest.raises(SystemExit, match="--captures FOLDER"):
-        upgrades.run(parsed("upgrades", [], tmp_path))
-    with pytest.raises(SystemExit, match="ptxas 99.1.1 is not here"):
-        upgrades.ptxas_of("99.1.1")

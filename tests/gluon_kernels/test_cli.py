@@ -14,7 +14,6 @@ from gluon_kernels.verify.check import Case, Verdict
 
 ROOT = Path(__file__).parents[2]
 VERBS = ("check", "bench", "tune")
-KERNELS = {"kernel": None, "dtypes": ["bf16"]}
 RIGHT = Verdict(Case(64, 64), error=1.0, allowed=8.0)
 WRONG = Verdict(Case(1, 1), error=9.0, allowed=2.0, reason="too far off")
 SKIPPED = Verdict(Case(0, 1), skipped="too large")
@@ -58,27 +57,6 @@ def test_wrong_arguments_are_named(arguments, message, capsys):
     assert message in told and told.startswith(" ".join(["usage: python -m gluon_kernels", *arguments[:1]]))
 
 
-@pytest.mark.parametrize(
-    ("capability", "absent", "reason"),
-    [
-        (None, (), "needs an NVIDIA GPU that torch can use"),
-        ((7, 5), (), "sm_75: there are kernels for sm_80"),
-        ((9, 0), (), None),
-        ((9, 0), ("torch",), "needs torch, which cannot be imported"),
-        ((9, 0), ("gluon_kernels.device.triton_compat",), "needs Triton 3.6 or newer, which cannot be imported"),
-    ],
-)
-def test_what_is_missing_is_named(capability, absent, reason, monkeypatch):
-    pytest.importorskip("triton", reason="needs triton")
-    cuda = SimpleNamespace(is_available=lambda: capability is not None, get_device_capability=lambda: capability)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    for module in absent:
-        monkeypatch.setitem(sys.modules, module, None)  # an import raises ImportError
-        monkeypatch.delattr("gluon_kernels.device.triton_compat", raising=False)
-    found = cli._why_not()
-    assert found is None if reason is None else found.startswith(reason)
-
-
 @pytest.fixture
 def gpu(monkeypatch):
     """An sm_90 GPU; its kernels are texts."""
@@ -104,16 +82,3 @@ def test_check_is_right_wrong_or_not_run(gpu, monkeypatch, verdicts, hard, code)
     monkeypatch.setattr(check, "run", lambda *_, **__: verdicts)
     monkeypatch.setattr(cli, "_check_accuracy", lambda *_: hard)
     assert command("check --kernel mma --dtypes fp8e5 --head-dims 64") == code
-
-
-def test_a_kernel_that_cannot_be_imported_is_told_and_the_next_is_judged(gpu, monkeypatch, capsys):
-    def launcher(kernel):
-        if kernel == "mma":
-            raise ImportError("too old")
-        return SimpleNamespace(attention=None)
-
-    monkeypatch.setattr(cli, "launcher", launcher)
-    monkeypatch.setattr(check, "run", lambda *_, **__: [RIGHT])
-    assert command("check --head-dims 64") == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told == ["mma: not run: too old", "hopper bf16 D64: 1 right, 0 wrong; largest error 0.12 of the allowed"]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gluon_kernels import driver
-from gluon_kernels.driver import Field, Launch, Unsupported, added_by_triton, fields, parameter_count
+from gluon_kernels.driver import Field, Launch, Unsupported, added_by_triton, fields
 from gluon_kernels.hopper.config import default_config
 from gluon_kernels.mma.config import default_config as mma_config
 
@@ -175,28 +175,6 @@ def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
         list(fields({"x": "u1"}, (), {"x": True}, {}))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("num_ctas", 2),
-        ("launch_cooperative_grid", True),
-        ("launch_pdl", True),
-        ("global_scratch_size", 128),
-        ("profile_scratch_size", 1),
-    ],
-)
-def test_an_unusual_launch_is_left_to_triton(field, value):
-    metadata = SimpleNamespace(num_ctas=1, **({field: value} if field != "num_ctas" else {}))
-    metadata.num_ctas = value if field == "num_ctas" else 1
-    with pytest.raises(Unsupported, match=f"{field} is {value}|clusters of 2 CTAs"):
-        Launch(SimpleNamespace(metadata=metadata), (1,), {}, {}, TENSORS)
-
-
-def test_the_parameters_of_an_entry_are_counted():
-    ptx = ".visible .entry one(\n .param .u64 a,\n .param .align 64 .b8 b[128]\n)\n.reqntid 1 { ld.param.u64 x, [a]; }"
-    assert parameter_count(ptx) == 2
-
-
 def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypatch):
     """The driver exchanges the mode, so the second call gives back what the first found, also after an error."""
     now = [0]
@@ -210,13 +188,3 @@ def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypa
         assert now == [2]
         raise ZeroDivisionError
     assert now == [0]
-
-
-def test_without_a_driver_a_copy_is_made_as_always(monkeypatch):
-    def none():
-        raise Unsupported("no driver")
-
-    monkeypatch.setattr(driver, "driver", none)
-    with driver.uncaptured():
-        copied = True
-    assert copied

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from repository import ROOT, SUPPORT
 
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cli.ab.timed import exit_code, progress_line
+from tritonhook.cli.ab.timed import exit_code
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.results.ab import TimedComparison, headline, load
@@ -280,27 +279,6 @@ def test_a_gap_that_is_only_the_clocks_is_not_called(slower3: Timed, tmp_path: P
     assert slower3.comparison.cycles().verdict() is TimingVerdict.SLOWER
 
 
-def test_the_report_says_what_was_tuned_and_what_baselines_compute(slower3: Timed, tmp_path: Path, capsys) -> None:
-    timed = slower3.but(
-        tuning=Choices("fixed", {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}),
-        baselines={"m:f": "output 0 differs by 0.5 where the largest value is 1 (rtol 0.02)"},
-        code={"kernel": "different code: 3 of 5 instructions only in a"},
-    )
-    path = tmp_path / "saved.json"
-    path.write_text(saved(timed))
-    assert main(["ab", "--from", str(path)]) == 1
-    shown = capsys.readouterr().out
-    assert "all sides run the reference's configuration" in shown
-    assert re.search("tuned, reference +softmax: B: 512", shown)
-    assert "baseline m:f: output 0 differs by 0.5" in shown
-    assert "3 of 5 instructions only in a" in shown
-    assert "in SM cycles: +3" in shown
-    assert re.search("other processes on the GPU +in ", shown)
-    path.write_text(saved(timed.but(tuning=replace(timed.tuning, mode="each"))))
-    main(["ab", "--from", str(path)])
-    assert "each side chose its own configuration" in capsys.readouterr().out
-
-
 def test_exit_codes(slower3: Timed) -> None:
     timed = slower3
     assert exit_code(timed, None) == 1
@@ -312,16 +290,6 @@ def test_exit_codes(slower3: Timed) -> None:
     assert exit_code(timed.but(wrong={CANDIDATE: "NaN"}), "slower") == 2
     same = {side: {"k": ["a"]} for side in (REFERENCE, CANDIDATE, CONTROL)}
     assert exit_code(nothing.but(kernels=same), "slower") == 0
-
-
-def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
-    lines: list[str] = []
-    compare("slower3", tmp_path, progress=lambda comparison: lines.append(progress_line(comparison)))
-    assert "preparing" in lines[0]
-    assert f"] {5 * (len(lines) - 1)} blocks: +" in lines[-1]
-    assert progress_line(None, 0.5).count("#") == 10
-    assert progress_line(None, 7.0).count("#") == 20
-    assert as_schema(json.loads(saved(compare("equal", tmp_path))), TimedComparison).comparison.blocks
 
 
 def block_of(process: int, us: float, control: float = 50.0) -> SampleBlock:

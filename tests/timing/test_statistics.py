@@ -83,19 +83,6 @@ def test_a_control_that_differs_makes_the_run_inconclusive() -> None:
     assert "control" in comparison.reason
 
 
-def test_the_control_is_held_against_the_side_whose_code_it_has() -> None:
-    given = blocks(0.9, control=0.9)
-    assert Comparison(given, control_of=CANDIDATE).verdict is TimingVerdict.FASTER
-    assert Comparison(given, control_of=REFERENCE).verdict is TimingVerdict.INCONCLUSIVE
-    assert Comparison(given, control_of=None).control is None
-
-
-def test_too_few_blocks_and_noise_are_inconclusive() -> None:
-    assert Comparison(blocks(1.2, processes=1, each=9)).verdict is TimingVerdict.INCONCLUSIVE
-    noisy = Comparison(blocks(1.004, noise=0.05, each=4, rounds=5))
-    assert noisy.verdict is TimingVerdict.INCONCLUSIVE
-
-
 def test_no_block_is_no_verdict() -> None:
     empty = Comparison(())
     assert (empty.verdict, empty.effect(), empty.sides) == (TimingVerdict.INCONCLUSIVE, None, ())
@@ -145,12 +132,6 @@ def test_a_process_counts_once_however_many_blocks_it_took() -> None:
     assert (two.ratio, two.processes) == (pytest.approx((1.04 * 1.01) ** 0.5), 2)
 
 
-def test_one_process_is_judged_by_its_blocks() -> None:
-    found = effect(blocks(1.02, processes=1, each=30), CANDIDATE, REFERENCE)
-    assert found.processes == 1
-    assert found.half_width < 0.003
-
-
 def followed(carry_over: float | tuple[float, ...], candidate: float = 1.0, keep_order: bool = True) -> Comparison:
     """Blocks in balanced order whose samples after the candidate take longer by `carry_over`, given for all processes
     or for each of five."""
@@ -174,11 +155,6 @@ def test_what_the_candidate_leaves_behind_is_seen_and_makes_equal_sides_inconclu
     assert comparison.effect().verdict() is TimingVerdict.SAME  # balanced: it is in all sides alike
     assert comparison.verdict is TimingVerdict.INCONCLUSIVE
     assert "samples after the candidate differ by +0.98%" in comparison.reason
-
-
-def test_a_verdict_that_holds_with_what_is_left_behind_stays() -> None:
-    assert followed(0.01, candidate=1.05).verdict is TimingVerdict.SLOWER
-    assert followed(0.0).verdict is TimingVerdict.SAME
 
 
 def test_what_is_left_behind_by_chance_changes_no_verdict() -> None:

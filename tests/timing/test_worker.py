@@ -11,9 +11,9 @@ from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import assemble
-from tritonhook.rename import Control, Rename
+from tritonhook.rename import Rename
 from tritonhook.timing.images import describe_captures
-from tritonhook.timing.output_check import difference, shaped_as
+from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.plan import Compiled, Plan, Prepare, Prepared
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import Variant, load_launch
@@ -69,7 +69,12 @@ def test_outputs_are_compared() -> None:
     assert difference([number], [number + 1e-6], 1e-5) is None
     assert "differs by 9e+05" in str(difference([large], [torch.tensor([100_000, 5, 6])], 0.001))
     assert "bits" in str(difference([torch.tensor([1 + 2j])], [torch.tensor([1 + 3j])], None))
-    assert difference([torch.tensor([float("nan")])], [torch.tensor([1.0])], 0.1) is not None
+    nan = torch.tensor([1.0, float("nan")])
+    assert difference([nan], [nan.clone()], None) is None and difference([nan], [torch.ones(2)], 0.1)
+    assert difference([torch.ones(2)], [torch.ones(1, 2)], 0.1) and difference([number], [], 0.1)
+    found = outputs_of({"a": nan, "b": [nan, (nan, None)]})
+    nan += 1
+    assert [float(tensor[0]) for tensor in found] == [1.0] * 3, "copies, from any nesting"
 
 
 def test_a_baselines_outputs_are_compared_whatever_their_shape() -> None:
@@ -183,11 +188,6 @@ def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, t
         plain.check_names(rename)
     told = describe_captures(tmp_path, ["add_kernel", "missing"], tools)
     assert told == {"add_kernel": "same code: 32 instructions, equal byte for byte"}, "by the name in the source"
-
-
-def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
-    assert Control(Rename(strip="cutlass")).key != Control(Rename(prefix="cutlass_")).key
-    assert Plan("m:f", Path(), candidate="m:g").control == Rename(prefix="control_")
 
 
 def test_what_goes_wrong_in_the_users_code_is_one_sentence(tmp_path: Path) -> None:

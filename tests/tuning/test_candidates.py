@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from shell_ptxas import shell_ptxas
-from tuned import PTX, RESOURCES, kernel_with
+from tuned import PTX, kernel_with
 from tuned import code as made
 
 from tritonhook.capture.model import Assembler
@@ -187,41 +185,20 @@ def test_what_is_kept_is_read_back(captures: Any) -> None:
     choice = replace(choice, subject=replace(choice.subject, options=("-v",)))
     assert kept_choice(captures, kernel) is None and kept_choices(captures, kernel) is None
     keep_choice(captures.path, kernel, choice)
-    files = {data: hashlib.sha256(data).hexdigest()[:32] + ".cubin" for data in (b"own", b"one")}
-
-    def kept(text: str | None, data: bytes) -> dict[str, Any]:
-        known = {"lever": text, "kernel": "k", "cubin": files[data], "code": "3" * 16, "ptxas": "12.8.93"}
-        return {**known, "resources": json.loads(json.dumps(asdict(RESOURCES)))}
-
-    path = captures.path / "tuning" / "k.json"
-    assert json.loads(path.read_bytes()) == {
-        "format": 1,
-        "ptx": "1" * 64,
-        "ptxas": "12.8.93",
-        "options": ["-v"],
-        "plain": kept(None, b"own"),
-        "others": [kept("O1", b"one")],
-        "dropped": [
-            {"lever": "O2", "reason": "the code of O1", "equal_to": "O1"},
-            {"lever": "strip", "reason": "no", "equal_to": None},
-        ],
-    }
-    cubins = captures.path / "tuning" / "cubins"
-    assert {file.name: file.read_bytes() for file in cubins.iterdir()} == {name: data for data, name in files.items()}
+    path, cubins = captures.path / "tuning" / "k.json", captures.path / "tuning" / "cubins"
+    files = {file.read_bytes(): file.name for file in cubins.iterdir()}
+    assert set(files) == {b"own", b"one"}
     own = Tool(Path("ptxas"), "12.8.93", "kept")
     expected = replace(choice, subject=Subject("k", PTX, own, ("-v",), "sm_90a", "Triton"))
     assert kept_choice(captures, kernel) == kept_choices(captures, kernel) == expected
     assert kept_choice(captures, replace(kernel, ptx="2" * 64)) is None, "it is of another PTX"
 
-    remedy = "make it again with `tritonhook tune CAPTURES --assemble-only`"
     (cubins / files[b"one"]).write_bytes(b"other")
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"{files[b'one']} is damaged; make it again with"):
         kept_choice(captures, kernel)
-    assert str(error.value) == f"{path}: {files[b'one']} is damaged; {remedy}"
     (cubins / files[b"one"]).unlink()
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"{files[b'one']}: cannot be read: .*; make it again with"):
         kept_choice(captures, kernel)
-    assert str(error.value) == f"{cubins / files[b'one']}: cannot be read: No such file or directory; {remedy}"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     assert kept_choice(captures, kernel) is None
     path.write_text("{")
@@ -229,9 +206,8 @@ def test_what_is_kept_is_read_back(captures: Any) -> None:
         kept_choice(captures, kernel)
     path.unlink()
     path.mkdir()
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"^{path}: cannot be written: "):
         keep_choice(captures.path, kernel, choice)
-    assert str(error.value).startswith(f"{path}: cannot be written: ")
 
 
 def test_configurations_with_levers_are_kept_beside_the_kernel(captures: Any) -> None:

@@ -147,20 +147,3 @@ def test_findings_are_told_the_worst_first() -> None:
     assert [one[::3] for one in said(Ran(NORMAL, "a", failure=crash), Ran(NORMAL, "b", failure=hang))] == [
         (Verdict.CRASH, None)
     ]
-
-
-@pytest.mark.parametrize(
-    ("found", "latitude", "why"),
-    [
-        (ONE_ULP, {"contracted": True}, "contraction"),
-        (replace(ONE_ULP, share=0.02), {"contracted": True}, "contraction"),
-        (replace(ONE_ULP, share=0.0201), {"contracted": True}, ""),
-        (replace(ONE_ULP, share=0.01), {"float_atomics": True}, "atomics add in any order"),
-        (replace(ONE_ULP, share=0.0101), {"float_atomics": True}, ""),
-        (replace(ONE_ULP, share=0.5), {"approximate": ("a", "b"), "share": 0.5}, "PTX allows it for a, b"),
-        (replace(FAR, only_nans=True), {}, "the NaNs have other payloads, which PTX leaves open"),
-    ],
-)
-def test_a_difference_is_told_with_its_reason(found: Difference, latitude: Any, why: str) -> None:
-    ((_, text, _, _),) = said(Ran(NORMAL, "a"), Ran(NORMAL, "b", (found,)), **latitude)
-    assert text.partition("largest value")[2] == (f" ({why})" if why else "")

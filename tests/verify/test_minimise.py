@@ -200,14 +200,6 @@ def test_no_case_is_judged_twice() -> None:
     assert minimise(launched(), judge).tried == len(seen)
 
 
-def test_steps_are_told() -> None:
-    steps: list[tuple[str, int]] = []
-    found = shrink(lambda trial: "fma" in trial.ptx, on_step=lambda name, trial: steps.append((name, trial.lines)))
-    assert steps[0][0] == "other functions and declarations"
-    assert [lines for _, lines in steps] == sorted((lines for _, lines in steps), reverse=True)
-    assert found.trial.lines <= steps[-1][1]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "block", "proof", "needed"),
@@ -228,14 +220,6 @@ def test_a_real_kernel_becomes_small(
     found = minimise(Trial(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
     assert found.trial.lines < 60
     assert all(opcode in found.trial.ptx for opcode in needed)
-
-
-def test_an_offset_never_stands_for_a_pointer() -> None:
-    parts = Parts(read_program(Ptx(TEXT)), "kernel")
-    units = reduction("results to one of their sources").units(parts)
-    address = next(number for number, item in enumerate(parts.items) if item.opcode == "add.s64")
-    pointer, offset = parts.items[address].operands[1:]
-    assert (address, pointer) in units and (address, offset) not in units
 
 
 def reduction(name: str) -> Reduction:

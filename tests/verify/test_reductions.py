@@ -13,7 +13,7 @@ from tritonhook.capture.launches.record import Buffer, Launch, Packed, Pointer, 
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import read_program
 from tritonhook.verify import reductions
-from tritonhook.verify.reductions import Parts, Reduction, renamed
+from tritonhook.verify.reductions import Parts, Reduction
 
 KERNEL = """.visible .entry k(.param .u64 a)
 {
@@ -180,31 +180,6 @@ def whole() -> Parts:
     return Parts(read_program(Ptx(MODULE)), "second", LAUNCH, CONTENTS)
 
 
-def test_the_weight_counts_items_characters_threads_and_bytes() -> None:
-    parts = whole()
-    size = len(parts.program.text)
-    assert parts.weight == (2 + 7, size, 5 + 2 + 1 + 64 + 2 + 1, 4 + 21)
-    assert replace(parts, launch=None, contents=()).weight == (2 + 7, size, 0, 0)
-
-
-def test_what_stands_around_the_kernel_goes() -> None:
-    parts, reduction = whole(), named("other functions and declarations")
-    assert reduction.units(parts) == ["helper", "first", ".global .b32 table[4];", ".global .b32 rest;"]
-    left = reduction.without(parts, frozenset({"helper", ".global .b32 rest;"}))
-    first, second = (function for function in parts.program.functions if function.is_entry)
-    program = replace(parts.program, functions=(first, second), declarations=(".global .b32 table[4];",))
-    assert left == replace(parts, program=program)
-
-
-def test_directives_go() -> None:
-    parts, reduction = whole(), named("directives")
-    assert reduction.units(parts) == ["texmode_independent", ".maxntid 64, 2, 1", ".minnctapersm 2"]
-    assert reduction.without(parts, frozenset()) == parts
-    left = reduction.without(parts, frozenset({"texmode_independent", ".minnctapersm 2"}))
-    function = replace(parts.function, directives=(".maxntid 64, 2, 1",))
-    assert left == replace(parts, program=replace(parts.program, options=()).with_function(function))
-
-
 def test_parameters_go_with_their_arguments_and_buffers() -> None:
     parts, reduction = whole(), named("parameters")
     declared = parts.function.parameters
@@ -243,29 +218,3 @@ def test_pieces_of_contents_become_zeros() -> None:
     assert left == replace(parts, contents=(bytes(4), bytes(8), b"\1" * 16 + bytes(31) + b"\2"))
     sizes = [reduction.units(replace(parts, contents=(b"\1" * size,)))[-1] for size in (1, 1024, 1025, 3000)]
     assert sizes == [(0, 0, 16), (0, 1008, 16), (0, 1024, 32), (0, 2976, 48)]
-
-
-def test_short_names() -> None:
-    parts = whole()
-    found = renamed(parts)
-    assert found.program.text.splitlines()[3:] == [
-        *parts.program.text.splitlines()[3:13],
-        ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u32 p2, .param .align 8 .b8 p3[16])",
-        ".maxntid 64, 2, 1",
-        ".minnctapersm 2",
-        "{",
-        "\t.reg .pred %p<1>;",
-        "\t.reg .b32 %r<1>;",
-        "\t.reg .b64 %rd<1>;",
-        "\tld.param.u64 %rd0, [p1];",
-        "\tmov.u32 %r0, table;",
-        "\tsetp.eq.s32 %p0, %r0, 3;",
-        "\t@%p0 bra L0;",
-        "\tst.global.u32 [%rd0+8], %r0;",
-        "L0:",
-        "\tret;",
-        "}",
-    ]
-    assert (found.entry, found.launch, found.contents) == ("k", replace(LAUNCH, kernel="k"), CONTENTS)
-    bare = renamed(Parts(parts.program, "helper"))
-    assert (bare.entry, bare.launch, bare.function.name) == ("k", None, "k")

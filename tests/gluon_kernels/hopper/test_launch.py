@@ -44,13 +44,6 @@ def launch(launcher, monkeypatch):
     return run
 
 
-def test_fp8_is_widened_and_16_bits_are_not(launch):
-    for dtype, widened in ((FP8, True), ("torch.float8_e5m2", True), ("torch.bfloat16", False)):
-        arguments = launch(*[FakeTensor((1, 2, 512, 128), dtype)] * 3)
-        assert arguments["OPTIONS"].widen_v.value == widened
-        assert arguments["v_desc"][2] == [1, 1, 128, 128]
-
-
 @pytest.mark.parametrize(
     ("queries", "causal", "ordered"), [(2048, None, True), (1024, None, False), (1024, "top-left", True)]
 )
@@ -58,17 +51,6 @@ def test_tiles_of_different_lengths_come_in_order(launch, queries, causal, order
     x = FakeTensor((1, 2, queries, 64), "torch.bfloat16")
     arguments = launch(x, x, x, causal=causal)
     assert (arguments["order"] != "nothing on cuda:0") == arguments["OPTIONS"].ordered.value == ordered
-
-
-@pytest.mark.parametrize("causal", CAUSAL)
-def test_sizes_and_the_shift_of_the_mask_arrive(launch, causal):
-    """Given more keys than queries; then each alignment of the mask has its shift, and no size is another one."""
-    q, k = FakeTensor((3, 8, 300, 64), "torch.bfloat16"), FakeTensor((3, 2, 1000, 64), "torch.bfloat16")
-    arguments = launch(q, k, k, causal=causal)
-    assert arguments["causal_offset"] == causal_offset(causal, 300, 1000) == (700 if causal == "bottom-right" else 0)
-    sizes = {"batch": 3, "num_heads": 8, "qheads_per_kvhead": 4, "seqlen_q": 300, "seqlen_k": 1000, "lse_rows": 0}
-    assert {name: arguments[name] for name in sizes} == sizes
-    assert [arguments[f"{name}_desc"][0] for name in "qkv"] == [q, k, k]
 
 
 def test_a_launch_has_no_more_programs_than_sms_and_its_own_name_by_default(launch):

@@ -61,14 +61,6 @@ def test_heads_are_taken_together_whose_k_and_v_stay_in_the_cache(
     assert config.section(seqlen_k, qheads_per_kvhead, round_heads) == heads
 
 
-def test_the_first_tiles_are_of_the_first_heads_only():
-    config = HopperConfig("bf16", 256, "top-left", block_n=64)
-    order = tile_order(config, 32, 1, 4096, 4096, 132)
-    # K and V of 2 heads have 8 MiB; a round of 132 tiles is 4 heads and 4 tiles.
-    assert sum(tile % 32 < 4 for tile in order[:132]) == 128
-    assert {tile % 32 for tile in order[:132]} == {0, 1, 2, 3, 4, 5, 6, 7}, "the longest of the next four"
-
-
 @pytest.mark.parametrize("consumers", [2, 3])
 def test_blocks_of_a_consumer_cover_what_its_rows_see_and_few_more(consumers):
     for causal, seqlen_q, seqlen_k in product(CAUSAL, (1, 127, 129, 300, 1000), (1, 64, 129, 1000)):

@@ -8,7 +8,7 @@ import pytest
 from at_hand import ptxas_at_hand
 
 from gluon_kernels.device.other_scheduler import best_trigger
-from gluon_kernels.mma.config import BASE_NAME, MmaConfig, default_config
+from gluon_kernels.mma.config import MmaConfig, default_config
 from gluon_kernels.offline import compile_offline
 
 COMPILED = [
@@ -30,14 +30,6 @@ def test_it_assembles(arch, config, triton_cache):
     assert Cubin.from_bytes(kernel.asm["cubin"]).kernels == (config.name,)
     # The buffers of the config, and at most a little scratch beside them.
     assert config.shared_bytes <= kernel.metadata.shared <= config.shared_bytes + 1024
-
-
-def test_a_name_is_part_of_the_compile_hash(triton_cache):
-    """Renaming through `repr` alone would hit the cache entry of the other name."""
-
-    plain, other = (compile_offline(MmaConfig(head_dim=64, keep_q=True, trigger=of)) for of in (None, "name"))
-    assert plain.hash != other.hash
-    assert (plain.metadata.name, other.metadata.name) == (BASE_NAME, f"cutlass_{BASE_NAME}")
 
 
 @pytest.mark.parametrize(

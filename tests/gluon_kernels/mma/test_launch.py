@@ -40,20 +40,6 @@ def launch(monkeypatch):
     return run
 
 
-def test_a_launch_passes_the_problem(launch):
-    q, k = FakeTensor((2, 8, 300, 128)), FakeTensor((2, 2, 1000, 128), strides=(256000, 128, 256, 1))
-    (o, lse), grid, arguments = launch(q, k, k, causal="bottom-right", return_lse=True, name="cutlass_x")
-    config = default_config(90, "fp16", 128, "bottom-right", 300)
-
-    assert (o.shape, o.dtype) == (q.shape, q.dtype) and (lse.shape, lse.dtype) == (q.shape[:3], "torch.float32")
-    assert grid == (2 * 8 * -(-300 // config.block_m),)
-    expected = {"seqlen_q": 300, "seqlen_k": 1000, "causal_offset": 700, "batch_heads": 16, "num_heads": 8}
-    expected |= {"qheads_per_kvhead": 4, "section": 16, "NAME": "cutlass_x", "CAUSAL": True, "WITH_LSE": True}
-    expected |= {"q_head": 300 * 16, "k_batch": 32000, "k_head": 16, "K_STRIDE": 256, "O_STRIDE": 128}
-    assert expected.items() <= arguments.items() and not arguments["PRAGMA"]
-    assert arguments["lse"] is lse and arguments["o"] is o and arguments["SUM_BY_MMA"] is False
-
-
 @pytest.mark.parametrize(("trigger", "name"), [("pragma", BASE_NAME), ("name", f"cutlass_{BASE_NAME}")])
 def test_where_the_other_scheduler_is_faster_it_is_asked_for(launch, monkeypatch, trigger, name):
     from gluon_kernels.mma import launch as launcher
@@ -77,15 +63,6 @@ def test_heads_run_together_whose_k_and_v_fit_the_cache(launch, dtype, keys, sec
     q, k = (FakeTensor((2, heads, length, 128), f"torch.{dtype}") for heads, length in ((16, 64), (4, keys)))
     arguments = launch(q, k, k)[2]
     assert (arguments["section"], type(arguments["section"])) == (section, int)
-
-
-def test_without_return_lse_no_lse_is_made(launch):
-    q = FakeTensor((1, 1, 64, 64), "torch.float8_e4m3fn", strides=(70, 70, 64, 1))
-    o, _, arguments = launch(q, q, q)
-    assert o.dtype == "torch.bfloat16"
-    assert arguments["lse"] is o and not arguments["WITH_LSE"]
-    assert (arguments["q_batch"], arguments["q_head"], arguments["causal_offset"]) == (0, 0, 0)
-    assert launch(*[FakeTensor((1, 1, 64, 64))] * 3)[2]["SUM_BY_MMA"]
 
 
 @pytest.mark.parametrize(

@@ -104,11 +104,6 @@ def test_a_warp_passes_the_barriers_of_its_ctas_tiles_and_no_others():
     assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32).within(served)) == []
 
 
-def test_a_warp_without_rows_in_a_windowed_cta_would_wait_forever():
-    """Given tiles that are not cut to the CTA's, when counted, then the deadlock that an H100 had shows here."""
-    assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32))
-
-
 def test_a_mask_hides_what_the_definition_hides():
     """Given each row's bounds, when compared key by key, then lo and hi are the visible keys."""
     for config, seqlen_q, seqlen_k, left, right in cases(300):
@@ -137,18 +132,3 @@ def test_every_tile_is_worked_on_once(group, causal):
     if causal:
         first_group = [w.first_row for w in works[: tiles_m * min(group, heads * batch)]]
         assert first_group == sorted(first_group, reverse=True)
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_each_tile_is_some_warps_own(split):
-    """Given split_keys, when both warps of a pair walk a range, then each tile belongs to one warp; else to both."""
-    from sm120_attn.kernels.attention import Warp
-
-    config = Config(split_keys=split)
-    for begin in range(4):
-        for end in range(begin, 9):
-            walked = []
-            for part in range(config.tile_step):
-                first = Warp.own(SimpleNamespace(config=config, part=part), begin)
-                walked += range(first, end, config.tile_step)
-            assert sorted(walked) == list(range(begin, end))
