@@ -156,9 +156,9 @@ $(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/
 overhead: $(VENV)/.installed
 	$(VENV)/bin/python -m benchmarks overhead --with-tritonparse
 
-# Mutation testing: hours. SAMPLE mutants are drawn from all packages alike. The first run of mutmut, for no mutant, makes
-# them and finds which tests reach them. The environment has mutmut and not tritonhook, because the
-# mutated copy in mutants/ must be the one that tests import.
+# Mutation testing: hours. SAMPLE mutants of logic and numbers are drawn. The first run of mutmut, for no mutant, makes them
+# and finds which tests reach them. The environment has mutmut and not tritonhook, because the mutated copy in mutants/ must
+# be the one that tests import.
 SAMPLE ?= 4000
 mutants:
 	@test -x $(VENV)-mutants/bin/mutmut || { $(PYTHON) -m venv $(VENV)-mutants && \
