@@ -9,9 +9,7 @@ def total() -> str:
     """How many were tried and killed, as one paragraph."""
     document = result("mutants")
     summary = document["summary"]
-    counted = (
-        document.get("counted") or "logic, numbers, text, `strict=` and default arguments, as they were counted before"
-    )
+    counted = document.get("counted") or "of the rule before, which has text, `strict=` and defaults too"
     return (
         f"\nIn all {summary['killed']:,} of {summary['tried']:,} mutants ({counted}) were killed, "
         f"{summary['killed_ratio']:.1%}; {summary['killed_of_reached_ratio']:.1%} of those that a test reaches.\n\n"

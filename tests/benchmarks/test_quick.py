@@ -15,7 +15,7 @@ from benchmarks.common import RESULTS
 
 LIMIT_S = 300  # on a busy machine; alone the slowest takes 25
 LONG = {  # more than three seconds
-    *("gluon_assembled", "gluon_blackwell", "large_modules", "name_trigger"),
+    *("emulate", "fuzz_ptxas", "gluon_assembled", "gluon_blackwell", "large_modules", "miscompiles", "name_trigger"),
     *("overhead", "overhead_policy", "published_table", "seeded", "upgrades"),
 }
 

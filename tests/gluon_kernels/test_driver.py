@@ -88,7 +88,7 @@ def compiled(request, triton_cache):
     return SimpleNamespace(src=kernel.src, asm=asm, metadata=metadata, function=77)
 
 
-KERNELS = [default_config(90, "bf16", 128, "top-left"), default_config(90, "fp8e4nv", 64, None, 512)]
+KERNELS = [default_config(90, "bf16", 64, "top-left", 1024), default_config(90, "fp8e4nv", 64, None, 512)]
 MMA = mma_config(90, "bf16", 64, None, 4096)
 
 

@@ -13,8 +13,8 @@ from gluon_kernels.offline import compile_offline
 
 COMPILED = [
     (80, MmaConfig()),
-    (90, default_config(90, "bf16", 128, None)),
-    (90, default_config(90, "fp16", 64, "top-left")),
+    pytest.param(90, default_config(90, "bf16", 128, None), marks=pytest.mark.nightly),
+    pytest.param(90, default_config(90, "fp16", 64, "top-left"), marks=pytest.mark.nightly),
     (120, default_config(120, "fp8e4nv", 128, "bottom-right")),
 ]
 
@@ -64,7 +64,7 @@ def test_the_ptxas_that_triton_takes_decides_on_name_or_pragma(version, trigger,
     assert (best_trigger(90), best_trigger(100)) == (trigger, "name")
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [80, pytest.param(90, marks=pytest.mark.nightly)])
 def test_the_ptxas_is_the_one_that_triton_assembles_with(arch, triton_cache):
     """A kernel of the usual Triton, without another ptxas set: the trigger fits the PTX version that Triton writes."""
     ptx = compile_offline(MmaConfig(), arch).asm["ptx"]

@@ -15,7 +15,10 @@ def on_cpu(attention, case, seed=3):
     return judge(case, attention, seed, "cpu")
 
 
-@pytest.mark.parametrize("dtype", ["bf16", pytest.param("fp16", marks=pytest.mark.nightly), "fp8e4nv"])
+NIGHTLY = [pytest.param(dtype, marks=pytest.mark.nightly) for dtype in ("bf16", "fp16")]
+
+
+@pytest.mark.parametrize("dtype", ["fp8e4nv", *NIGHTLY])
 def test_a_rounded_reference_is_right(dtype):
     for case in cases_of(dtype, 64):
         assert on_cpu(right, case).right

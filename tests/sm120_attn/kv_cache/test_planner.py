@@ -74,6 +74,17 @@ def test_a_kernel_that_cannot_be_is_explained(fields: dict, said: str) -> None:
     assert said in (why_not(replace(DecodeConfig(), **fields)) or "")
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "tile_n", "row_bytes"),
+    [(64, 16, 64), (64, 32, 32), (64, 64, 32), (128, 16, 64), (128, 32, 64), (192, 16, 128), (256, 32, 128)],
+)
+def test_rows_of_nvfp4_share_a_panel_row_where_they_fill_it(head_dim: int, tile_n: int, row_bytes: int) -> None:
+    """row_bytes: what a row of a tile takes in shared memory, without its scales; two values have a byte."""
+    config = DecodeConfig(kv_dtype="nvfp4", head_dim=head_dim, tile_n=tile_n)
+    assert config.data_bytes == tile_n * row_bytes >= max(1024, tile_n * head_dim // 2)
+    assert replace(config, kv_dtype="mxfp8").data_bytes == tile_n * -(-head_dim // 128) * 128
+
+
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
 @pytest.mark.parametrize(("heads", "queries"), [(64, 1), (32, 2), (32, 4), (8, 16)])
 def test_few_rows_over_nvfp4_are_columns_of_an_mma(head_dim: int, heads: int, queries: int) -> None:
