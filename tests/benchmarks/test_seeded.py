@@ -10,7 +10,6 @@ from repository import ROOT
 
 from benchmarks.verify import neutral, seeded, seeded_kernels
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Instruction
 
 
 @pytest.fixture
@@ -34,23 +33,6 @@ def test_each_alteration_is_one_bit_and_one_word(polynomial: tuple[str, Any, dic
         seeded.check(cubin, data, found[1][0])
     with pytest.raises(AssertionError):
         seeded.check(cubin, cubin.data, alteration)
-
-
-@pytest.mark.parametrize(
-    ("text", "written", "read"),
-    [
-        ("FFMA|R9,R12,R22,1.25", {"R9"}, {"R12", "R22"}),
-        ("LDG.E.64|R2,desc[UR4][R6.64]", {"R2", "R3"}, {"UR4", "R6", "R7"}),
-        ("STG.E.128|desc[UR4][R6.64],R8", set(), {"UR4", "R6", "R7", "R8", "R9", "R10", "R11"}),
-        ("ISETP.GE.AND|P0,PT,R3,R8,!P2", {"P0"}, {"R3", "R8", "P2"}),
-        ("IMAD.WIDE|R4,R3,0x4,R6", {"R4", "R5"}, {"R3", "R6", "R7"}),
-        ("EXIT|", set(), set()),
-    ],
-)
-def test_registers_that_are_written_and_read(text: str, written: set[str], read: set[str]) -> None:
-    opcode, _, operands = text.partition("|")
-    found = seeded.written_and_read(Instruction(0, "", opcode, operands, 0))
-    assert found[0] == written and found[1] >= read
 
 
 def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None:

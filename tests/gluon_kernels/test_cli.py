@@ -2,17 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from repository import ROOT
 
 from gluon_kernels import cli
 from gluon_kernels.cli import main
 from gluon_kernels.verify import check
 from gluon_kernels.verify.check import Case, Verdict
 
-ROOT = Path(__file__).parents[2]
 VERBS = ("check", "bench", "tune")
 RIGHT = Verdict(Case(64, 64), error=1.0, allowed=8.0)
 WRONG = Verdict(Case(1, 1), error=9.0, allowed=2.0, reason="too far off")

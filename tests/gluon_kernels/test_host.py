@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from gluon_kernels.blackwell.config import AttentionConfig
 from gluon_kernels.host import check_tensors
+from gluon_kernels.mma.config import MmaConfig
 from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch, first_call_of
 
 DTYPES = ("fp16", "bf16", "fp8e4nv")
@@ -117,3 +119,32 @@ def test_rows_without_columns_are_refused(kernel, monkeypatch):
     q = Filled((2, 8, 17, 0))
     with pytest.raises(ValueError, match=r"q has shape \(2, 8, 17, 0\): only lengths may be 0"):
         first_call_of(module)(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "message"),
+    [
+        ("blackwell", {"causal": "lower"}, "causal 'lower': must be None, 'top-left' or 'bottom-right'"),
+        ("blackwell", {"scale": math.nan}, "scale nan: must be positive"),
+        ("blackwell", {"config": AttentionConfig("fp16", 64)}, "seqlen_q 100: not a multiple of 256"),
+        (
+            "blackwell",
+            {"config": AttentionConfig("fp16", 64, causal=True)},
+            "config.causal is True: these arg",
+        ),
+        ("mma", {"causal": True}, "causal True: must be None"),
+        ("mma", {"scale": math.inf}, "scale inf: must be positive"),
+        ("mma", {"config": MmaConfig("bf16", 64)}, "config.dtype is 'bf16': these arguments need 'fp16'"),
+        ("mma", {"config": MmaConfig("fp16", 128)}, "config.head_dim is 128: these arguments need 64"),
+        ("mma", {"name": "two words"}, "mma attention on sm_90: name 'two words': Triton takes letters"),
+        ("hopper", {"scale": 0}, "scale 0.0: must be positive"),
+        ("hopper", {"name": "two words"}, "name 'two words': Triton takes letters"),
+    ],
+)
+def test_a_launch_refuses_what_the_kernel_cannot_do(kernel, options, message, monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch((10, 0) if kernel == "blackwell" else (9, 0)))
+    q = FakeTensor((1, 1, 100, 64))
+    with pytest.raises(ValueError, match=message):
+        first_call_of(module)(q, q, q, **options)

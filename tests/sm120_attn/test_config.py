@@ -56,16 +56,6 @@ def test_there_is_a_plan_for_every_head_dim_and_length(head_dim, dtype, seqlen):
         assert chosen.reason
 
 
-def test_the_other_scheduler_follows_what_was_measured():
-    """Given long sequences at D128, when planned, then only the kernel that gained on an H100 gets it."""
-    shape = Shape("sm_90a", "bf16", 128, 4, 16, 16, 4096, 4096, sms=132)
-
-    assert plan(shape).config.mma_throughput
-    assert not plan(replace(shape, causal=True)).config.mma_throughput
-    assert not plan(replace(shape, arch="sm_120a")).config.mma_throughput
-    assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.mma_throughput
-
-
 FP8 = Config(dtype="e4m3", out_dtype="bf16", tile_n=128, q_in_registers=True)
 
 
@@ -97,15 +87,6 @@ def test_there_is_a_plan_for_every_fp8_head_dim(head_dim, dtype, out_dtype):
 
     assert why_not(chosen) is None
     assert (chosen.dtype, chosen.output_dtype, chosen.fp8_mma) == (dtype, out_dtype, "native")
-
-
-@pytest.mark.parametrize(("rows", "split"), [(1, True), (1024, True), (4096, False), (16384, False)])
-def test_two_warps_share_rows_where_fp8_would_leave_sms_idle(rows, split):
-    """Given few or many rows, when planned, then two warps share them where tiles of 128 rows were too few."""
-    found = plan(Shape("sm_120a", "e4m3", 128, 1, 8, 8, rows, 4096, sms=170, out_dtype="bf16"))
-
-    assert found.config.split_keys == split
-    assert "half of BF16's cost per key on an H100" in found.reason
 
 
 @pytest.mark.parametrize(("dtype", "keys", "two_level"), [

@@ -80,7 +80,7 @@ def test_where_no_process_gets_a_gpu_there_is_one_error(captures, program: str, 
 
 
 def test_launches_come_by_the_time_that_they_take_in_all(captures) -> None:
-    """Given the fourth launch under another name, 9 times; then it comes before it."""
+    """Given the first launch under another name, 5 times; then it comes before the longest one."""
     path, keys = captures
     folder = CaptureFolder.open(path)
     (record,) = folder.records
@@ -90,12 +90,5 @@ def test_launches_come_by_the_time_that_they_take_in_all(captures) -> None:
         "number == 2 and", "False and"
     )
     found = rough_times(path, (sys.executable, "-c", program), others=others)
-    assert [(entry["record"] == record, entry["count"], entry["us"]) for entry in found] == [
-        (False, 5, 1.0),
-        (True, 1, 4.0),
-        (False, 1, 4.0),
-        (True, 1, 3.0),
-        (True, 1, 2.0),
-        (False, 2, 1.0),
-        (True, 1, 1.0),
-    ]
+    totals = [entry["count"] * entry["us"] for entry in found]
+    assert totals == sorted(totals, reverse=True) == [5.0, 4.0, 4.0, 3.0, 2.0, 2.0, 1.0]

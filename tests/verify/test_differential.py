@@ -12,7 +12,7 @@ from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify.differential import Built, Case, Verified, _unlike, case_of, inputs_for, verify
+from tritonhook.verify.differential import Built, Case, Verified, case_of, inputs_for, verify
 from tritonhook.verify.judgement import Latitude
 from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, Difference, Order, Ran, Verdict
 
@@ -83,12 +83,6 @@ def test_only_the_build_as_used_may_contract(as_used: Sequence[str], wanted: Ver
     executor = Stored(differs("b"))
     assert verified(executor, *builds, latitude=Latitude(contraction=True)).verdict is wanted
     assert len(executor.orders) == (2 if wanted is Verdict.DIFFERENT else 1)
-
-
-def test_the_level_tells_more_of_the_code_than_other_options() -> None:
-    other, flat = replace(B, options=("-O3", "--fmad=false")), replace(B, options=("-O0",))
-    assert _unlike(A, B) < _unlike(A, other) < _unlike(A, flat)
-    assert _unlike(A, replace(B, options=("-v", "--opt-level", "3"))) == _unlike(A, other), "the same level"
 
 
 def test_only_the_buffers_that_steer_keep_their_contents() -> None:

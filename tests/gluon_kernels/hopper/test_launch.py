@@ -1,14 +1,8 @@
-"""The launcher of the Hopper attention, without a GPU; on an sm_90 GPU, whether the kernel is right."""
-
-import sys
+"""On an sm_90 GPU: whether the Hopper attention is right."""
 
 import pytest
 
 from gluon_kernels.config import CAUSAL, causal_offset
-from gluon_kernels.hopper.config import BASE_NAME
-from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch, first_call_of
-
-FP8 = "torch.float8_e4m3fn"
 
 
 @pytest.fixture
@@ -17,50 +11,6 @@ def launcher():
     from gluon_kernels.hopper import launch
 
     return launch
-
-
-@pytest.fixture
-def launch(launcher, monkeypatch):
-    """attention(...) without a GPU: the grid and the arguments of the kernel, descriptors as (tensor, dtype, box)."""
-    launches = []
-
-    class Kernel:
-        def __getitem__(self, grid):
-            return lambda **arguments: launches.append({"grid": grid} | arguments) or "compiled"
-
-    monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
-    monkeypatch.setattr(launcher, "attention_kernel", Kernel())
-    monkeypatch.setattr(launcher, "descriptor", lambda x, dtype, box: (x, dtype, box))
-    monkeypatch.setattr(launcher, "unread", lambda device: f"nothing on {device}")
-    monkeypatch.setattr(launcher, "sm_count", lambda device: {"cuda:0": 132}[device])
-    monkeypatch.setattr(launcher, "order_on_gpu", lambda *facts: facts)
-
-    def run(*tensors, **options):
-        launches.clear()
-        first_call_of(launcher)(*tensors, **options)
-        (arguments,) = launches
-        return arguments
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("queries", "causal", "ordered"), [(2048, None, True), (1024, None, False), (1024, "top-left", True)]
-)
-def test_tiles_of_different_lengths_come_in_order(launch, queries, causal, ordered):
-    x = FakeTensor((1, 2, queries, 64), "torch.bfloat16")
-    arguments = launch(x, x, x, causal=causal)
-    assert (arguments["order"] != "nothing on cuda:0") == arguments["OPTIONS"].ordered.value == ordered
-
-
-def test_a_launch_has_no_more_programs_than_sms_and_its_own_name_by_default(launch):
-    x = FakeTensor((4, 16, 1024, 128), "torch.bfloat16")
-    arguments = launch(x, x, x)
-    assert (arguments["grid"], arguments["NAME"], arguments["out_scale"]) == ((132,), BASE_NAME, 1.0)
-    assert arguments["scale"] == pytest.approx(128**-0.5)
-
-
-# --- on a GPU
 
 
 @pytest.mark.gpu
