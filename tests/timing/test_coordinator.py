@@ -233,14 +233,6 @@ def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert timed.comparison.processes == 5
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "kind": "ab"}', '{"format": 2, "kind": "ab"}', "[1]"])
-def test_a_file_without_a_comparison_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    with pytest.raises(UsageError):
-        load(path)
-
-
 def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, capsys) -> None:
     """Given a process that never finishes preparing; then it is killed, and the command says interrupted."""
     begun: list[Process] = []
@@ -260,15 +252,6 @@ def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, caps
         run(Plan("fake:equal", tmp_path, Rename(prefix="cutlass_")), start=start)
     assert [process._child._process.returncode for process in begun] == [-signal.SIGKILL] * 5
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_document_without_clocks_is_judged_by_time_alone(slower3: Timed) -> None:
-    document = json.loads(saved(slower3))
-    for block in document["blocks"]:
-        block["clock_mhz"] = {}
-    timed = as_schema(document, TimedComparison)
-    assert timed.comparison.verdict is TimingVerdict.SLOWER
-    assert timed.comparison.cycles() is None
 
 
 def test_a_gap_that_is_only_the_clocks_is_not_called(slower3: Timed, tmp_path: Path) -> None:

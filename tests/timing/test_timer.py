@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -243,21 +242,3 @@ def test_a_block_has_the_rounds_that_fit_its_time(
 ) -> None:
     timer = Timer([side(gpu, str(number), us) for number in range(sides)], cold=False, racing=racing)
     assert timer._count_rounds() == rounds
-
-
-def other_processes(listed: Callable[[], dict[int, int | None]]) -> int | None:
-    def processes(uuid: str) -> dict[int, int | None]:
-        assert uuid == "GPU-1"
-        return listed()
-
-    return module._others(SimpleNamespace(processes=processes), "GPU-1")
-
-
-def test_processes_of_one_parent_belong_to_one_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> dict[int, int | None]:
-        raise DeviceError("lost")
-
-    monkeypatch.setattr(module, "parent_of", {os.getpid(): os.getppid(), 2: os.getppid(), 3: 1, 4: None}.get)
-    assert other_processes(lambda: dict.fromkeys((os.getpid(), 2, 3, 4))) == 2
-    assert other_processes(lambda: dict.fromkeys((2, 3))) is None, "the numbers are of another namespace"
-    assert other_processes(gone) is None

@@ -24,7 +24,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "run", good)
 
 
-SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::19]
+SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::37]
 
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
@@ -34,7 +34,7 @@ def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
     assert verdict.ratio < 1.5
 
 
-FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::11]
+FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::23]
 
 
 @pytest.mark.parametrize("case", FP8, ids=lambda case: case.name)
@@ -104,11 +104,11 @@ def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
 
 
 def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
-    verdicts = check.check_random(25)
-    assert verdicts == check.check_random(25) != check.check_random(25, 9)
-    assert len(verdicts) == 25
+    verdicts = check.check_random(12)
+    assert verdicts == check.check_random(12) != check.check_random(12, 9)
+    assert len(verdicts) == 12
     assert all(verdict.passed for verdict in verdicts)
-    assert len({verdict.name for verdict in verdicts}) > 20
+    assert len({verdict.name for verdict in verdicts}) > 9
 
 
 class CompilerError(Exception):
