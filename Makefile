@@ -100,8 +100,7 @@ docs: .venv-docs/.installed
 # The tests that need torch, beside Triton.
 TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py \
 	tests/capture/dry_run/test_torch.py tests/gluon_kernels/test_api.py tests/gluon_kernels/test_cli.py \
-	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/gluon_kernels/test_fp8_peers.py \
-	tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py tests/gpu/test_gpu_ab.py \
+	tests/gluon_kernels/verify tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py \
 	tests/timing/test_output_check.py tests/timing/test_worker.py \
 	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
@@ -159,9 +158,9 @@ $(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/
 overhead: $(VENV)/.installed
 	$(VENV)/bin/python -m benchmarks overhead --with-tritonparse
 
-# Mutation testing: hours. SAMPLE mutants are drawn from all packages alike. The first run of mutmut, for no mutant, makes
-# them and finds which tests reach them. The environment has mutmut and not tritonhook, because the
-# mutated copy in mutants/ must be the one that tests import.
+# Mutation testing: hours. SAMPLE mutants of logic and numbers are drawn. The first run of mutmut, for no mutant, makes them
+# and finds which tests reach them. The environment has mutmut and not tritonhook, because the mutated copy in mutants/ must
+# be the one that tests import.
 SAMPLE ?= 4000
 mutants:
 	@test -x $(VENV)-mutants/bin/mutmut || { $(PYTHON) -m venv $(VENV)-mutants && \

@@ -1,6 +1,6 @@
 """Mutation testing: which small changes of the code no test notices.
 
-    make mutants                          # 4,000 mutants, drawn from all packages alike: some hours
+    make mutants                          # 4,000 mutants: some hours
     make mutants SAMPLE=500                              # fewer
     python -m benchmarks mutants                         # count again what mutants/ holds
     python -m benchmarks mutants --sample 500 --seed 7   # first try so many that were not tried
@@ -9,16 +9,18 @@
 mutmut makes the mutants and says which tests reach each one; `[tool.mutmut]` in pyproject.toml names the modules and
 the tests. Each mutant meets the tests of its own module first, then the fastest others, MOST_TESTS and MOST_SECONDS at
 most: with all, a function that most tests reach takes minutes. So a survivor may be one that a slower test finds. This
-script counts what mutmut left in mutants/ and keeps every survivor with its change. Summary: `killed_ratio`, of all
-that were tried; `killed_ratio_min`, of the package with the least; `killed_of_reached_ratio`, of those that some test
-reaches. Tests that start programs of their own in other folders do not see a mutant, so what only they reach counts as
-untested, and what needs a GPU. Decorated functions (properties) are not mutated. What needs the CuTe DSL is not among
-the modules; sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
+script counts what mutmut left in mutants/ and keeps every survivor with its change. Only mutants of logic and numbers
+count and are tried (`is_logic`): tests need not notice another text, the `strict=` of zip, or another default argument.
+Summary: `killed_ratio`, of all that were tried; `killed_of_reached_ratio`, of those that some test reaches. Tests that
+start programs of their own in other folders do not see a mutant, so what only they reach counts as untested, and what
+needs a GPU. Decorated functions (properties) are not mutated. What needs the CuTe DSL is not among the modules;
+sm120_attn has mutants of its own (tests/sm120_attn/mutants.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import multiprocessing
@@ -31,7 +33,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from itertools import islice, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,6 +43,8 @@ MUTANTS = REPOSITORY / "mutants"
 MOST_TESTS, MOST_SECONDS, MOST_SECONDS_ALIVE = 150, 8.0, 120  # of a mutant
 SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say that a test failed, or ran out of time
 
+
+COUNTED = "logic and numbers"
 
 NEEDS = ("mutants/",)
 
@@ -62,7 +65,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         subprocess.run([sys.executable, "-m", "benchmarks.mutants", *wanted], check=True, cwd=REPOSITORY)
         modules = found_in_mutants()
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
-    packages = by_package(rows)
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
     if not tried:
@@ -79,17 +81,66 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
             "killed": killed,
             "killed_ratio": killed / tried,
             "killed_of_reached_ratio": killed / (tried - sum(row["untested"] for row in rows.values())),
-            "killed_ratio_min": min(row["killed"] / row["tried"] for row in packages.values() if row["tried"]),
         },
-        "packages": packages,
+        "counted": COUNTED,
         "modules": rows,
         "survivors": survivors(modules),
     }
 
 
 def found_in_mutants() -> dict[str, dict[str, int | None]]:
-    """The mutants of each module."""
-    return {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
+    """The mutants of each module that count."""
+    found = {}
+    for meta in MUTANTS.rglob("*.meta"):
+        module, counts = meta.with_suffix(""), logic_mutants(meta.with_suffix("").read_text())
+        codes = outcomes(meta)
+        found[str(module.relative_to(MUTANTS))] = {
+            name: code for name, code in codes.items() if name.rpartition(".")[2] in counts
+        }
+    return found
+
+
+def logic_mutants(source: str) -> set[str]:
+    """The names of the functions in a module of mutmut that are mutants of logic. source: each mutated function stands
+    there as NAME__mutmut_orig, and beside it each mutant as NAME__mutmut_NUMBER."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = {node.name: node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)}
+    split = {name: name.rpartition("__mutmut_") for name in nodes}
+    return {
+        name
+        for name, (of, mark, number) in split.items()
+        if mark and number.isdigit() and is_logic(nodes[f"{of}__mutmut_orig"], nodes[name])
+    }
+
+
+def is_logic(original: ast.AST, mutant: ast.AST) -> bool:
+    """Whether two functions differ in more than text, `strict=` and default arguments. A text that mutmut takes out of
+    a call, or replaces with None, is text too."""
+    return all(_shape(original, text) != _shape(mutant, text) for text in ("kept", "None", "gone"))
+
+
+def _shape(node: Any, text: str) -> Any:
+    """A tree as tuples, without what does not count. text: what becomes of text among the arguments of a call."""
+    if isinstance(node, list):
+        return tuple(_shape(each, text) for each in node)
+    if not isinstance(node, ast.AST):
+        return type(node).__name__, node
+    if isinstance(node, ast.Constant) and _is_text(node):
+        return "text"
+    fields = {name: value for name, value in ast.iter_fields(node) if name not in ("defaults", "kw_defaults", "kind")}
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and "__mutmut_" in node.name:
+        del fields["name"]
+    if isinstance(node, ast.Call):
+        arguments = [each for each in (*node.args, *node.keywords) if getattr(each, "arg", None) != "strict"]
+        fields = {"func": node.func, "args": arguments}
+        if text != "kept":
+            none = [] if text == "gone" else [ast.Constant(None)]
+            fields["args"] = [one for each in arguments for one in (none if _is_text(each) else [each])]
+    return type(node).__name__, *((name, _shape(value, text)) for name, value in fields.items())
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
 
 
 class Share:
@@ -184,33 +235,10 @@ def try_them(names: Sequence[str]) -> None:
     mutmut_main.cli(["run", *names])
 
 
-def package_of(module: str) -> str:
-    """The folder of a module below the top one: "tritonhook/verify" of "tritonhook/verify/differential.py"."""
-    parts = module.split("/")
-    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
-
-
-def by_package(rows: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """The sums of the rows of modules."""
-    found: dict[str, dict[str, int]] = {}
-    for module, row in rows.items():
-        sums = found.setdefault(package_of(module), dict.fromkeys(row, 0))
-        for name, value in row.items():
-            sums[name] += value
-    return dict(sorted(found.items()))
-
-
 def drawn(modules: Mapping[str, Mapping[str, int | None]], count: int, seed: str) -> list[str]:
-    """Mutants that were not tried, from each package as many: a small one has no fewer than a large one. seed: other
-    ones for another."""
-    draw = random.Random(seed)
-    left: dict[str, list[str]] = {}
-    for module, found in sorted(modules.items()):
-        left.setdefault(package_of(module), []).extend(name for name, code in sorted(found.items()) if code is None)
-    for names in left.values():
-        draw.shuffle(names)
-    turns = (name for several in zip_longest(*left.values()) for name in several if name is not None)
-    return list(islice(turns, count))
+    """Mutants that were not tried. seed: other ones for another."""
+    left = [name for _, found in sorted(modules.items()) for name, code in sorted(found.items()) if code is None]
+    return random.Random(seed).sample(left, min(count, len(left)))
 
 
 def outcomes(meta: Path) -> dict[str, int | None]:

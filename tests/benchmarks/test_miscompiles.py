@@ -34,7 +34,7 @@ def test_results_describe_the_bugs_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "bug",
-    [pytest.param(bug, marks=[pytest.mark.nightly] * (n % 3 > 0)) for n, bug in enumerate(MISCOMPILATIONS)],
+    [pytest.param(bug, marks=[pytest.mark.nightly] * (n % 6 > 0)) for n, bug in enumerate(MISCOMPILATIONS)],
     ids=lambda bug: bug.name,
 )
 def test_ptxas_here_is_as_its_range_says(bug: Miscompilation) -> None:

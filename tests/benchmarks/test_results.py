@@ -34,16 +34,6 @@ def test_measurements_are_rounded_and_nothing_else(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["samples"][0]["us"] == [2728.29, 0.000123456]
 
 
-def test_one_row_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    rows = [
-        {"process": number, "times_us": {"reference": [1.5] * 60, "candidate": [1.25] * 60}} for number in range(20)
-    ]
-    common.write_json(path, {"summary": {}, "samples": [{"name": "k", "blocks": rows}]})
-    lines = path.read_text().splitlines()
-    assert sum('"times_us"' in line for line in lines) == sum('"candidate"' in line for line in lines) == 20
-
-
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_committed_result_is_written_as_its_script_writes(name: str, tmp_path: Path) -> None:
     committed = (BENCHMARKS / "results" / f"{name}.json").read_text()

@@ -9,10 +9,7 @@ import pytest
 from repository import ROOT
 
 from benchmarks.verify import neutral, seeded, seeded_kernels
-from tritonhook.capture.launches.schema import from_json
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Instruction
-from tritonhook.verify.model import Failure, FailureKind, Order, Outside, Ran
 
 
 @pytest.fixture
@@ -38,52 +35,6 @@ def test_each_alteration_is_one_bit_and_one_word(polynomial: tuple[str, Any, dic
         seeded.check(cubin, cubin.data, alteration)
 
 
-def test_results_are_named(
-    polynomial: tuple[str, Any, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(seeded, "PER_KIND", 1)
-    orders: list[Order] = []
-
-    class Executor:
-        def run(self, order: Order) -> tuple[Ran, ...]:
-            orders.append(order)
-            crash = Failure(FailureKind.CRASH, "CUDA_ERROR_ILLEGAL_ADDRESS")
-            ran = [Ran(order.inputs[0], build.label) for build in order.builds]
-            ran[1] = Ran(order.inputs[0], ran[1].build, failure=crash)
-            ran[2] = Ran(order.inputs[0], ran[2].build, outside=(Outside(0, 8, 8),))
-            return tuple(ran)
-
-    done = seeded.make(tmp_path)
-    rows = seeded.execute(tmp_path, Executor())
-    assert [row["found"] for row in rows] == ["CRASH", "CRASH", *["SAME"] * (len(done) - 2)]
-    order, shorter = orders
-    assert shorter.builds == order.builds and shorter.launch.kernel == order.launch.kernel
-    assert shorter.launch.parameters != order.launch.parameters
-    assert [row["by"] for row in rows] == [["launch", "shorter"]] * len(rows)
-    assert all(build.path.is_file() for build in order.builds) and len(order.builds) == len(done) + 1
-    launch = from_json((tmp_path / "polynomial" / "launch.json").read_bytes(), "launch")
-    assert order.launch == launch and launch.kernel == done[0].entry
-    for buffer in launch.buffers:
-        assert (tmp_path / "polynomial" / str(buffer.values)).stat().st_size == buffer.size
-
-
-@pytest.mark.parametrize(
-    ("text", "written", "read"),
-    [
-        ("FFMA|R9,R12,R22,1.25", {"R9"}, {"R12", "R22"}),
-        ("LDG.E.64|R2,desc[UR4][R6.64]", {"R2", "R3"}, {"UR4", "R6", "R7"}),
-        ("STG.E.128|desc[UR4][R6.64],R8", set(), {"UR4", "R6", "R7", "R8", "R9", "R10", "R11"}),
-        ("ISETP.GE.AND|P0,PT,R3,R8,!P2", {"P0"}, {"R3", "R8", "P2"}),
-        ("IMAD.WIDE|R4,R3,0x4,R6", {"R4", "R5"}, {"R3", "R6", "R7"}),
-        ("EXIT|", set(), set()),
-    ],
-)
-def test_registers_that_are_written_and_read(text: str, written: set[str], read: set[str]) -> None:
-    opcode, _, operands = text.partition("|")
-    found = seeded.written_and_read(Instruction(0, "", opcode, operands, 0))
-    assert found[0] == written and found[1] >= read
-
-
 def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None:
     import json
 
@@ -92,17 +43,3 @@ def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None
     for row in rows:
         assert (neutral.why(row) is not None) == (row["found"] == "SAME"), row
         assert row["why"] == neutral.why(row)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "neutral_"),
-    [
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x1c,!PT", True),
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x38,!PT", False),
-        ("LOP3.LUT R1,R2,R3,R4,0x3c,!PT", "LOP3.LUT R1,R2,R3,R4,0x1c,!PT", False),
-        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R5,RZ,0x1c,!PT", False),
-    ],
-)
-def test_a_table_counts_only_where_its_inputs_can_be(before: str, after: str, neutral_: bool) -> None:
-    row = {"kernel": "hash_mix", "kind": "immediate", "offset": 16, "before": before, "after": after}
-    assert (neutral.why(row) is not None) is neutral_

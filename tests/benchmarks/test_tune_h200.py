@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +12,6 @@ import pytest
 
 pytest.importorskip("triton", minversion="3.6")
 
-import triton
 from fake_tensors import Storage, Tensor
 from repository import SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
@@ -22,7 +20,7 @@ import tritonhook
 from benchmarks.__main__ import parsed
 from benchmarks.tuning import tune_h200
 from tritonhook.capture.policy.levers import levers
-from tritonhook.capture.policy.model import read_entries, read_pins
+from tritonhook.capture.policy.model import read_entries
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.tuning.gpu import GpuProcess
 
@@ -82,58 +80,3 @@ def test_a_visit_from_launches_to_the_result(script: ModuleType, monkeypatch, tm
     (null,) = found["null"]
     assert null["candidates"] == list(script.COPIES) and len(script.COPIES) == 16
     assert summary["null_confirmed"] == 1 and len({block[0] for block in null["blocks"]}) == 7, "forced to its end"
-
-
-def test_a_win_with_a_configuration_is_timed_again_and_pinned(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """O1 makes the configuration that lost the autotuning faster than the one that won it."""
-    times = iter((1.0, 2.0))
-
-    def bench(call: Any, quantiles: Any) -> list[float]:
-        call()
-        return [next(times)] * 3
-
-    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
-    x = Tensor(Storage(1 << 20, 4000))
-    with tritonhook.session(tmp_path / "tutorials", launches=True):
-        triton.autotune(configs, key=["n"], do_bench=bench)(fresh(add_kernel))[(8,)](x, x, x, 1000)
-    monkeypatch.setattr(script, "PROGRAMS", (("tutorials", "tutorials", ()),))
-    winner = f"{configs[1]}: O1"
-    monkeypatch.setenv(
-        "FAKE_TUNING", json.dumps({"plain": {"us": 45.0}, winner: {"us": 40.0}, "candidate": {"us": 40.0}})
-    )
-    for name in ("record", "assemble", "race", "policy"):
-        step(script, tmp_path, name)
-    (win,) = json.loads((tmp_path / "wins.json").read_text())
-    assert win["winner"] == winner and win["base"] is None, "the one that its autotuner chose"
-    policy = tmp_path / "tritonhook.toml"
-    (entry,), (pin,) = read_entries(policy), read_pins(policy)
-    assert (pin.function, pin.key[0], pin.config, pin.ptx) == ("add_kernel", "n=1000", str(configs[1]), entry.ptx)
-    # What follows knows the win only from wins.json.
-    shutil.rmtree(tmp_path / "tutorials" / "tuning")
-    policy.unlink()
-    step(script, tmp_path, "assemble", "--wins")
-    step(script, tmp_path, "again")
-    step(script, tmp_path, "policy", "--wins")
-    assert [(one.ptx, one.lever.text) for one in read_entries(policy)] == [(entry.ptx, "O1")]
-    assert [(one.config, one.key) for one in read_pins(policy)] == [(pin.config, pin.key)]
-    (row,) = (json.loads(line) for line in (tmp_path / "rows" / "again-1-0.jsonl").read_text().splitlines())
-    assert (row["winner"], row["verdict"]) == (winner, "faster")
-    codes = {path.stem: path.read_bytes() for path in (tmp_path / "again-1-0-0").glob("*.cubin")}
-    assert set(codes) == {"reference", "control", "plain", "candidate"} and codes["reference"] == codes["control"]
-    assert len(set(codes.values())) == 3, "the winner's configuration is timed against the one that it beat"
-
-
-def test_a_step_ends_between_two_kernels_and_keeps_what_it_has(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(MICROSECONDS, "multiply_kernel", 20.0)
-    step(script, tmp_path, "record")
-    step(script, tmp_path, "assemble")
-    step(script, tmp_path, "race", "--seconds", "0")
-    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-1-0.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows] == ["kernel", "end"] and rows[-1]["stopped"] == "interrupted"
-    step(script, tmp_path, "race", "--run", "2", "--part", "1", "--parts", "2")
-    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-2-1.jsonl").read_text().splitlines()]
-    assert [row.get("kernel") for row in rows] == ["multiply_kernel", None]

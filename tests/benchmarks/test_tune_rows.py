@@ -79,15 +79,3 @@ def test_wins_that_are_wins_no_more_are_not_counted_again() -> None:
     rows += [applied | {"state": "applied"}, applied | {"kernel": "b", "state": "stale"}]
     summary = tune_rows.summed_up(rows)["summary"]
     assert (summary["wins_again"], summary["applied"]) == (1, {"applied": 1})
-
-
-def test_of_a_kernel_in_two_runs_the_last_one_counts() -> None:
-    found = tune_rows.summed_up([kernel("k", 0.1), kernel("k", None, run="2", reason="no code is faster")])
-    assert [(row["run"], row["verdict"]) for row in found["kernels"]] == [("2", "LEAVE IT")]
-
-
-def test_a_block_is_kept_as_its_medians() -> None:
-    (row,) = tune_rows.summed_up([kernel("k", 0.1)])["kernels"]
-    process, reference, candidate, control, *_ = row["blocks"][0]
-    assert process == 0 and len(row["blocks"]) == 28
-    assert (reference, candidate, control) == pytest.approx((50, 45, 50), rel=0.01)

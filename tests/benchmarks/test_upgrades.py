@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,7 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, Limits, Run, sweep
+from tritonhook.lab.sweep import Job, Run, sweep
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
@@ -74,20 +71,6 @@ def test_a_run_that_was_stopped_goes_on(folder: Path, tmp_path: Path, monkeypatc
     assert verdicts == [[cell[:2] for cell in row["by"].values()] for row in whole]
 
 
-def test_onto_a_result_of_other_libraries(folder: Path, tmp_path: Path) -> None:
-    new = audited(folder, tmp_path / "cache")
-    other = {row: new["samples"]["kernels"][0] | {"library": row, "by": {}} for row in ("library", "another")}
-    samples = {"kernels": list(other.values()), "triton_counts": [], "triton": [], "verified": {"a": {"SAME": 3}}}
-    (tmp_path / "old.json").write_text(json.dumps({"samples": samples}))
-    both = audited(folder, tmp_path / "cache", "--onto", str(tmp_path / "old.json"))
-    assert both["samples"]["kernels"] == [other["another"], *new["samples"]["kernels"]], (
-        "this library's old row is gone"
-    )
-    assert {row["library"]: row["kernels"] for row in both["corpus"]} == {"another": 1, "library": 2}
-    assert both["summary"]["libraries"] == 2 and both["summary"]["verified"] == {"SAME": 3}
-    assert both["summary"]["assembled"] == new["summary"]["assembled"]
-
-
 def kernel_of(folder: Path) -> audit.Kernel:
     (found,) = (one for one in audit.read(folder) if one.capture.kernel == "gemm_kernel")
     return found
@@ -129,34 +112,7 @@ def test_remedies_are_tried_for_kernels_that_got_worse(folder: Path) -> None:
     assert row["remedies"]["O1"][0] == row["remedies"]["regalloc=2"][0] == audit.WORSE
 
 
-def test_kernels_of_a_newer_triton_run_under_their_own_ptxas(folder: Path) -> None:
-    old = kernel_of(folder)
-    new = replace(old, capture=replace(old.capture, metadata={**old.capture.metadata, "triton_version": "3.9.0"}))
-    found = audit.assembled([old, new], list(map(find_ptxas, TRITONS)), lambda jobs: sweep(jobs, 1), lambda more: None)
-    assert [list(one.outcomes) for one in found] == [list(TRITONS), [TRITONS[0]]]
-    assert len(audit.rows_of(found, TRITONS, lambda jobs: sweep(jobs, 1), lambda more: None)) == 2
-    counts, told = audit.compared(found, lambda jobs: sweep(jobs, 1))
-    assert counts == [{"library": "library", "arch": "sm_90a", "from": "3.6.0", "to": "3.9.0", "same": 1}] and not told
-
-
 def rows(folder: Path, run: Run) -> Any:
     found = audit.assembled([kernel_of(folder)], list(map(find_ptxas, TRITONS)), run, lambda more: None)
     (row,) = audit.rows_of(found, TRITONS, run, lambda more: None)
     return row
-
-
-def test_a_ptxas_that_fails_is_a_cell(folder: Path) -> None:
-    def failing(jobs: Any) -> Any:
-        crash = Outcome(OutcomeKind.CRASHED, "", -11, "SIGSEGV", 0.0, 0.0, Limits())
-        for job, outcome in sweep(jobs, 1):
-            yield job, crash if job.ptxas.version == TRITONS[1] else outcome
-
-    assert rows(folder, failing)["by"][TRITONS[1]] == [audit.FAILED, "crashed"]
-
-
-def test_without_captures_it_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    with pytest.raises(SystemExit, match="--captures FOLDER"):
-        upgrades.run(parsed("upgrades", [], tmp_path))
-    with pytest.raises(SystemExit, match="ptxas 99.1.1 is not here"):
-        upgrades.ptxas_of("99.1.1")

@@ -117,54 +117,22 @@ class Edit:
 
 EDITS = (
     Edit("hopper", "softmax", "mask off by one", "8 * group + i < limit", "8 * group + i <= limit"),
-    Edit(
-        "hopper",
-        "kernel",
-        "dropped tile",
-        "(seen + self.options.block_n - 1) // self.options.block_n",
-        "seen // self.options.block_n",
-    ),
-    Edit(
-        "hopper",
-        "kernel",
-        "swapped groups",
-        "head % self.num_heads // self.qheads_per_kvhead",
-        "head % self.num_heads % (self.num_heads // self.qheads_per_kvhead)",
-    ),
+    Edit("hopper", "kernel", "dropped tile", "(seen + self.options.block_n - 1) // self.options.block_n",
+         "seen // self.options.block_n"),
+    Edit("hopper", "kernel", "swapped groups", "head % self.num_heads // self.qheads_per_kvhead",
+         "head % self.num_heads % (self.num_heads // self.qheads_per_kvhead)"),
     Edit("hopper", "softmax", "a guess that was too small is kept", "if get_flag(me) != 0:", "if get_flag(me) > 1:"),
-    Edit(
-        "hopper",
-        "softmax",
-        "half of the sums are lost",
-        "add_halves(half_sums(even), half_sums(odd))",
-        "half_sums(even)",
-        fp8_only=True,
-    ),
-    Edit(
-        "hopper",
-        "operands",
-        "V widened into the wrong place",
-        "wide.slice(i * keys, keys, 0)",
-        "wide.slice(0, keys, 0)",
-        fp8_only=True,
-    ),
+    Edit("hopper", "softmax", "half of the sums are lost", "add_halves(half_sums(even), half_sums(odd))",
+         "half_sums(even)", fp8_only=True),
+    Edit("hopper", "operands", "V widened into the wrong place", "wide.slice(i * keys, keys, 0)",
+         "wide.slice(0, keys, 0)", fp8_only=True),
     Edit("mma", "kernel", "mask off by one", "column[None, :] < limit[:, None]", "column[None, :] <= limit[:, None]"),
     Edit("mma", "kernel", "dropped tile", "range(steady, blocks)", "range(steady, blocks - 1)"),
-    Edit(
-        "mma",
-        "kernel",
-        "swapped groups",
-        "kv_head_index = q_head_index // qheads_per_kvhead",
-        "kv_head_index = q_head_index % (num_heads // qheads_per_kvhead)",
-    ),
-    Edit(
-        "mma",
-        "kernel",
-        "sum not scaled to the new maximum",
-        "row_sum * gl.convert_layout(shrink",
-        "row_sum + 0 * gl.convert_layout(shrink",
-    ),
-)
+    Edit("mma", "kernel", "swapped groups", "kv_head_index = q_head_index // qheads_per_kvhead",
+         "kv_head_index = q_head_index % (num_heads // qheads_per_kvhead)"),
+    Edit("mma", "kernel", "sum not scaled to the new maximum", "row_sum * gl.convert_layout(shrink",
+         "row_sum + 0 * gl.convert_layout(shrink"),
+)  # fmt: skip
 
 
 @contextmanager

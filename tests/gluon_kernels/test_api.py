@@ -51,17 +51,3 @@ def test_a_call_that_no_kernel_takes_raises_all_reasons_as_the_first(monkeypatch
     q = on_gpu(monkeypatch, *(lambda *tensors, error=e, **options: refuse(error) for e in errors))
     with pytest.raises(TypeError, match="^q is too long; k is too short$"):
         attention(q, "k", "v")
-
-
-def test_under_torch_compile_a_call_goes_through_the_operator_with_all_of_it(monkeypatch):
-    operator = SimpleNamespace(traced=lambda *tensors, **options: (tensors, options))
-    monkeypatch.setitem(sys.modules, "gluon_kernels.torch_op", operator)
-    q = on_gpu(monkeypatch, compiling=True)
-    assert attention(q, "k", "v", **OPTIONS) == (("", q, "k", "v"), OPTIONS)
-
-
-def test_the_kernels_are_those_of_the_gpu_that_holds_the_tensors(monkeypatch):
-    cuda = SimpleNamespace(get_device_capability=lambda device: {3: (9, 0)}[device])
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr(api, "launcher", lambda kernel: SimpleNamespace(attention=f"attention of {kernel}"))
-    assert api._operators.__wrapped__(3) == ("attention of hopper", "attention of mma")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gluon_kernels import driver
-from gluon_kernels.driver import Field, Launch, Unsupported, added_by_triton, fields, parameter_count
+from gluon_kernels.driver import Field, Launch, Unsupported, added_by_triton, fields
 from gluon_kernels.hopper.config import default_config
 from gluon_kernels.mma.config import default_config as mma_config
 
@@ -88,7 +88,7 @@ def compiled(request, triton_cache):
     return SimpleNamespace(src=kernel.src, asm=asm, metadata=metadata, function=77)
 
 
-KERNELS = [default_config(90, "bf16", 128, "top-left"), default_config(90, "fp8e4nv", 64, None, 512)]
+KERNELS = [default_config(90, "bf16", 64, "top-left", 1024), default_config(90, "fp8e4nv", 64, None, 512)]
 MMA = mma_config(90, "bf16", 64, None, 4096)
 
 
@@ -157,38 +157,6 @@ def test_a_tensor_map_is_encoded_as_triton_does_it(monkeypatch):
         driver.tensor_map(DESCRIPTOR, METADATA)
 
 
-def test_a_launch_has_its_grid_function_parameters_and_what_must_stay(monkeypatch):
-    pytest.importorskip("triton", reason="needs triton")
-    signature = {"x_desc": "tensordesc<bf16>", "N": "constexpr", "o": "*bf16", "scale": "fp32", "length": "i64"}
-    signature |= {"order": "*i32", "unread": "*fp32"}
-    sizes = [128, *[4] * 4, *[8] * 4, 8, 4, 8, 8, 8, 8, 8]
-    cuda = FakeDriver(sizes)
-    monkeypatch.setattr(driver, "driver", lambda: cuda)
-    metadata = SimpleNamespace(num_ctas=1, num_warps=4, shared=1000, tensordesc_meta=[METADATA])
-    ptx = f".entry one({', '.join('.param .u64 x' for _ in sizes)})"
-    compiled = SimpleNamespace(
-        metadata=metadata, src=SimpleNamespace(signature=signature), asm={"ptx": ptx}, function=77
-    )
-    order, unread = Tensor(0x7000), Tensor(0x8000)
-    arguments = {"x_desc": DESCRIPTOR, "o": Tensor(1), "scale": 0.5, "length": 2**40, "order": order, "unread": unread}
-    launch = Launch(compiled, (5, 6), arguments, {"o": "o", "x_desc": "v"}, TENSORS)
-    assert launch.kept == (compiled, order, unread)
-    launch((11, 12, 13, 14, 15), 99)
-
-    (numbers, stream, data, alignments), *others = cuda.launched
-    assert (numbers, stream, cuda.functions, others) == ([5, 6, 1, 128, 1, 1, 1000], 99, {77}, [])
-    assert data == [
-        *(struct.pack("Q", 13) + bytes(range(8, 128)), *(struct.pack("i", n) for n in DESCRIPTOR.shape)),
-        *(struct.pack("q", n) for n in DESCRIPTOR.strides),
-        *(struct.pack("Q", 14), struct.pack("f", 0.5), struct.pack("q", 2**40)),
-        *(struct.pack("Q", n) for n in (0x7000, 0x8000, 0, 0)),
-    ]
-    assert all(at % min(size, 64) == 0 for at, size in zip(alignments, sizes, strict=True))
-    cuda.result = 700
-    with pytest.raises(RuntimeError, match="cuLaunchKernel failed: CUDA error 700"):
-        launch((11, 12, 13, 14, 15), 99)
-
-
 def test_equal_tensors_of_the_first_call_may_differ_later():
     """q, k and v were one tensor: their places go by argument, not by tensor."""
     x = Tensor(3)
@@ -207,28 +175,6 @@ def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
         list(fields({"x": "u1"}, (), {"x": True}, {}))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("num_ctas", 2),
-        ("launch_cooperative_grid", True),
-        ("launch_pdl", True),
-        ("global_scratch_size", 128),
-        ("profile_scratch_size", 1),
-    ],
-)
-def test_an_unusual_launch_is_left_to_triton(field, value):
-    metadata = SimpleNamespace(num_ctas=1, **({field: value} if field != "num_ctas" else {}))
-    metadata.num_ctas = value if field == "num_ctas" else 1
-    with pytest.raises(Unsupported, match=f"{field} is {value}|clusters of 2 CTAs"):
-        Launch(SimpleNamespace(metadata=metadata), (1,), {}, {}, TENSORS)
-
-
-def test_the_parameters_of_an_entry_are_counted():
-    ptx = ".visible .entry one(\n .param .u64 a,\n .param .align 64 .b8 b[128]\n)\n.reqntid 1 { ld.param.u64 x, [a]; }"
-    assert parameter_count(ptx) == 2
-
-
 def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypatch):
     """The driver exchanges the mode, so the second call gives back what the first found, also after an error."""
     now = [0]
@@ -242,13 +188,3 @@ def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypa
         assert now == [2]
         raise ZeroDivisionError
     assert now == [0]
-
-
-def test_without_a_driver_a_copy_is_made_as_always(monkeypatch):
-    def none():
-        raise Unsupported("no driver")
-
-    monkeypatch.setattr(driver, "driver", none)
-    with driver.uncaptured():
-        copied = True
-    assert copied

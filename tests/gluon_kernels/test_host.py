@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from gluon_kernels.blackwell.config import AttentionConfig
 from gluon_kernels.host import check_tensors
+from gluon_kernels.mma.config import MmaConfig
 from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch, first_call_of
 
 DTYPES = ("fp16", "bf16", "fp8e4nv")
@@ -109,47 +111,6 @@ def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries
     assert first_call_of(module)(q, k, k, causal=causal).value == 0.0
 
 
-@pytest.mark.parametrize("kernel", ["mma", "hopper"])
-def test_each_argument_of_a_call_reaches_the_hot_path(kernel, monkeypatch):
-    pytest.importorskip("triton", reason="needs triton")
-    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
-    monkeypatch.setattr(module, "call", lambda *args, **options: (args, options))
-    options = {"causal": "top-left", "scale": 0.5, "return_lse": True, "config": object(), "name": "mine"}
-    options |= {"descale": (2.0, 3.0, 4.0)} if kernel == "hopper" else {}
-    assert module.attention("q", "k", "v", **options) == ((kernel, module.first_call, "q", "k", "v"), options)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "types"),
-    [
-        ("mma", {"q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*bf16", "lse": "*fp32", "scale": "fp32"}),
-        ("hopper", {"lse": "*fp32", "order": "*fp32", "scale": "fp32", "score_scale": "fp32", "out_scale": "fp32"}),
-        ("blackwell", {"lse": "*fp32", "scale": "fp32"}),
-    ],
-)
-def test_offline_every_argument_has_the_type_that_a_launch_gives_it(kernel, types):
-    pytest.importorskip("triton", reason="needs triton")
-    from gluon_kernels.offline import CONFIGS, kernel_source
-
-    signature = kernel_source(CONFIGS[kernel](dtype="bf16")).signature
-    maps = {name for name, kind in signature.items() if kind.startswith("tensordesc")}
-    assert maps == (set() if kernel == "mma" else {"q_desc", "k_desc", "v_desc", "o_desc"})
-    rest = {name: kind for name, kind in signature.items() if kind not in ("constexpr", "i32") and name not in maps}
-    assert rest == types
-
-
-@pytest.mark.parametrize(("asked", "with_lse"), [({}, False), ({"with_lse": True, "arch": 120}, True)])
-def test_offline_triton_gets_the_form_target_and_options_that_are_asked_for(asked, with_lse, monkeypatch):
-    triton = pytest.importorskip("triton", reason="needs triton")
-    from gluon_kernels.offline import compile_offline
-
-    monkeypatch.setattr(triton, "compile", lambda source, *, target, options: (source, target, options))
-    source, target, options = compile_offline(kernel="mma", options={"ptx_version": 87}, warps=8, **asked)
-    assert (target.backend, target.arch, target.warp_size) == ("cuda", asked.get("arch", 90), 32)
-    assert options == {"num_warps": 8, "enable_fp_fusion": True, "ptx_version": 87}
-    assert source.constants[(source.fn.arg_names.index("WITH_LSE"),)] is with_lse
-
-
 @pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
 def test_rows_without_columns_are_refused(kernel, monkeypatch):
     pytest.importorskip("triton", reason="needs triton")
@@ -158,3 +119,32 @@ def test_rows_without_columns_are_refused(kernel, monkeypatch):
     q = Filled((2, 8, 17, 0))
     with pytest.raises(ValueError, match=r"q has shape \(2, 8, 17, 0\): only lengths may be 0"):
         first_call_of(module)(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "message"),
+    [
+        ("blackwell", {"causal": "lower"}, "causal 'lower': must be None, 'top-left' or 'bottom-right'"),
+        ("blackwell", {"scale": math.nan}, "scale nan: must be positive"),
+        ("blackwell", {"config": AttentionConfig("fp16", 64)}, "seqlen_q 100: not a multiple of 256"),
+        (
+            "blackwell",
+            {"config": AttentionConfig("fp16", 64, causal=True)},
+            "config.causal is True: these arg",
+        ),
+        ("mma", {"causal": True}, "causal True: must be None"),
+        ("mma", {"scale": math.inf}, "scale inf: must be positive"),
+        ("mma", {"config": MmaConfig("bf16", 64)}, "config.dtype is 'bf16': these arguments need 'fp16'"),
+        ("mma", {"config": MmaConfig("fp16", 128)}, "config.head_dim is 128: these arguments need 64"),
+        ("mma", {"name": "two words"}, "mma attention on sm_90: name 'two words': Triton takes letters"),
+        ("hopper", {"scale": 0}, "scale 0.0: must be positive"),
+        ("hopper", {"name": "two words"}, "name 'two words': Triton takes letters"),
+    ],
+)
+def test_a_launch_refuses_what_the_kernel_cannot_do(kernel, options, message, monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch((10, 0) if kernel == "blackwell" else (9, 0)))
+    q = FakeTensor((1, 1, 100, 64))
+    with pytest.raises(ValueError, match=message):
+        first_call_of(module)(q, q, q, **options)

@@ -38,13 +38,6 @@ def world(monkeypatch):
     return SimpleNamespace(call=call, log=log)
 
 
-def test_the_first_call_gets_its_tensors_in_order_and_fp8_gives_what_the_first_gave(world):
-    tensors = [tensor(dtype=torch.float8_e4m3fn) for _ in range(3)]
-    first = world.call(*tensors, causal="top-left")
-    assert world.log == [("first", tensors, {"causal": "top-left"})]
-    assert world.call(*tensors, causal="top-left").dtype == first.dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_a_call_for_another_gpu_is_made_there(world, monkeypatch, return_lse):
     current = [7]
@@ -65,24 +58,6 @@ def test_a_call_for_another_gpu_is_made_there(world, monkeypatch, return_lse):
     kind, addresses, stream = world.log[-1]
     assert (kind, stream, current) == ("launch", ("stream of", -1), [7])
     assert addresses == tuple(x.data_ptr() for x in (*other, *outputs))
-
-
-@pytest.mark.parametrize("facts", [None, "these"])
-@pytest.mark.parametrize("launched", [None, hot_path.Launched(None, (1,), {}, {}), hot_path.Launched(1, (1,), {}, {})])
-def test_only_a_launch_that_was_made_is_kept(world, facts, launched):
-    x = tensor()
-    hot_path.keep(facts, launched, x, x, None)
-    assert list(hot_path._prepared) == ([facts] if facts and launched and launched.compiled else [])
-
-
-def test_no_more_calls_are_kept_than_there_is_room_for(world, monkeypatch):
-    monkeypatch.setattr(hot_path, "KEPT_CALLS", 2)
-    x = tensor()
-    kept = []
-    for facts in "abc":
-        hot_path.keep(facts, hot_path.Launched(1, (1,), {}, {}), x, x, None)
-        kept.append(list(hot_path._prepared))
-    assert kept == [["a"], ["a", "b"], ["c"]]
 
 
 def tensor(*shape, dtype=torch.bfloat16):
@@ -158,35 +133,6 @@ def test_a_watched_launch_goes_through_triton_and_is_not_kept(world):
     finally:
         knobs.runtime.launch_enter_hook.remove(print)
     assert [entry[0] for entry in world.log] == ["first", "first", "launch", "first"]
-
-
-def test_tools_that_rename_or_record_are_seen(monkeypatch):
-    from triton import knobs
-    from triton.compiler import CompiledKernel
-    from triton.runtime import jit
-
-    assert not hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(jit, "compute_cache_key", lambda *arguments: "other")
-        assert hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(CompiledKernel, "run", property(lambda self: None))
-        assert hot_path.is_watched()
-    with monkeypatch.context() as patch:
-        patch.setattr(knobs.runtime, "add_stages_inspection_hook", lambda *_: None)
-        assert hot_path.is_watched()
-    assert not hot_path.is_watched()
-
-
-def test_a_launch_that_only_triton_can_make_is_not_kept(world, monkeypatch):
-    def unsupported(*_):
-        raise hot_path.Unsupported("not today")
-
-    monkeypatch.setattr(hot_path, "Launch", unsupported)
-    x = tensor()
-    for _ in range(2):
-        world.call(x, x, x)
-    assert [entry[0] for entry in world.log] == ["first", "first"]
 
 
 def test_a_session_that_renames_is_seen_by_its_patch(triton_cache, tmp_path):

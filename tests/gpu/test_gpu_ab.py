@@ -11,7 +11,6 @@ from repository import ROOT
 from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
 from tritonhook.timing.coordinator import run
-from tritonhook.timing.output_check import difference, outputs_of
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, TimingVerdict
 
@@ -23,32 +22,6 @@ TARGETS = str(ROOT / "benchmarks" / "timing" / "targets")
 
 def plan(tmp_path: Path, target: str, **options) -> Plan:
     return Plan(f"ab_targets:{target}", tmp_path, path=(TARGETS, *sys.path), **options)
-
-
-class TestOutputs:
-    """These need torch, and no GPU."""
-
-    def test_equal_bits_are_no_difference_and_nan_equals_itself(self) -> None:
-        a = [torch.tensor([1.0, float("nan")])]
-        assert difference(a, [a[0].clone()], None) is None
-
-    def test_one_bit_is_a_difference_unless_a_tolerance_covers_it(self) -> None:
-        a, b = [torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 2.0000002])]
-        assert "bits" in difference(a, b, None)
-        assert difference(a, b, 1e-6) is None
-        assert "rtol" in difference(a, [torch.tensor([1.0, 2.1])], 1e-6)
-
-    def test_nan_and_other_shapes_are_never_within_a_tolerance(self) -> None:
-        a = [torch.tensor([1.0, 2.0])]
-        assert difference(a, [torch.tensor([1.0, float("nan")])], 0.1)
-        assert difference(a, [torch.tensor([[1.0, 2.0]])], 0.1)
-        assert difference(a, [], 0.1)
-
-    def test_outputs_are_copies_from_any_nesting(self) -> None:
-        x = torch.zeros(2)
-        found = outputs_of({"a": x, "b": [x, (x, None)]})
-        x += 1
-        assert [tensor.sum().item() for tensor in found] == [0.0, 0.0, 0.0]
 
 
 @needs_gpu

@@ -42,30 +42,6 @@ def test_plain_renamed_and_plain_again_in_one_cache(tmp_path: Path, mode: str) -
     assert hits > 0, "the second renamed run did not find the first one's graph"
 
 
-def test_a_policy_renames_what_it_names_with_cold_and_warm_caches(tmp_path: Path, monkeypatch) -> None:
-    """A run without the policy beside it, in the same caches, launches the plain kernels."""
-    import policies
-
-    from benchmarks.in_the_wild import inductor
-
-    first = inductor.run_one("default", "captured", "", tmp_path / "other", tmp_path / "first")
-    opened = CaptureFolder.open(tmp_path / "first" / "captures")
-    captures = [opened.capture(record) for record in opened.records]
-    policies.policy(tmp_path / "tritonhook.toml", captures, "name")
-    monkeypatch.setitem(inductor.VARIANTS, "policy", ["--policy", str(tmp_path / "tritonhook.toml")])
-    steps = ["policy", "policy", "plain"]
-    runs = [
-        inductor.run_one("default", step, "", tmp_path / "shared", tmp_path / str(n)) for n, step in enumerate(steps)
-    ]
-    for step, run in zip(steps, runs, strict=True):
-        assert inductor.problems(run, first, "default") == [], step
-    own = {name for name in first["triton"] if not name.startswith("cutlass_")}
-    assert own
-    for run in runs[:2]:
-        assert {f"cutlass_{name}" for name in own} <= set(run["triton"])
-    assert runs[2]["triton"] == first["triton"]
-
-
 GRAPH = """
 import json, sys, torch, triton, triton.language as tl
 import tritonhook
@@ -113,7 +89,6 @@ def test_a_graph_is_captured_as_without_us(tmp_path: Path, when: str) -> None:
     assert hooked == plain
     if when == "before":
         assert hooked == "right"
-    from tritonhook.capture.store import CaptureFolder
 
     folder = CaptureFolder.open(tmp_path / "out")
     assert {folder.capture(record).kernel for record in folder.records} == {"cutlass_double"}

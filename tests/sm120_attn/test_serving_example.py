@@ -35,7 +35,7 @@ def attend(q: Any, k_cache: Any, v_cache: Any, *, rotary_interleaved: bool, **ma
     return o
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["bf16", "nvfp4"])
+@pytest.mark.parametrize("kv_cache_dtype", [pytest.param("bf16", marks=pytest.mark.nightly), "nvfp4"])
 def test_the_text_over_pages_is_that_of_the_dense_model(example: ModuleType, kv_cache_dtype: str) -> None:
     assert example.compare(CPU, attend, kv_cache_dtype) < example.LIMIT
 

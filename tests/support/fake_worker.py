@@ -40,7 +40,7 @@ class Compared:
 
     def __init__(self, plan) -> None:
         self.case = plan.target.partition(":")[2]
-        self.draw = random.Random(plan.seed)
+        self.seed, self.draw = plan.seed, random.Random(plan.seed)
 
     def prepared(self):
         if self.case == "error":
@@ -49,7 +49,7 @@ class Compared:
         if self.case == "strip":
             codes[CONTROL] = "b"
         if self.case == "othercode":
-            codes[CANDIDATE] = f"b of {os.getpid()}"
+            codes[CANDIDATE] = f"b of {self.seed}"
         prefixes = {REFERENCE: "", CANDIDATE: "cutlass_", CONTROL: "cutlasz_"}
         return Prepared(
             {side: {"kernel": (KernelCode(code, 40, 0),)} for side, code in codes.items()},
@@ -87,10 +87,8 @@ class Compared:
 class Tuned:
     """The codes of a kernel."""
 
-    raced = False  # by this process, once
-
-    def __init__(self, asked) -> None:
-        Tuned.raced |= asked.racing
+    def __init__(self, asked, raced) -> None:
+        self.raced = raced
         self.draw = random.Random(asked.seed)
         self.launch = asked.launch.name
         self.rtol = asked.rtol
@@ -142,6 +140,8 @@ def _behaviour(code) -> dict:
 
 
 class FakeWorker:
+    raced = False  # once
+
     def carry_out(self, asked):
         if isinstance(asked, Begin):
             if "no gpu" in BY_NAME:
@@ -151,7 +151,8 @@ class FakeWorker:
             self.timed = Compared(asked.plan)
             yield self.timed.prepared()
         elif isinstance(asked, LoadCodes):
-            self.timed = Tuned(asked)
+            self.raced |= asked.racing
+            self.timed = Tuned(asked, self.raced)
             yield from self.timed.ready()
         elif isinstance(asked, Take):
             yield Taken(tuple(self.timed.block(asked) for _ in range(asked.blocks)))

@@ -4,15 +4,12 @@ have what triton_heuristics and static_triton_launcher have."""
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_tensors import Storage, Tensor
 
-from tritonhook.capture.launches import recorder as launch_recorder
-from tritonhook.capture.launches.recorder import Recorder
-from tritonhook.timing.inductor_choices import HEURISTICS, forget_compiled, inductor_choices
+from tritonhook.timing.inductor_choices import HEURISTICS, inductor_choices
 
 
 class Tuner:
@@ -55,52 +52,3 @@ def test_a_side_takes_the_references_configuration(tuner_class) -> None:
     with inductor_choices(candidate, {"another kernel": "b"}):
         assert chosen(tuner_class({"a": 2.0, "b": 3.0})) == "a"
     assert tuner_class.bench is vars(Tuner)["bench"], "all is given back"
-
-
-def test_without_torch_compile_nothing_happens(monkeypatch) -> None:
-    monkeypatch.delitem(sys.modules, HEURISTICS, raising=False)
-    with inductor_choices({}, {}):
-        pass
-    cleared = []
-    monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda: cleared.append("dynamo")))
-    kernels = SimpleNamespace(cache_clear=lambda: cleared.append("kernels"))
-    modules = SimpleNamespace(cache_clear=lambda: cleared.append("modules"))
-    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", SimpleNamespace(PyCodeCache=modules))
-    monkeypatch.setitem(sys.modules, "torch._inductor.async_compile", SimpleNamespace(CompiledTritonKernels=kernels))
-    forget_compiled()
-    assert cleared == ["dynamo", "kernels", "modules"]
-
-
-def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -> None:
-    class Base:
-        name, arg_tys, num_warps, shared, hash = "triton_red", "Oi", 4, 0, "h"
-        has_global_scratch = has_profile_scratch = False
-        launched = 0
-
-        def run(self, x: int, y: int, z: int, stream: int, *arguments: Any) -> None:
-            type(self).launched += 1
-
-    plain = Base.__dict__["run"]
-    module: Any = ModuleType(launch_recorder._LAUNCHERS[0])
-    module.StaticallyLaunchedCudaKernel = type("StaticallyLaunchedCudaKernel", (Base,), {})
-    monkeypatch.setitem(sys.modules, launch_recorder._LAUNCHERS[0], module)
-    kept: list[Any] = []
-    session = SimpleNamespace(
-        settings=SimpleNamespace(launches="shapes"),
-        record_of=lambda hash: "record" if hash == "h" else None,
-        keep_launch=lambda record, key, launch, contents: kept.append((record, launch)),
-        note=kept.append,
-        contain=lambda doing, error: kept.append(error),
-    )
-    recorder = Recorder()
-    recorder.sessions = (*recorder.sessions, session)
-    recorder.look_again()
-    recorder.look_again()
-    module.StaticallyLaunchedCudaKernel().run(3, 1, 1, 0, Tensor(Storage(1 << 20, 512)), 7)
-    ((record, launch),) = kept
-    assert (record, launch.grid, launch.parameters[1].value) == ("record", (3, 1, 1), 7)
-    recorder.detach(session)
-    assert Base.__dict__["run"] is plain
-    module.StaticallyLaunchedCudaKernel().run(3, 1, 1, 0)
-    assert module.StaticallyLaunchedCudaKernel.launched == 2
-    assert len(kept) == 1

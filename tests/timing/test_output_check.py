@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.errors import UsageError
 from tritonhook.timing import replay
-from tritonhook.timing.replay import Buffers, OtherLaunch, OutputCheck
+from tritonhook.timing.replay import Buffers, OutputCheck
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -128,48 +127,6 @@ def test_a_kept_file_is_as_long_as_the_record_says(
     assert str(error.value) == f"{path}: 4 bytes, but the record says 5; record the launch again"
 
 
-def test_a_view_has_the_dtype_of_its_buffer_where_torch_knows_it(
-    asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(torch, "uint64")
-    given = ("bool", 3), ("uint8", 3), ("int32", 11), ("complex64", 15), ("float8_e4m3fn", 2), ("uint64", 17)
-    buffers = Buffers(launch_with(*(Buffer(size, dtype) for dtype, size in given)))
-    assert [(view.dtype, view.numel()) for view in buffers.views()] == [
-        (torch.uint8, 3),
-        (torch.uint8, 3),
-        (torch.int32, 2),
-        (torch.complex64, 1),
-        (torch.float8_e4m3fn, 2),
-        (torch.uint8, 16),
-    ]
-    assert [view.data_ptr() for view in buffers.views()] == buffers.addresses
-    buffers.tensors.pop()
-    with pytest.raises(ValueError, match="shorter"):
-        buffers.views()
-
-
-def test_scratch_memory_is_kept_and_launches_go_to_torchs_stream(
-    buffers: Buffers, asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked.clear()
-    addresses = [buffers.scratch(size) for size in (16, 32)]
-    assert asked == [(16, torch.uint8, "cuda"), (32, torch.uint8, "cuda")]
-    assert [one.data_ptr() for one in buffers._scratch] == addresses and len(set(addresses)) == 2
-    streams = iter((0, 5))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=next(streams)))
-    assert [buffers.stream(), buffers.stream()] == [None, 5]
-
-
-def test_another_launch_has_the_same_buffers(buffers: Buffers) -> None:
-    launch = launch_with(Buffer(64, "int32"), Buffer(32, "int32"))
-    other = OtherLaunch(buffers, launch)
-    assert (other.launch, other.addresses) == (launch, buffers.addresses)
-    assert (other.scratch, other.stream) == (buffers.scratch, buffers.stream)
-    for sizes in ((64,), (32, 64), (64, 32, 8)):
-        with pytest.raises(UsageError, match="^its launch has other buffers$"):
-            OtherLaunch(buffers, launch_with(*(Buffer(size, "float32") for size in sizes)))
-
-
 @pytest.mark.parametrize("any_nan", [False, True])
 def test_one_nan_is_as_good_as_another_where_it_may_be(any_nan: bool, buffers: Buffers) -> None:
     def storing(bits: int) -> Kernel:
@@ -179,15 +136,6 @@ def test_one_nan_is_as_good_as_another_where_it_may_be(any_nan: bool, buffers: B
     assert check.difference(storing(0x7FC00000)) is None
     text = check.difference(storing(0xFFC00001))
     assert text == (None if any_nan else "output 0 differs in its bits (largest difference nan)")
-
-
-def test_a_kernel_has_ended_before_its_outputs_are_read(buffers: Buffers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given kernels that store when they are waited for; then it is their outputs that are compared."""
-    stored: list[float] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: buffers.views()[1].fill_(stored.pop()))
-    check = OutputCheck(buffers, None)
-    found = [check.difference(Kernel(lambda a, b, value=value: stored.append(value), buffers)) for value in (1.0, 2.0)]
-    assert found == [None, "output 1 differs in its bits (largest difference 1)"]
 
 
 def store(a: Any, b: Any) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
-from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 from tritonhook.timing.places import CodePlaces, padding
@@ -81,19 +78,6 @@ def test_paddings_are_freed() -> None:
     assert driver.alive
     places.free()
     assert not driver.alive
-
-
-def test_a_driver_that_assembles_nothing_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver()
-
-    def refuse(image: bytes) -> int:
-        raise DeviceError("CUDA_ERROR_NO_BINARY_FOR_GPU")
-
-    monkeypatch.setattr(driver, "load", refuse)
-    assert [name for name, _ in CodePlaces(0, driver).load({"a": lambda: 1, "b": lambda: 2}, 1)] in (
-        ["a", "b"],
-        ["b", "a"],
-    )
 
 
 def test_a_padding_is_as_long_as_it_should_be(tools: Toolchain) -> None:

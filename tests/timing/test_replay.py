@@ -18,7 +18,6 @@ from tritonhook.device.cuda_driver import Driver, LaunchConfig, argument_pointer
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.timing import replay
 from tritonhook.timing.replay import LoadedKernel, check_parameters, pack
 
 LAUNCH = as_schema(
@@ -107,41 +106,34 @@ def test_a_record_of_another_kernel_is_refused() -> None:
 
 
 class NotingDriver:
-    """Notes its calls; a launch as its configuration and the bytes of its arguments."""
+    """Keeps each launch: its configuration, and the bytes of its arguments."""
 
     def __init__(self, sizes: tuple[int, ...] | None) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self._sizes = sizes
+        self.launches: list[tuple[Any, ...]] = []
+        self.sizes, self.asked = sizes, set[str]()
 
     def load(self, image: bytes) -> int:
-        self.calls.append(("load", image))
         return 11
 
     def function(self, module: int, name: str) -> int:
-        self.calls.append(("function", module, name))
         return 12
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
-        self.calls.append(("shared", function, size))
+        self.asked.add(f"{size} bytes")
 
     def allow_large_clusters(self, function: int) -> None:
-        self.calls.append(("large clusters", function))
+        self.asked.add("large clusters")
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
-        self.calls.append(("sizes", function))
-        return self._sizes
+        return self.sizes
 
     def tensor_map(self, tiling: object, address: int) -> ctypes.c_uint64:
         return ctypes.c_uint64(address)
 
     def launch_config(self, function: int, config: LaunchConfig, pointers: Any) -> None:
-        sizes = (8, 8, 8, 2, 8, 8)
-        given = [ctypes.string_at(pointer, size) for pointer, size in zip(pointers, sizes, strict=True)]
-        numbers = [attribute.id for attribute in config.attributes[: config.count]]
-        self.calls.append(("launch", function, bytes(config)[:28], config.stream, numbers, given))
-
-    def unload(self, module: int) -> None:
-        self.calls.append(("unload", module))
+        given = [ctypes.string_at(pointer, size) for pointer, size in zip(pointers, self.sizes or (), strict=True)]
+        numbers = {attribute.id for attribute in config.attributes[: config.count]}
+        self.launches.append((struct.unpack("<7I", bytes(config)[:28]), config.stream, numbers, given))
 
 
 TILING = next(one for one in LAUNCH.parameters if isinstance(one, Descriptor)).tiling
@@ -152,57 +144,32 @@ ARGUMENTS.append(struct.pack("<Q", 0x2010))
 
 
 @pytest.mark.parametrize(
-    ("shared", "cluster", "flags", "prepared", "attributes"),
+    ("shared", "cluster", "flags", "asked", "attributes"),
     [
-        (0, (1, 1, 1), (False, False), [], []),
-        (1, (2, 2, 2), (True, False), [("shared", 12, 1)], [4, 5, 2]),
-        (0, (1, 9, 1), (False, True), [("large clusters", 12)], [4, 5, 6]),
-        (64, (4, 2, 2), (False, False), [("shared", 12, 64), ("large clusters", 12)], [4, 5]),
+        (0, (1, 1, 1), (False, False), set(), set()),
+        (1, (2, 2, 2), (True, False), {"1 bytes"}, {4, 5, 2}),
+        (0, (1, 9, 1), (False, True), {"large clusters"}, {4, 5, 6}),
+        (64, (4, 2, 2), (False, False), {"64 bytes", "large clusters"}, {4, 5}),
     ],
 )
-@pytest.mark.parametrize("own", [True, False], ids=["driver given", "driver of the process"])
 def test_a_loaded_kernel_is_launched_as_recorded(
-    shared: int,
-    cluster: tuple[int, int, int],
-    flags: tuple[bool, bool],
-    prepared: list[Any],
-    attributes: list[int],
-    own: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    shared: int, cluster: tuple[int, int, int], flags: tuple[bool, bool], asked: set[str], attributes: set[int]
 ) -> None:
     driver: Any = NotingDriver((8, 8, 8, 2, 8, 8))
-    if not own:
-        monkeypatch.setattr(replay, "Driver", lambda: driver)
     buffers = (Buffer(64, "float32"), Buffer(64, "float32"))
     launch = Launch("k", (8, 4, 2), (128, 2, 3), PARAMETERS, buffers, cluster, shared)
     launch = replace(launch, cooperative=flags[0], pdl=flags[1])
-    streams = iter((None, 5))
-    memory: Any = SimpleNamespace(launch=launch, addresses=[0x1000, 0x2000], stream=lambda: next(streams), scratch=None)
-    kernel = LoadedKernel(b"image", "k", memory, driver if own else None)
-    assert driver.calls == [("load", b"image"), ("function", 11, "k"), *prepared, ("sizes", 12)]
-    assert (kernel.name, kernel.memory) == ("k", memory)
-    driver.calls.clear()
-    kernel.launch()
-    kernel.launch()
-    kernel.unload()
-    shape = struct.pack("<7I", 8, 4, 2, 128, 2, 3, shared)
-    launched = [("launch", 12, shape, stream, attributes, ARGUMENTS) for stream in (None, 5)]
-    assert driver.calls == [*launched, ("unload", 11)]
+    memory: Any = SimpleNamespace(launch=launch, addresses=[0x1000, 0x2000], stream=lambda: 5, scratch=None)
+    LoadedKernel(b"image", "k", memory, driver).launch()
+    assert driver.launches == [((8, 4, 2, 128, 2, 3, shared), 5, attributes, ARGUMENTS)] and driver.asked == asked
 
 
 def test_a_kernel_that_takes_other_arguments_is_not_launched() -> None:
-    asked: list[int] = []
-
-    def scratch(size: int) -> int:
-        asked.append(size)
-        return 0x30
-
     launch = Launch("k", (1, 1, 1), (32, 1, 1), (Scratch(48), Scratch(0)))
-    memory: Any = SimpleNamespace(launch=launch, addresses=[], scratch=scratch)
+    memory: Any = SimpleNamespace(launch=launch, addresses=[], scratch=lambda size: 0x30)
     driver: Any = NotingDriver((8, 4))
     with pytest.raises(UsageError, match=r"^name: takes 2 parameters of 8, 4 bytes; the record has 2 of 8, 8; "):
         LoadedKernel(b"", "name", memory, driver)
-    assert asked == [48]
 
 
 def test_launch_attributes_lie_where_the_driver_looks() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from shell_ptxas import shell_ptxas
-from tuned import PTX, RESOURCES, kernel_with
+from tuned import PTX, kernel_with
 from tuned import code as made
 
 from tritonhook.capture.model import Assembler
@@ -21,12 +19,10 @@ from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.lab.kernels.families import family
-from tritonhook.lab.result_cache import OutcomeKind
-from tritonhook.lab.sweep import Job, Limits, Outcome, ResultCache, Run, sweep
+from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.tuning.candidates import (
-    Candidate,
     Choice,
     Dropped,
     Subject,
@@ -175,55 +171,6 @@ def test_the_hash_of_a_subject_does_not_have_its_name(tools: Toolchain, kernel: 
 # --- without ptxas -------------------------------------------------------------------------------
 
 
-def test_one_sweep_assembles_all_kernels_and_each_form_is_a_candidate(tmp_path: Path) -> None:
-    """Given outcomes by the options of a run; then codes, reasons and jobs are exactly these."""
-    tool = Tool(tmp_path / "ptxas", "12.8.93", "fake")
-    tool.path.write_text("a program")
-    wanted = Subject("k", PTX, tool, ("-v",), "sm_90a")
-    images = {"-v": "1", "-O1": "2", "-O2": "2", "--register-usage-level=3": "1"}
-    failed = {
-        "--regAllocOptLevel=0": (OutcomeKind.CRASHED, ""),
-        "--regAllocOptLevel=1": (OutcomeKind.REJECTED, "no such level"),
-    }
-    swept: list[list[Job]] = []
-
-    def run(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-        swept.append(list(jobs))
-        for job in swept[-1]:
-            last = job.arguments[-1]
-            kind, message = failed.get(last, (OutcomeKind.ASSEMBLED, ""))
-            image: Any = SimpleNamespace(
-                code_hash=lambda kernel, last=last: f"{images[last]} of {kernel}", kernel=lambda kernel: RESOURCES
-            )
-            cubin = None if last == "-O3" else last.encode()
-            yield (
-                job,
-                Outcome(kind, message, 0, None, 0.0, 0.0, Limits(1.0), None if last in failed else image, cubin),
-            )
-
-    texts = ("tma-cta", "O1", "O2", "regusage=3", "regalloc=0", "regalloc=1", "ptxas=12.0.1")
-    tried = [lever(text) for text in texts]
-    second = replace(wanted, options=("--regAllocOptLevel=0",))
-    choice, error = choices([(wanted, tried), (second, ())], run, tmp_path)
-    others = {("-v",), *(("-v", last) for last in (*images, *failed) if last != "-v"), second.options}
-    assert len(swept) == 1 and {one.arguments for one in swept[0]} == others
-    assert {replace(job, arguments=()) for job in swept[0]} == {Job(PTX.text, tool, (), True)}
-    plain = Candidate(None, "k", b"-v", "1 of k", RESOURCES, "12.8.93")
-    assert isinstance(choice, Choice) and isinstance(error, ToolError) and str(error) == "k: ptxas crashed"
-    assert (choice.subject, choice.plain) == (wanted, plain)
-    assert choice.others == (Candidate(tried[1], "k", b"-O1", "2 of k", RESOURCES, "12.8.93"),)
-    absent = next(one for one in choice.dropped if one.lever == tried[6])
-    assert "ptxas 12.0.1: not found" in absent.reason
-    assert choice.dropped == (
-        Dropped(tried[0], "tma-cta is not for sm_90a"),
-        absent,
-        Dropped(tried[2], "the code of O1", "O1"),
-        Dropped(tried[3], "the code of plain", "plain"),
-        Dropped(tried[4], "ptxas crashed"),
-        Dropped(tried[5], "ptxas rejects it: no such level"),
-    )
-
-
 @pytest.fixture
 def captures(tmp_path: Path) -> Any:
     capture = SimpleNamespace(ptx=PTX, kernel="k", rewritten_from=None, lever="O1")
@@ -238,41 +185,20 @@ def test_what_is_kept_is_read_back(captures: Any) -> None:
     choice = replace(choice, subject=replace(choice.subject, options=("-v",)))
     assert kept_choice(captures, kernel) is None and kept_choices(captures, kernel) is None
     keep_choice(captures.path, kernel, choice)
-    files = {data: hashlib.sha256(data).hexdigest()[:32] + ".cubin" for data in (b"own", b"one")}
-
-    def kept(text: str | None, data: bytes) -> dict[str, Any]:
-        known = {"lever": text, "kernel": "k", "cubin": files[data], "code": "3" * 16, "ptxas": "12.8.93"}
-        return {**known, "resources": json.loads(json.dumps(asdict(RESOURCES)))}
-
-    path = captures.path / "tuning" / "k.json"
-    assert json.loads(path.read_bytes()) == {
-        "format": 1,
-        "ptx": "1" * 64,
-        "ptxas": "12.8.93",
-        "options": ["-v"],
-        "plain": kept(None, b"own"),
-        "others": [kept("O1", b"one")],
-        "dropped": [
-            {"lever": "O2", "reason": "the code of O1", "equal_to": "O1"},
-            {"lever": "strip", "reason": "no", "equal_to": None},
-        ],
-    }
-    cubins = captures.path / "tuning" / "cubins"
-    assert {file.name: file.read_bytes() for file in cubins.iterdir()} == {name: data for data, name in files.items()}
+    path, cubins = captures.path / "tuning" / "k.json", captures.path / "tuning" / "cubins"
+    files = {file.read_bytes(): file.name for file in cubins.iterdir()}
+    assert set(files) == {b"own", b"one"}
     own = Tool(Path("ptxas"), "12.8.93", "kept")
     expected = replace(choice, subject=Subject("k", PTX, own, ("-v",), "sm_90a", "Triton"))
     assert kept_choice(captures, kernel) == kept_choices(captures, kernel) == expected
     assert kept_choice(captures, replace(kernel, ptx="2" * 64)) is None, "it is of another PTX"
 
-    remedy = "make it again with `tritonhook tune CAPTURES --assemble-only`"
     (cubins / files[b"one"]).write_bytes(b"other")
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"{files[b'one']} is damaged; make it again with"):
         kept_choice(captures, kernel)
-    assert str(error.value) == f"{path}: {files[b'one']} is damaged; {remedy}"
     (cubins / files[b"one"]).unlink()
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"{files[b'one']}: cannot be read: .*; make it again with"):
         kept_choice(captures, kernel)
-    assert str(error.value) == f"{cubins / files[b'one']}: cannot be read: No such file or directory; {remedy}"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     assert kept_choice(captures, kernel) is None
     path.write_text("{")
@@ -280,9 +206,8 @@ def test_what_is_kept_is_read_back(captures: Any) -> None:
         kept_choice(captures, kernel)
     path.unlink()
     path.mkdir()
-    with pytest.raises(CaptureError) as error:
+    with pytest.raises(CaptureError, match=f"^{path}: cannot be written: "):
         keep_choice(captures.path, kernel, choice)
-    assert str(error.value).startswith(f"{path}: cannot be written: ")
 
 
 def test_configurations_with_levers_are_kept_beside_the_kernel(captures: Any) -> None:

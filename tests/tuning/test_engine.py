@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_worker import FakeWorker
 from patient_child import be_patient
 from repository import SUPPORT
 from tuned import PTX, kernel_with
@@ -21,16 +20,17 @@ from tuned import code as made
 from tritonhook.capture.launches.record import Launch, to_document
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
-from tritonhook.device.child import Lost
+from tritonhook.device.child import At, ContextLost, Lost
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 from tritonhook.ptx.module import Ptx
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
+from tritonhook.timing.plan import Take
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
 from tritonhook.tuning import engine
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.gpu import GpuProcess, LeverCode, RaceReady
-from tritonhook.tuning.race import Race, TriedKernel, TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.gpu import GpuProcess, LeverCode, LoadCodes, RaceReady
+from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
 from tritonhook.verify.model import SPECIAL
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
@@ -41,18 +41,50 @@ def code(text: str | None, **how: object) -> Candidate:
     return made(text, json.dumps(how).encode())
 
 
-def tuned(*wanted: tuple[Kernel, Choice], limit_s: float = 20.0, progress=lambda step: None, **fields) -> TuneRun:
-    start = partial(GpuProcess, command=COMMAND)
-    return tune(wanted, TuneSettings(limit_s=limit_s, start=lambda limit: start(limit), **fields), progress)
+class Simulated:
+    """What stands for a process with the GPU, and answers as fake_worker.py does, in this process."""
+
+    device = "Fake GPU"
+
+    def __init__(self, limit_s: float) -> None:
+        self.worker = FakeWorker()
+
+    def prepare(self, codes: Sequence[LeverCode], *how: Any) -> RaceReady:
+        return self._ask(LoadCodes(tuple(codes), *how))
+
+    def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
+        return self._ask(Take(count, process, tuple(sides))).blocks
+
+    def free(self) -> None:
+        pass
+
+    end = free
+
+    def _ask(self, request: Any) -> Any:
+        at = None
+        try:
+            for answer in self.worker.carry_out(request):
+                at = answer.name if isinstance(answer, At) else None
+        except ContextLost as lost:
+            raise Lost(at, str(lost)) from None
+        return answer
 
 
-def only(*others: Candidate, **fields):
-    (row,) = tuned(kernel_with(*others, **fields)).rows
+def in_processes(limit: float) -> GpuProcess:
+    return GpuProcess(limit, COMMAND)
+
+
+def tuned(*wanted: tuple[Kernel, Choice], start: Any = Simulated, progress=lambda step: None, **fields) -> TuneRun:
+    return tune(wanted, TuneSettings(limit_s=20.0, start=start, **fields), progress)
+
+
+def only(*others: Candidate, start: Any = Simulated, **fields):
+    (row,) = tuned(kernel_with(*others, **fields), start=start).rows
     return row
 
 
 def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
-    run = tuned(kernel_with(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)))
+    run = tuned(kernel_with(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)), start=in_processes)
     (row,) = run.rows
     assert row.verdict is TuneVerdict.WIN and row.reason == "" and row.tried.winner.text == "name"
     assert row.certificate.gain_percent == pytest.approx(3.0, abs=0.5)
@@ -101,7 +133,7 @@ def test_what_raced_confirms_nothing() -> None:
 )
 def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, text: str, monkeypatch) -> None:
     be_patient(monkeypatch)
-    row = only(code("O1", **how), code("name", us=48.0))
+    row = only(code("O1", **how), code("name", us=48.0), start=Simulated if "refused" in how else in_processes)
     assert [one.lever.text for one in row.tried.failed] == ["O1"] and text in row.tried.failed[0].reason
     assert row.verdict is TuneVerdict.WIN and row.tried.winner.text == "name"
 
@@ -114,7 +146,7 @@ def test_a_kernel_that_fails_leaves_the_others_alone() -> None:
         kernel_with(code("O1", crash_timed=True)),
         kernel_with(code("O1", us=40.0, unfit=True)),
     ]
-    run = tuned(*bad, kernel_with(code("name", us=48.0)))
+    run = tuned(*bad, kernel_with(code("name", us=48.0)), start=in_processes)
     texts = ("ILLEGAL_ADDRESS", "INVALID_IMAGE", "differ from run to run", "timing: ", "HW_SLOWDOWN")
     for row, text in zip(run.rows, texts, strict=False):
         assert row.verdict is TuneVerdict.LEAVE and text in row.reason and not row.tried.is_judged
@@ -153,7 +185,7 @@ def test_ctrl_c_keeps_what_is_certified() -> None:
         kernel_with(code("O1", interrupt=1)),
         kernel_with(code("O2")),
     ]
-    run = tuned(*wanted, progress=steps.append)
+    run = tuned(*wanted, start=in_processes, progress=steps.append)
     assert run.stopped == "interrupted" and len(run.rows) == 2 == len(run.wins)
     assert [step.done for step in steps if step.finished] == [1, 2]
 
@@ -161,7 +193,7 @@ def test_ctrl_c_keeps_what_is_certified() -> None:
 def test_without_a_gpu_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_TUNING", '{"no gpu": 1}')
     with pytest.raises(DeviceError, match="--assemble-only needs none"):
-        tuned(kernel_with(code("O1")))
+        tuned(kernel_with(code("O1")), start=in_processes)
 
 
 # --- several configurations of an autotuned kernel -----------------------------------------------
@@ -234,71 +266,54 @@ def test_a_forced_confirmation_runs_to_its_end() -> None:
     assert row.verdict is TuneVerdict.LEAVE and row.tried.comparison.processes == 7 and row.certificate is not None
 
 
-def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does(tmp_path: Path) -> None:
-    """Given another configuration, and a recorded launch; then its codes have its launch, each code with a lever has
-    its own plain code beside it, and the race compares special numbers as well."""
-    asked: list[tuple[object, dict[str, tuple[str | None, str | None]]]] = []
+def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does() -> None:
+    """Given another configuration; then its codes have its launch, and each code with a lever its own plain code."""
+    asked: list[dict[str, tuple[str | None, str | None]]] = []
 
-    class Asked(GpuProcess):
+    class Asked(Simulated):
         def prepare(self, codes: Sequence[LeverCode], *how: Any) -> RaceReady:
-            asked.append((how[-1], {code.name: (code.like, code.launch and code.launch.name) for code in codes}))
+            asked.append({code.name: (code.like, code.launch and code.launch.name) for code in codes})
             return super().prepare(codes, *how)
 
-    kernel, choice = kernel_with(code("name", us=48.0), siblings={"B": configuration(code("O1", us=60.0), us=49.0)})
-    launch = Launch("k", (1, 1, 1), (32, 1, 1), ())
-    (tmp_path / "0.json").write_text(json.dumps(to_document(launch)))
-    own = tuple(replace(one, path=tmp_path / "0.json") for one in kernel.launches)
-    (row,) = tune(
-        [(replace(kernel, launches=own), choice)], TuneSettings(start=lambda limit: Asked(limit, COMMAND))
-    ).rows
+    wanted = kernel_with(code("name", us=48.0), siblings={"B": configuration(code("O1", us=60.0), us=49.0)})
+    (row,) = tuned(wanted, start=Asked).rows
     assert row.verdict is TuneVerdict.WIN and row.tried.base == "B"
-    (keep, raced), *confirmations = asked
-    assert keep == (), "no buffer steers"
-    assert raced == {
-        REFERENCE: (None, None),
-        "name": (REFERENCE, None),
-        "B": (None, "0.json"),
-        "B: O1": ("B", "0.json"),
-    }
-    confirmed = {
-        REFERENCE: (None, "0.json"),
-        CONTROL: (REFERENCE, "0.json"),
-        "plain": (None, None),
-        CANDIDATE: ("plain", None),
-    }
-    assert confirmations == [(None, confirmed)] * 7
+    own, other = (REFERENCE, None), ("B", "0.json")
+    assert asked[0] == {REFERENCE: (None, None), "name": own, "B": (None, "0.json"), "B: O1": other}
+    beside = {"plain": (None, None), CANDIDATE: ("plain", None)}
+    assert asked[1] == {REFERENCE: (None, "0.json"), CONTROL: (REFERENCE, "0.json"), **beside}
 
 
-# --- what the processes are asked, and what is made of their answers: without processes, in times without noise ----
+# --- in times without noise -----------------------------------------------------------------------
 
 
 class Gpu:
-    """Starts what stands for processes, and notes what these are asked. A code's cubin says "us", its time; "fresh_us":
-    that in processes that confirm; "at": that at another launch; "wobble": how much more in every second block. lost:
-    what ends a process that races or confirms, once; answer: what it says of codes; step_s: how long a block takes."""
+    """Starts what stands for processes. A code's cubin says "us", its time; "fresh_us": that in processes that confirm;
+    "at": that at another launch; "wobble": how much more in every second block. lost: what ends a process that races or
+    confirms, once; answer: what it says of codes; step_s: how long a block takes."""
 
     def __init__(self, step_s: float = 0.25) -> None:
-        self.log: list[tuple[Any, ...]] = []
         self.lost: dict[bool, list[BaseException]] = {True: [], False: []}
         self.answer: dict[bool, RaceReady] = {}
         self.conditions = Conditions()
-        self.now_s, self.step_s, self.started = 64.0, step_s, 0
+        self.now_s, self.step_s, self.open = 64.0, step_s, 0
+        self.keeps: list[object] = []
 
     def start(self, limit_s: float) -> Any:
-        self.log.append(("start", limit_s))
-        self.started += 1
-        return Started(self, self.started - 1)
+        self.open += 1
+        return Started(self)
 
 
 class Started:
-    def __init__(self, gpu: Gpu, number: int) -> None:
-        self.gpu, self.number, self.device = gpu, number, f"GPU {number}"
+    device = "GPU"
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.taken = gpu, 0
 
     def prepare(self, codes: Sequence[LeverCode], launch: Path, *how: Any) -> RaceReady:
-        named = {code.name: (code.path.name, code.entry, code.launch, code.like) for code in codes}
-        self.gpu.log.append((self.number, named, launch.name, *how))
         self.racing, self.launch = how[2], launch.name
         self.how = {code.name: json.loads(code.path.read_bytes()) for code in codes}
+        self.gpu.keeps.append(how[-1])
         if self.gpu.lost[self.racing]:
             raise self.gpu.lost[self.racing].pop(0)
         return self.gpu.answer.get(self.racing, RaceReady({}, False, ("a note",)))
@@ -306,19 +321,18 @@ class Started:
     def us(self, name: str) -> float:
         how = self.how[name]
         usual: float = how["us"] if self.racing else how.get("fresh_us", how["us"])
-        found: float = how.get("at", {}).get(self.launch, usual)
-        return found + how.get("wobble", 0.0) * (self.gpu.log[-1][1] == 1 and len(self.gpu.log) % 2)
+        return float(how.get("at", {}).get(self.launch, usual) + how.get("wobble", 0.0) * (self.taken % 2))
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
-        self.gpu.log.append((self.number, count, process, *sides))
         self.gpu.now_s += self.gpu.step_s
+        self.taken += self.racing
         return (SampleBlock(process, {side: (self.us(side),) for side in sides}, self.gpu.conditions),) * count
 
     def free(self) -> None:
-        self.gpu.log.append((self.number, "free"))
+        pass
 
     def end(self) -> None:
-        self.gpu.log.append((self.number, "end"))
+        self.gpu.open -= 1
 
 
 @pytest.fixture
@@ -328,106 +342,23 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return made
 
 
-def tuned_by(
-    gpu: Gpu, *wanted: tuple[Kernel, Choice], steps: list[TuneProgress] | None = None, **fields: Any
-) -> TuneRun:
-    settings = TuneSettings(start=gpu.start, limit_s=3.0, **fields)
-    return tune(wanted, settings, (steps if steps is not None else []).append)
-
-
 OWN = code(None, us=50.0)
 FAST, SLOW = code("name", us=48.0), code("O1", us=51.0)
-
-
-def blocks_of(process: int, **us: float) -> tuple[SampleBlock, ...]:
-    return (SampleBlock(process, {side: (time,) for side, time in us.items()}),) * 4
-
-
-def test_a_whole_run_of_one_kernel(gpu: Gpu) -> None:
-    wrong, steps = code("O2", us=1.0), list[TuneProgress]()
-    wanted = kernel_with(SLOW, FAST, wrong, plain=OWN)
-    gpu.answer[True] = RaceReady({"O2": "output 0 differs"}, False, ("a note",))
-    run = tuned_by(gpu, wanted, steps=steps, rtol=0.01, seed=2)
-    own = ("0.cubin", "k", None, None)
-    raced = {REFERENCE: own}
-    for number, name in enumerate(("O1", "name", "O2"), 1):
-        raced[name] = (f"{number}.cubin", "k", None, REFERENCE)  # type: ignore[assignment]
-    like = {CANDIDATE: ("2.cubin", "k", None, REFERENCE), CONTROL: ("0.cubin", "k", None, REFERENCE)}
-    assert gpu.log == [
-        *[("start", 3.0)] * 8,
-        (0, raced, "0.json", 0.01, 16, True, None),
-        (0, 1, 0, REFERENCE, "O1", "name"),
-        (0, 1, 0, REFERENCE, "O1", "name"),
-        (0, "free"),
-        *(
-            what
-            for number in range(1, 8)
-            for what in (
-                (number, {REFERENCE: own, **like}, "0.json", 0.01, 16 + number, False, None),
-                (number, 4, number, REFERENCE, CANDIDATE, CONTROL),
-                (number, "free"),
-            )
-        ),
-        *((number, "end") for number in range(8)),
-    ]
-    gain = math.log(48.0 / 50.0)
-    confirmed = [block for n in range(1, 8) for block in blocks_of(n, reference=50.0, candidate=48.0, control=50.0)]
-    tried = TriedKernel(
-        *wanted,
-        "",
-        True,
-        Race({"name": (gain, gain)}, {"O1": 2}),
-        FAST,
-        Comparison(tuple(confirmed)),
-        (Dropped(wrong.lever, "output 0 differs"),),  # type: ignore[arg-type]
-        ("a note",),
-        2.25,
-    )
-    assert [row.tried for row in run.rows] == [tried] and len(run.wins) == 1
-    assert (run.device, run.stopped, run.start_s) == ("GPU 0", "", 0.0)
-    texts = ["checking the outputs of 3 codes", "racing 2 codes", "confirming name"]
-    assert steps == [
-        TuneProgress(0, "starting processes with the GPU"),
-        *(TuneProgress(0, f"k: {text}") for text in texts),
-        TuneProgress(1, "", tried),
-    ]
 
 
 @pytest.mark.parametrize(
     ("others", "racing", "fresh", "reason", "is_judged", "failed"),
     [
-        ([FAST], Lost(REFERENCE, "gone"), None, "the compiler's own code, launched as recorded: gone", False, []),
+        ([FAST], Lost(REFERENCE, "gone"), None, "launched as recorded: gone", False, []),
         ([FAST], Lost(None, "gone"), None, "timing: gone", False, []),
         ([FAST], DeviceError("no memory"), None, "no memory", False, []),
-        ([FAST], Lost("name", "gone"), None, "no other code of it runs and stores the same values", True, ["name"]),
+        ([FAST], Lost("name", "gone"), None, "no other code", True, ["name"]),
         ([FAST, SLOW], Lost("name", "gone"), None, "none of 1 other codes is faster by 0.5%", True, ["name"]),
         ([FAST], None, Lost(CANDIDATE, "gone"), "name, in a fresh process: gone", True, ["name"]),
         ([FAST], None, RaceReady({"x": "wrong"}, False, ()), "name, in a fresh process: wrong", True, []),
-        (
-            [FAST],
-            RaceReady({REFERENCE: "refused"}, False, ()),
-            None,
-            "the compiler's own code cannot be launched as recorded: refused",
-            False,
-            [],
-        ),
-        (
-            [FAST],
-            RaceReady({}, True, ()),
-            None,
-            "its outputs differ from run to run, so those of other code cannot be checked; --rtol 0.01 allows "
-            "differences of 1%",
-            False,
-            [],
-        ),
-        (
-            [code("name", us=48.0, fresh_us=51.0)],
-            None,
-            None,
-            "name led the race, but in fresh processes its time is +2.00%",
-            True,
-            [],
-        ),
+        ([FAST], RaceReady({REFERENCE: "refused"}, False, ()), None, "cannot be launched as recorded: r", False, []),
+        ([FAST], RaceReady({}, True, ()), None, "--rtol", False, []),
+        ([code("name", us=48.0, fresh_us=51.0)], None, None, "in fresh processes its time is +2.00%", True, []),
     ],
 )
 def test_why_a_kernel_is_left(
@@ -438,11 +369,10 @@ def test_why_a_kernel_is_left(
             gpu.answer[is_race] = given
         elif given is not None:
             gpu.lost[is_race].append(given)
-    (row,) = tuned_by(gpu, kernel_with(*others, plain=OWN)).rows
-    assert (row.reason, row.tried.is_judged, row.verdict) == (reason, is_judged, TuneVerdict.LEAVE)
+    row = only(*others, plain=OWN, start=gpu.start)
+    assert reason in row.reason and (row.tried.is_judged, row.verdict) == (is_judged, TuneVerdict.LEAVE)
     assert [(one.lever.text, one.reason) for one in row.tried.failed] == [(name, "gone") for name in failed]
-    lost = sum(isinstance(each, Lost) for each in (racing, fresh))
-    assert [entry[1] for entry in gpu.log[8:]].count("end") == gpu.started and gpu.started <= 8 + lost
+    assert gpu.open == 0, "every process is ended"
 
 
 def test_special_numbers_that_its_own_code_does_not_survive_are_left_out(gpu: Gpu, tmp_path: Path) -> None:
@@ -451,30 +381,22 @@ def test_special_numbers_that_its_own_code_does_not_survive_are_left_out(gpu: Gp
     path.write_text(json.dumps(to_document(Launch("k", (1, 1, 1), (32, 1, 1), ()))))
     kernel = replace(kernel, launches=(replace(kernel.launches[0], path=path),))
     gpu.lost[True].append(Lost(SPECIAL, "gone"))
-    (row,) = tuned_by(gpu, (kernel, choice)).rows
-    assert row.verdict is TuneVerdict.WIN and row.tried.notes == (
-        "its own code does not come to its end with special numbers; outputs were compared with the recorded ones only",
-        "a note",
-    )
-    assert [entry[-1] for entry in gpu.log if "0.json" in entry] == [(), *[None] * 8], (
-        "of the others none asks for them"
-    )
-    assert gpu.log[9:11] == [(0, "end"), ("start", 3.0)]
+    (row,) = tuned((kernel, choice), start=gpu.start).rows
+    assert row.verdict is TuneVerdict.WIN and "special numbers" in row.tried.notes[0]
+    assert gpu.keeps[0] == () and set(gpu.keeps[1:]) == {None} and gpu.open == 0
 
 
 @pytest.mark.parametrize(("step_s", "blocks"), [(0.1, 12), (1800.0, 3), (1900.0, 2), (4000.0, 1)])
 def test_a_race_ends_when_its_time_or_its_blocks_are_used_up(step_s: float, blocks: int, gpu: Gpu) -> None:
     gpu.step_s = step_s
-    (row,) = tuned_by(gpu, kernel_with(FAST, code("O1", us=48.0), plain=OWN)).rows
-    assert [entry[0] for entry in gpu.log if entry[1] == 1] == [0] * blocks and row.tried.race.blocks == blocks
-    assert row.tried.winner == FAST
+    row = only(FAST, code("O1", us=48.0), plain=OWN, start=gpu.start)
+    assert row.tried.race.blocks == blocks and row.tried.winner == FAST
 
 
 def test_a_race_on_a_slowed_gpu_has_no_end_but_that_of_its_blocks(gpu: Gpu) -> None:
     gpu.conditions, gpu.step_s = Conditions(slowed=("hot",)), 99.0
-    (row,) = tuned_by(gpu, kernel_with(FAST, plain=OWN)).rows
-    assert len([entry for entry in gpu.log if entry[1] == 1]) == 24
-    assert (row.reason, row.tried.is_judged) == ("no sample could be used: the GPU was slowed down (hot)", False)
+    row = only(FAST, plain=OWN, start=gpu.start)
+    assert gpu.now_s == 64 + 24 * 99 and "slowed down (hot)" in row.reason and not row.tried.is_judged
 
 
 def test_a_winner_is_confirmed_beside_the_fastest_configurations_and_its_own(gpu: Gpu) -> None:
@@ -483,44 +405,27 @@ def test_a_winner_is_confirmed_beside_the_fastest_configurations_and_its_own(gpu
     }
     siblings["E"] = configuration(code("O2", us=40.0), code("O3", us=1.0), ptx="E", us=49.7)
     gpu.answer[True] = RaceReady({"E: O3": "wrong"}, False, ())
-    (row,) = tuned_by(gpu, kernel_with(FAST, plain=OWN, siblings=siblings)).rows
+    row = only(FAST, plain=OWN, siblings=siblings, start=gpu.start)
     assert row.verdict is TuneVerdict.WIN and (row.tried.winner.name, row.tried.base) == ("E: O2", "C")
     assert row.tried.failed == (Dropped(lever("O3"), "wrong", config="E"),)
-    asked = next(entry for entry in gpu.log if entry[0] == 1 and isinstance(entry[1], dict))
-    assert [(name, like) for name, (_, _, _, like) in asked[1].items()] == [
-        (REFERENCE, None),
-        (CONTROL, REFERENCE),
-        ("plain", None),
-        ("D", None),
-        ("E", None),
-        (CANDIDATE, "E"),
-    ]
-    assert (1, 4, 1, REFERENCE, CANDIDATE, CONTROL, "plain", "D", "E") in gpu.log
+    assert set(row.tried.comparison.blocks[0].times_us) == {REFERENCE, CANDIDATE, CONTROL, "plain", "D", "E"}
 
 
 @pytest.mark.parametrize(("us", "wins"), [(50.2, True), (50.3, False)])
 def test_at_another_launch_it_may_lose_less_than_the_band(us: float, wins: bool, gpu: Gpu) -> None:
-    steps: list[TuneProgress] = []
-    candidate = code("name", us=48.0, at={"1.json": us})
-    (row,) = tuned_by(gpu, kernel_with(candidate, plain=OWN, us=(10.0, 9.0)), steps=steps).rows
+    row = only(code("name", us=48.0, at={"1.json": us}), plain=OWN, us=(10.0, 9.0), start=gpu.start)
     text = f"its time is +{us * 2 - 100:.2f}% at launch 1"
-    assert row.reason == ("" if wins else f"name is faster at one launch, but {text}")
-    assert row.tried.notes == (("a note", text) if wins else ("a note",))
-    assert "k: confirming name at another launch" in [step.text for step in steps]
+    assert (row.verdict is TuneVerdict.WIN) is wins and row.reason.endswith("" if wins else text)
+    assert (text in row.tried.notes) is wins
 
 
 def test_processes_that_do_not_start_are_ended(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Started):
         @property
-        def device(self) -> str:
+        def device(self) -> str:  # type: ignore[override]
             raise Lost(None, "status 5")
 
-        @device.setter
-        def device(self, name: str) -> None:
-            pass
-
     monkeypatch.setitem(globals(), "Started", Silent)
-    with pytest.raises(DeviceError) as error:
-        tuned_by(gpu, kernel_with(FAST, plain=OWN))
-    assert str(error.value) == "a process with the GPU did not start: status 5; its output is above"
-    assert gpu.log == [*[("start", 3.0)] * 8, *((number, "end") for number in range(8))]
+    with pytest.raises(DeviceError, match="a process with the GPU did not start: status 5"):
+        only(FAST, plain=OWN, start=gpu.start)
+    assert gpu.open == 0

@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.capture.policy.test_file import ENTRY
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import Pin, read_entries, write_policy
-from tritonhook.report.result import Tone
+from tritonhook.capture.policy.model import read_entries, write_policy
 from tritonhook.report.results.policy import PolicyResult
-from tritonhook.tuning.policy_check import Checked, CheckedPin, State, against_captures, entries_here
-
-CHECKED = [
-    Checked(replace(ENTRY, kernel="attention_fwd"), State.APPLIES),
-    Checked(
-        replace(ENTRY, kernel="jsd", lever=lever("regusage=10+name"), gain_percent=2.04, interval_percent=(1.5, 2.6)),
-        State.APPLIED,
-    ),
-    Checked(
-        replace(ENTRY, kernel="layer_norm"),
-        State.STALE,
-        "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
-    ),
-    Checked(replace(ENTRY, kernel="softmax"), State.NOT_SEEN, "no captured Triton kernel of this name for sm_90a"),
-]
+from tritonhook.tuning.policy_check import State, against_captures
 
 
-def test_what_is_needed_here(tmp_path: Path) -> None:
-    entries = [ENTRY, replace(ENTRY, kernel="b", lever=lever("ptxas=11.0.1"))]
-    controls = replace(ENTRY, kernel="c", lever=lever("ptxas=13.5.37+controls=none.bin"), controls="0" * 64)
-    write_policy(tmp_path / "p.toml", [*entries, controls])
-    first, second, third = entries_here(tmp_path / "p.toml")
-    assert (first.state, first.reason) == (State.USABLE, "")
-    assert second == Checked(second.entry, State.UNUSABLE, second.reason)
-    assert second.reason == "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"
-    assert third.state is State.UNUSABLE and "none.bin: no controls file that can be read" in third.reason
-
-
-@pytest.fixture
-def captured(tmp_path: Path, triton_cache: Path):
-    """A captured GEMM, and the policy that gives it a lever."""
+@pytest.fixture(scope="module")
+def gemm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Any], list[Any], str]]:
+    """The captures of a GEMM with 8 warps, then with 2; and the policy that gives the first one a lever."""
     pytest.importorskip("triton", minversion="3.6")
     import policies
     from triton_kernels import compile_gemm
 
     import tritonhook
 
-    with tritonhook.session(tmp_path / "plain") as session:
-        compile_gemm()
-    return session.captures, policies.policy(tmp_path / "tritonhook.toml", session.captures, "O1")
+    folder = tmp_path_factory.mktemp("gemm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
+        found = []
+        for number, warps in enumerate((8, 2)):
+            with tritonhook.session(folder / f"{number}") as session:
+                compile_gemm(num_warps=warps)
+            found.append(list(session.captures))
+        path = policies.policy(folder / "tritonhook.toml", found[0], "O1")
+        yield found[0], found[1], path.read_text()
+
+
+@pytest.fixture
+def captured(gemm: Any, tmp_path: Path, triton_cache: Path) -> tuple[list[Any], Path]:
+    (tmp_path / "tritonhook.toml").write_text(gemm[2])
+    return gemm[0], tmp_path / "tritonhook.toml"
 
 
 def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
@@ -64,14 +51,10 @@ def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
     return checked.state, checked.reason
 
 
-def test_an_entry_applies_to_the_kernel_that_was_tuned_and_to_no_other(captured) -> None:
-    captures, path = captured
-    assert state(captures, path) == (State.APPLIES, "")
-
-
 @pytest.mark.parametrize(
     ("values", "expected", "reason"),
     [
+        ({}, State.APPLIES, ""),
         (
             {"ptx": "0" * 64},
             State.STALE,
@@ -106,44 +89,17 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
         compile_gemm()
     states = {one.entry.ptx: one.state for one in against_captures(path, session.captures, sweep)}
     assert states == {entry.ptx: State.APPLIED, "0" * 64: State.NOT_SEEN}
-
-
-def test_an_entry_is_called_as_its_kernel_among_the_others(captured, tmp_path: Path) -> None:
-    from triton_kernels import compile_gemm
-
-    import tritonhook
-    from tritonhook.lab.sweep import sweep
-
-    captures, path = captured
-    with tritonhook.session(tmp_path / "other") as session:
-        compile_gemm(num_warps=2)
-    (entry,) = read_entries(path)
-    write_policy(path, [entry, replace(entry, ptx="0" * 64)])
-    checked = against_captures(path, [*captures, *session.captures], sweep)
-    assert {one.entry.ptx: one.title for one in checked} == {entry.ptx: "gemm_kernel[num_warps=8]", "0" * 64: ""}
-    rows = PolicyResult.of(str(path), "captures", checked).summary().tables[0].rows
-    assert {row[0] for row in rows} == {"gemm_kernel[num_warps=8]", "gemm_kernel (PTX 00000000)"}
-
-
-def test_a_kernel_that_got_its_lever(captured, tmp_path: Path) -> None:
-    from triton_kernels import compile_gemm
-
-    import tritonhook
-
-    _, path = captured
-    with tritonhook.session(tmp_path / "tuned", policy=path) as session:
-        compile_gemm()
-    assert state(session.captures, path) == (State.APPLIED, "")
+    write_policy(path, [entry])
     assert state(session.captures, path, code="0" * 16)[0] is State.STALE
 
 
-@pytest.mark.parametrize(
-    ("state", "said", "tone"),
-    [(State.APPLIES, "2 configurations pinned", Tone.NEUTRAL), (State.STALE, ", 1 changed", Tone.BAD)],
-)
-def test_a_pin_that_has_changed_is_bad_news(state: State, said: str, tone: Tone) -> None:
-    pins = [
-        CheckedPin(Pin("f", "sm_90a", (key,), "BLOCK: 64"), one) for key, one in (("1", State.APPLIES), ("2", state))
-    ]
-    summary = PolicyResult.of("p.toml", None, [], pins=pins).summary()
-    assert summary.verdict.endswith(said) and summary.tone is tone
+def test_an_entry_is_called_as_its_kernel_among_the_others(gemm, captured) -> None:
+    from tritonhook.lab.sweep import sweep
+
+    captures, path = captured
+    (entry,) = read_entries(path)
+    write_policy(path, [entry, replace(entry, ptx="0" * 64)])
+    checked = against_captures(path, [*captures, *gemm[1]], sweep)
+    assert {one.entry.ptx: one.title for one in checked} == {entry.ptx: "gemm_kernel[num_warps=8]", "0" * 64: ""}
+    rows = PolicyResult.of(str(path), "captures", checked).summary().tables[0].rows
+    assert {row[0] for row in rows} == {"gemm_kernel[num_warps=8]", "gemm_kernel (PTX 00000000)"}

@@ -17,10 +17,8 @@ from tritonhook.tuning.race import (
     Race,
     TriedKernel,
     Tuned,
-    TuneRun,
     TuneVerdict,
     against_fastest,
-    assembled,
     certify,
     holm,
     is_futile,
@@ -78,29 +76,9 @@ def test_the_best_wins_and_the_hopeless_are_dropped_early() -> None:
     assert raced.blocks < MOST_BLOCKS
 
 
-def test_a_kernel_whose_candidates_are_all_slower_ends_soon_without_a_leader() -> None:
-    ratios = {f"c{n}": 1.02 + n / 100 for n in range(8)}
-    raced = race(Kernel(2, ratios), tuple(ratios))
-    assert (raced.leader, raced.left) == (None, ())
-    assert max(raced.dropped.values()) <= 6
-
-
 def test_a_gain_below_the_band_is_not_worth_having() -> None:
     found = [race(Kernel(("small", seed), {"c": 0.999}), ("c",)).leader for seed in range(100)]
     assert found.count("c") <= 5
-
-
-def test_a_disturbed_block_changes_nothing() -> None:
-    (block,) = Kernel(3, {"c": 2.0}).blocks(1, 1)
-    disturbed = SampleBlock(0, block.times_us, Conditions(slowed=("heat",)))
-    assert disturbed.conditions.unfit is not None
-    raced = Race.of(("c",))
-    assert raced.after(disturbed) is raced and raced.after(block).blocks == 1
-
-
-def test_one_block_drops_nobody() -> None:
-    (block,) = Kernel(4, {"c": 3.0}).blocks(1, 1)
-    assert Race.of(("c",)).after(block).left == ("c",)
 
 
 # --- certificates --------------------------------------------------------------------------------
@@ -186,12 +164,6 @@ def test_the_fastest_rival_takes_the_references_place_with_its_times_clock_and_o
     assert told.blocks[0].order == (CONTROL, "fast", CANDIDATE, CONTROL, "slow", REFERENCE)
     own = Comparison(blocks)
     assert against_fastest(own, ["slow"]) is own and against_fastest(own, []) is own
-
-
-def test_what_is_only_assembled_has_no_verdict_of_a_gpu() -> None:
-    one = kernel_with(code("name"))
-    row = Tuned(TriedKernel(*one, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
-    assert assembled([one, one]) == TuneRun((row, row), "")
 
 
 def exact(*us: float, rest: float | None = None) -> Comparison:

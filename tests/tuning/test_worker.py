@@ -10,13 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from tritonhook.capture.launches.record import Buffer, Launch, to_document
-from tritonhook.device.child import After, At, Begin, ContextLost
+from tritonhook.device.child import After, At, ContextLost
 from tritonhook.errors import DeviceError
 from tritonhook.timing import places, replay, timer
-from tritonhook.timing.plan import Take, Taken
 from tritonhook.tuning.gpu import Free, Freed, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.worker import GpuCodes
 
@@ -136,15 +134,6 @@ def test_codes_that_store_the_same_are_timed_at_each_of_their_places(work: Simpl
     assert work.timed == ["reference"] * 4 + ["a"] * 4 and not ready.failed
 
 
-def test_processes_load_codes_in_other_orders(work: SimpleNamespace) -> None:
-    orders = set()
-    for seed in range(8):
-        work.launches.clear()
-        list(GpuCodes().carry_out(structs.replace(work.load(reference="1", a="1", b="1"), seed=seed)))
-        orders.add(tuple(name for name, _ in work.launches))
-    assert len(orders) > 4 and len({order[0] for order in orders}) == 3
-
-
 def test_a_code_that_differs_at_its_second_place_is_dropped(work: SimpleNamespace) -> None:
     in_turn(["1", "2"], "a")
     _, ready = asked(GpuCodes(), work.load(reference="1", a="1"))
@@ -172,12 +161,6 @@ def test_special_numbers_show_what_the_recorded_ones_do_not(work: SimpleNamespac
     assert ready.failed == {}
 
 
-def test_special_numbers_that_the_own_code_does_not_repeat_say_nothing(work: SimpleNamespace) -> None:
-    in_turn(["1", "1", "5", "6"])
-    said, ready = asked(GpuCodes(), work.load(keep=(), reference="1", a="1 / 7"))
-    assert ready.failed == {} and said[-2:] == each("special")
-
-
 def in_turn(stored: list[str], name: str = "reference") -> None:
     """Let the places of a code store these, in the order of launches."""
     original = replay.LoadedKernel.launch
@@ -190,27 +173,9 @@ def test_a_reference_that_stores_other_values_each_time_is_unsteady_and_nothing_
     assert ready == RaceReady({}, True, ("made up",)) and work.timed == []
 
 
-def test_a_reference_that_is_refused_ends_it(work: SimpleNamespace) -> None:
-    _, ready = asked(GpuCodes(), work.load(reference="refused", a="1"))
-    assert ready.failed["reference"] == "CUDA_ERROR_INVALID_IMAGE" and not ready.unsteady and work.timed == []
-
-
 def test_a_launch_that_loses_the_gpu_is_announced_and_told(work: SimpleNamespace) -> None:
     said = []
     with pytest.raises(ContextLost, match="^an illegal memory access was encountered$"):
         for message in GpuCodes().carry_out(work.load(reference="1", a="crash")):
             said.append(message)
     assert said == [At("reference"), After(), At("a")]
-
-
-def test_without_a_gpu_it_says_what_needs_none(work: SimpleNamespace) -> None:
-    work.gpu = False
-    with pytest.raises(DeviceError, match="--assemble-only needs none"):
-        list(GpuCodes().carry_out(Begin()))
-
-
-def test_blocks_are_of_the_sides_that_are_left(work: SimpleNamespace) -> None:
-    codes, kept = GpuCodes(), []
-    codes._timer = SimpleNamespace(keep=kept.append, take_block=lambda process: f"block of {process}")
-    (taken,) = codes.carry_out(Take(2, 7, ("reference", "a")))
-    assert kept == [("reference", "a")] and taken == Taken(("block of 7", "block of 7"))

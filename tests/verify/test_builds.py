@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 from ptx_modules import HEADER, kernel
+from shell_ptxas import shell_ptxas
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import ToolError, UsageError
+from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Assembled, Crash
+from tritonhook.ptxas.toolchain import Assembled
 from tritonhook.verify import differential
-from tritonhook.verify.differential import Built, NotBuilt, Recipe, build_all, recipes
+from tritonhook.verify.differential import Recipe, build_all, recipes
 from tritonhook.verify.judgement import Latitude
 from tritonhook.verify.model import Build
 
@@ -68,35 +69,19 @@ def test_other_versions_stand_in_from_both_ends() -> None:
     )
 
 
-def test_a_reference_that_cannot_be_made_is_told_and_others_are_left_out(
-    tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ptx = Ptx(HEADER + kernel("k"))
-    made, asked = tools.assemble_or_raise(ptx, ()), list[tuple[Tool, str, object, float]]()
-
-    def assemble(tool: Tool, given: Ptx, options: tuple[str, ...], limit_s: float) -> object:
-        asked.append((tool, given.version, options, limit_s))
-        if "-O0" in options:
-            raise ToolError("no such file\nmore")
-        return made if "-O3" in options else Crash(tool, given, "ptxas", 255, None, "a reason")
-
-    monkeypatch.setattr(differential, "assemble", assemble)
-    bad = Recipe(OWN, ("-O0",), others=(Recipe(OLD, ("-O1",)),))
-    failed = (
-        NotBuilt("12.8.93 -O0", "no such file"),
-        NotBuilt("12.4.131 -O1", Crash(OLD, ptx, "", 255, None, "a reason").summary),
-    )
+def test_a_reference_that_cannot_be_made_is_told_and_others_are_left_out(tools, tmp_path: Path) -> None:
+    """A later build is lowered to the PTX that its ptxas reads, and its stand-in is tried where it fails."""
+    ptx, own = Ptx(HEADER + kernel("k")), tools.ptxas
+    refuses = shell_ptxas(tmp_path, own, 'case "$*" in *-O0*) echo "ptxas fatal : no" >&2; exit 255;; esac')
+    bad = Recipe(refuses, ("-O0",), others=(Recipe(replace(refuses, version="12.4.131"), ("-O0", "-v")),))
     with ThreadPoolExecutor(1) as pool:
-        built = build_all(ptx, "k", [Recipe(OWN, ("-O3",)), bad], tmp_path / "a" / "b", pool)
-        with pytest.raises(UsageError) as raised:
+        built = build_all(ptx, "k", [Recipe(own, ("-O3",)), bad], tmp_path / "a" / "b", pool)
+        with pytest.raises(UsageError, match=r"^k: the reference cannot be assembled: .*no"):
             build_all(ptx, "k", [bad], tmp_path, pool)
     path = tmp_path / "a" / "b" / "0.cubin"
-    assert built == Built((Build("12.8.93 -O3", path, "k", "12.8.93", ("-O3",)),), (), failed)
-    assert path.read_bytes() == made.cubin.data
-    assert str(raised.value) == "k: the reference cannot be assembled: no such file"
-    first, flat, old = asked[:3]
-    assert (first, flat) == ((OWN, "8.7", ("-O3",), 120.0), (OWN, "8.7", ("-O0",), 120.0))
-    assert old == (OLD, "8.4", ("-O1",), 120.0), "lowered to what it reads"
+    assert built.builds == (Build("12.8.93 -O3", path, "k", "12.8.93", ("-O3",)),)
+    assert path.read_bytes() == tools.assemble_or_raise(ptx, ("-O3",)).cubin.data
+    assert [one.label for one in built.failed] == ["12.8.93 -O0", "12.4.131 -O0"]
 
 
 def test_other_constants_are_other_code(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

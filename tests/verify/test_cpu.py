@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
-from tritonhook.errors import UsageError  # noqa: E402
 from tritonhook.verify.cpu import CpuExecutor, with_ptx  # noqa: E402
-from tritonhook.verify.differential import Built, Recipe  # noqa: E402
+from tritonhook.verify.differential import Built  # noqa: E402
 from tritonhook.verify.judgement import Latitude, judge  # noqa: E402
 from tritonhook.verify.model import NORMAL, ZEROS, Build, FailureKind, Order, Verdict  # noqa: E402
-from tritonhook.verify.reproduce import _sides  # noqa: E402
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b) {\n"
 LOAD = """.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
@@ -64,9 +61,21 @@ def test_a_write_outside_of_a_buffer_is_a_crash_of_this_build(tmp_path):
     assert "beyond the end of argument b" in judgement.worst.text
 
 
-def test_a_build_that_never_ends_hangs(tmp_path):
-    judgement, _ = judged(order_of(tmp_path, "", "LOOP: bra LOOP;"), limit_s=0.5)
-    assert (judgement.verdict, judgement.worst.build) == (Verdict.HANG, "1")
+@pytest.mark.parametrize(
+    ("grid", "first", "verdict", "build"),
+    [
+        (1, "", Verdict.HANG, "1"),
+        (10, "", Verdict.HANG, "1"),  # others of the same CTAs came to their end
+        (10, "LOOP: bra LOOP;", Verdict.NOT_UNDERSTOOD, "0"),  # it may wait for a CTA that was not executed
+        (1, "LOOP: bra LOOP;", Verdict.HANG, None),
+    ],
+)
+def test_a_build_that_never_ends_hangs(grid, first, verdict, build, tmp_path):
+    order = order_of(tmp_path, first, "LOOP: bra LOOP;", launch=launch_of(grid, 32 * grid))
+    judgement, _ = judged(order, limit_s=0.5, ctas=2)
+    assert verdict in [one.verdict for one in judgement.findings]
+    assert build in [one.build for one in judgement.findings if one.verdict is verdict]
+    assert grid == 1 or first or judgement.verdict is Verdict.HANG
 
 
 def test_each_input_has_contents_of_its_own(tmp_path):
@@ -115,21 +124,3 @@ def test_the_ptx_comes_before_the_builds(tmp_path):
     built = with_ptx(Built((), (), ()), Ptx(HEAD + LOAD + STORE), "k", tmp_path)
     (build,) = built.builds
     assert build.label == "PTX" and build.path.read_text().startswith(".version")
-
-
-def test_minimising_takes_a_build_that_stores_what_the_ptx_says():
-    """On the CPU the reference is PTX, which no ptxas makes: a build of its group stands for it."""
-
-    recipes = [Recipe(SimpleNamespace(version="13.5.37"), (level, "-v")) for level in ("-O3", "-O0")]
-    worst = SimpleNamespace(build="13.5.37 -O3")
-    found = SimpleNamespace(
-        kernel="k",
-        verdict=Verdict.DIFFERENT,
-        judgement=SimpleNamespace(worst=worst),
-        builds=[SimpleNamespace(label="PTX")],
-        groups=(("PTX", "13.5.37 -O0"), ("13.5.37 -O3",)),
-    )
-    assert [side.options for side in _sides(found, recipes)] == [("-O0",), ("-O3",)]
-    found.groups = (("13.5.37 -O0", "13.5.37 -O3"), ("PTX",))
-    with pytest.raises(UsageError, match="no build stores what the PTX says"):
-        _sides(found, recipes)

@@ -12,8 +12,7 @@ from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify import differential
-from tritonhook.verify.differential import Built, Case, Verified, _unlike, case_of, inputs_for, verify
+from tritonhook.verify.differential import Built, Case, Verified, case_of, inputs_for, verify
 from tritonhook.verify.judgement import Latitude
 from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, Difference, Order, Ran, Verdict
 
@@ -84,21 +83,6 @@ def test_only_the_build_as_used_may_contract(as_used: Sequence[str], wanted: Ver
     executor = Stored(differs("b"))
     assert verified(executor, *builds, latitude=Latitude(contraction=True)).verdict is wanted
     assert len(executor.orders) == (2 if wanted is Verdict.DIFFERENT else 1)
-
-
-def test_the_level_tells_more_of_the_code_than_other_options() -> None:
-    other, flat = replace(B, options=("-O3", "--fmad=false")), replace(B, options=("-O0",))
-    assert _unlike(A, B) < _unlike(A, other) < _unlike(A, flat)
-    assert _unlike(A, replace(B, options=("-v", "--opt-level", "3"))) == _unlike(A, other), "the same level"
-
-
-def test_the_machine_code_shown_is_of_cubins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given the PTX as the reference, as the emulator runs it; then two cubins are compared, one of each group."""
-    monkeypatch.setattr(differential, "reading_toolchain", lambda: None)
-    monkeypatch.setattr(differential, "parting", lambda toolchain, a, b: (a.label, b.label))
-    ptx = replace(A, label="ptx", path=Path("k.ptx"))
-    assert verified(Stored(differs("b")), ptx, A, B).region == ("a", "b")
-    assert verified(Stored(differs("b")), ptx, B).region is None
 
 
 def test_only_the_buffers_that_steer_keep_their_contents() -> None:

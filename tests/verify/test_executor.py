@@ -10,7 +10,7 @@ import pytest
 from patient_child import SAY_SO, be_patient
 from repository import SUPPORT
 
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.errors import UsageError
 from tritonhook.verify.executor import Executor
 from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, FailureKind, Order
@@ -139,21 +139,3 @@ def test_a_trial_ends_with_the_build_that_loses_the_gpu(order, executor: Executo
     lost, refused = "def kernel(gpu, a, b):\n    raise Illegal\n", "def kernel(gpu, a, b):\n    raise Refused\n"
     assert [one.build for one in executor.run_until_lost(order(COPY, lost, COPY))] == ["build 0", "build 1"]
     assert [one.build for one in executor.run_until_lost(order(COPY, refused, WRONG))][1:] == ["build 1", "build 2"]
-
-
-def test_children_that_wait_are_ended_too(order, tmp_path: Path) -> None:
-    note = f"import os\nopen({str(tmp_path / 'ids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
-    with Executor(20, COMMAND) as executor:
-        for _ in range(3):  # the second and the third in a child that was started ahead
-            executor.run_until_lost(order(note + "def kernel(gpu, a, b):\n    raise Illegal\n"))
-        children = [spare._process for spare in executor._spares]
-    assert len(children) == 2 and all(child.returncode is not None for child in children)
-    assert len(set((tmp_path / "ids").read_text().split())) == 3
-
-
-def test_scalars_reach_the_kernel(order, executor: Executor) -> None:
-    parameters = (Pointer("a", 0, dtype="int32"), Scalar("n", "i64", 7))
-    given = Launch("k", (1, 1, 1), (32, 1, 1), parameters, (Buffer(8, "int32"),))
-    store = "def kernel(gpu, a, n):\n    gpu.write(a, n.to_bytes(8, 'little'))\n"
-    ran = executor.run(order(store, store.replace("n.to", "(n + 1).to"), launch=given))
-    assert ran[1].differences[0].first[0].values == ("7", "8")

@@ -200,14 +200,6 @@ def test_no_case_is_judged_twice() -> None:
     assert minimise(launched(), judge).tried == len(seen)
 
 
-def test_steps_are_told() -> None:
-    steps: list[tuple[str, int]] = []
-    found = shrink(lambda trial: "fma" in trial.ptx, on_step=lambda name, trial: steps.append((name, trial.lines)))
-    assert steps[0][0] == "other functions and declarations"
-    assert [lines for _, lines in steps] == sorted((lines for _, lines in steps), reverse=True)
-    assert found.trial.lines <= steps[-1][1]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "block", "proof", "needed"),
@@ -230,14 +222,6 @@ def test_a_real_kernel_becomes_small(
     assert all(opcode in found.trial.ptx for opcode in needed)
 
 
-def test_an_offset_never_stands_for_a_pointer() -> None:
-    parts = Parts(read_program(Ptx(TEXT)), "kernel")
-    units = reduction("results to one of their sources").units(parts)
-    address = next(number for number, item in enumerate(parts.items) if item.opcode == "add.s64")
-    pointer, offset = parts.items[address].operands[1:]
-    assert (address, pointer) in units and (address, offset) not in units
-
-
 def reduction(name: str) -> Reduction:
     return next(one for one in (*FINE, *LAST) if one.name == name)
 
@@ -250,33 +234,6 @@ SMALL = """.visible .entry k(.param .u64 a)
  ret;
 }
 """
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "units", "new"),
-    [
-        ("guards", "@%p0 bra L; @!%p0 st.global.b32 [%rd0], %r0; @!%p0 st.global.b32 [%rd0+8], %r0; L:", 2,
-         ["st.global.b32 [%rd0+8], %r0;"]),
-        ("pragmas", 'st.global.b32 [%rd0], %r0; .pragma "nounroll";', 1, []),
-        ("results to constants (1)", "mov.b32 %r1, 5; @%p0 add.s32 %r1, %r0, 7; st.global.b32 [%rd0], %r1;", 3,
-         ["@%p0 mov.b32 %r1, 1;"]),
-        ("literals to 0", "st.global.b32 [%rd0+4], 0x0; st.global.b32 [%rd0], 1;", 1, ["st.global.b32 [%rd0], 0;"]),
-        ("literals to 1", "st.global.b32 [%rd0+4], 1; st.global.b32 [%rd0], 7;", 1, ["st.global.b32 [%rd0], 1;"]),
-        ("literals to 0", "st.global.f32 [%rd0], 0f3F800000;", 1, ["st.global.f32 [%rd0], 0f00000000;"]),
-        ("literals to 1", "st.global.f64 [%rd0], 0d3FF0000000000000;", 1,
-         ["st.global.f64 [%rd0], 0d0000000000000000;"]),
-        ("modifiers", "ld.volatile.global.b32 %r1, [%rd0]; st.global.b32 [%rd0], %r1;", 1,
-         ["ld.global.b32 %r1, [%rd0];"]),
-    ],
-)  # fmt: skip
-def test_a_reduction_changes_its_unit_and_nothing_else(name: str, body: str, units: int, new: list[str]) -> None:
-    parts = Parts(read_program(Ptx(HEADER + SMALL.replace("BODY", body))), "k")
-    found = reduction(name).units(parts)
-    assert len(found) == units
-    after = reduction(name).without(parts, frozenset(found[-1:]))
-    before = {item.text for item in parts.items}
-    assert [item.text.strip() for item in after.items if item.text not in before] == new
-    assert new or len(after.items) < len(parts.items)
 
 
 def test_a_grid_and_contents_shrink_in_few_steps() -> None:

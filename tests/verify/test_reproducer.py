@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -29,13 +28,11 @@ from tritonhook.verify.judgement import Judgement, Latitude, Observation
 from tritonhook.verify.minimise import Trial
 from tritonhook.verify.model import NORMAL, Build, Verdict
 from tritonhook.verify.reproduce import (
-    LaunchedJudge,
     Reproducer,
     Side,
     Tried,
     _sides,
     _start,
-    _tried,
     program,
     report,
     write_reproducer,
@@ -97,7 +94,7 @@ def start(folder: Path, libcuda: Path | None, *arguments: str | Path) -> subproc
     ("kernels", "code", "said"),
     [
         ((1, 1), 0, ("SAME: both store the same bytes",)),
-        ((1, 2), 1, ("buffer 0 (float32): 2 of 2 elements differ", "0x40810101", "0x41820202", "DIFFERENT")),
+        ((1, 2), 1, ("buffer 0 (float32): 2 of 2 elements differ", "0x40810101", "4.0313", "0x41820202", "DIFFERENT")),
         ((1, 0xEE), 1, ("b.cubin: cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "a.cubin: came to its")),
         ((1, 0xDD), 1, ("b.cubin: no end within 60 s", "DIFFERENT")),
     ],
@@ -116,14 +113,6 @@ def test_the_program_compares_two_cubins(
     assert done.returncode == code, done.stdout + done.stderr
     for words in said:
         assert words in done.stdout
-
-
-def test_values_stand_beside_their_bits(libcuda: Path, tmp_path: Path) -> None:
-    write_reproducer(tmp_path, FOUND)
-    paths = [cubin(tmp_path / "a.cubin", 1), cubin(tmp_path / "b.cubin", 2)]
-    lines = [line.split() for line in start(tmp_path, libcuda, *paths).stdout.splitlines()]
-    for path, bits in zip(paths, (0x40810101, 0x41820202), strict=True):
-        assert [path.name, f"0x{bits:08x}", repr(struct.unpack("<f", struct.pack("<I", bits))[0])] in lines
 
 
 def test_the_program_assembles_with_two_ptxas(libcuda: Path, tmp_path: Path) -> None:
@@ -160,78 +149,16 @@ def test_a_ptxas_that_refuses_is_told(libcuda: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and "cannot assemble kernel.ptx" in done.stderr and "nowhere" in done.stderr
 
 
-def test_the_report_has_everything(tmp_path: Path) -> None:
+def test_the_report_has_the_assemblers_the_differing_elements_and_the_code(tmp_path: Path) -> None:
     paths = write_reproducer(tmp_path / "new" / "folder", FOUND)
-    assert paths == tuple(tmp_path / "new" / "folder" / name for name in ("kernel.ptx", "reproduce.py", "report.md"))
-    assert [path.read_text() for path in paths[:2]] == [TEXT, program(FOUND)]
-    first, second = FOUND.sides
-    assert (
-        paths[2].read_text()
-        == f"""# ptxas 12.8 stores other values
-
-The kernel `k` below, for sm_90a, stores other values when it is assembled by {second.label} than by {first.label}. \
-The PTX has no undefined value and no race that would allow both.
-
-## Assemblers
-
-| assembler | result |
-| --- | --- |
-| ptxas 12.8.93 -O3 | first |
-| ptxas 13.5.37 -O0 | second |
-| ptxas 12.9.86 -O3 | as ptxas 12.8.93 -O3 |
-
-## To reproduce
-
-```console
-$ ptxas -arch=sm_90a -O3 kernel.ptx -o first.cubin    # ptxas 12.8.93 -O3
-$ ptxas -arch=sm_90a -O0 kernel.ptx -o second.cubin    # ptxas 13.5.37 -O0
-$ python reproduce.py first.cubin second.cubin
-$ python reproduce.py FIRST/ptxas SECOND/ptxas
-```
-
-## PTX
-
-```text
-{TEXT.rstrip()}
-```
-
-## Buffer 0 (float32): 1 of 2 elements differ
-
-| element | ptxas 12.8.93 -O3 | ptxas 13.5.37 -O0 |
-| --- | --- | --- |
-| 1 | 0x07070605 | 0x08070605 |
-
-Executed on NVIDIA H200, driver 580.1.
-
-## Machine code of ptxas 12.8.93 -O3
-
-```text
-SHF.L.W.U32.HI R4,R3,0x8,R2
-```
-
-## Machine code of ptxas 13.5.37 -O0
-
-```text
-LEA R6,P0,R2,-R7,0x8
-```
-"""
-    )
-
-
-def test_the_report_shows_the_first_elements_and_no_code_that_is_not_known() -> None:
+    assert [path.name for path in paths] == ["kernel.ptx", "reproduce.py", "report.md"] and paths[0].read_text() == TEXT
+    text = paths[2].read_text()
+    assert {"| ptxas 12.9.86 -O3 | as ptxas 12.8.93 -O3 |", "| 1 | 0x07070605 | 0x08070605 |"} <= set(text.splitlines())
+    assert all(part in text for side in FOUND.sides for part in (*side.code, side.label)) and FOUND.gpu in text
     launch = replace(LAUNCH, buffers=(LAUNCH.buffers[0], Buffer(2000, "int16")))
     sides = tuple(replace(side, stored=(bytes(8), bytes([n]) * 2000), code=()) for n, side in enumerate(FOUND.sides))
     text = report(replace(FOUND, sides=sides, trial=replace(FOUND.trial, launch=launch)))
-    rows = [f"| {number} | 0x0000 | 0x0101 |" for number in range(8)]
-    assert text.partition("## Buffer")[2].splitlines() == [
-        " 1 (int16): 1,000 of 1,000 elements differ",
-        "",
-        "| element | ptxas 12.8.93 -O3 | ptxas 13.5.37 -O0 |",
-        "| --- | --- | --- |",
-        *rows,
-        "",
-        "Executed on NVIDIA H200, driver 580.1.",
-    ]
+    assert "1,000 of 1,000 elements differ" in text and text.count("| 0x0000 | 0x0101 |") == 8
 
 
 def test_the_program_has_the_whole_case() -> None:
@@ -244,25 +171,16 @@ def test_the_program_has_the_whole_case() -> None:
     case = json.loads(text.partition('json.loads(r"""')[2].partition('"""')[0])
     contents = [zlib.decompress(base64.b64decode(buffer.pop("data"))) for buffer in case["buffers"]]
     assert tuple(contents) == CONTENTS
-    assert case == {
-        "kernel": "k",
-        "target": "sm_90a",
-        "options": [["-O3"], ["-O0"]],
-        "grid": [2, 1, 1],
-        "block": [32, 1, 1],
-        "cluster": [2, 1, 1],
-        "shared": 4096,
-        "cooperative": True,
-        "arguments": [
-            {"buffer": 0, "offset": 0},
-            {"bytes": "07000000"},
-            {"buffer": 1, "offset": 8},
-            {"scratch": 64},
-            {"bytes": "00ff" * 8, "pointers": [[8, 1, 4]]},
-            {"buffer": 1, "offset": 16, "tiling": json.loads(json.dumps(asdict(tiling)))},
-        ],
-        "buffers": [{"dtype": "float32", "width": 4, "size": 8}, {"dtype": "int32", "width": 4, "size": 16}],
-    }
+    assert case["arguments"] == [
+        {"buffer": 0, "offset": 0},
+        {"bytes": "07000000"},
+        {"buffer": 1, "offset": 8},
+        {"scratch": 64},
+        {"bytes": "00ff" * 8, "pointers": [[8, 1, 4]]},
+        {"buffer": 1, "offset": 16, "tiling": json.loads(json.dumps(asdict(tiling)))},
+    ]
+    sizes = {"grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [2, 1, 1], "shared": 4096, "cooperative": True}
+    assert sizes.items() <= case.items()
 
 
 def test_contents_that_do_not_fit_the_buffers_are_refused() -> None:
@@ -293,56 +211,18 @@ def test_the_sides_are_the_reference_and_the_build_that_differs_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    "result",
     [
-        (different(verdict=Verdict.CRASH), "k: CRASH; only a kernel that is DIFFERENT can be minimised"),
-        (different(build=None), "k: DIFFERENT; only a kernel that is DIFFERENT can be minimised"),
-        (
-            Verified("k", "", Judgement(Verdict.SAME)),
-            "k: SAME; only a kernel that is DIFFERENT can be minimised",
-        ),
-        (
-            different(("2.2 -O3",), ("ptx", "other"), reference="ptx"),
-            "k: no build stores what the PTX says, so no two can be compared",
-        ),
-        (different(reference="ptx"), "k: no build stores what the PTX says, so no two can be compared"),
+        different(verdict=Verdict.CRASH),
+        different(build=None),
+        Verified("k", "", Judgement(Verdict.SAME)),
+        different(("2.2 -O3",), ("ptx", "other"), reference="ptx"),
+        different(reference="ptx"),
     ],
 )
-def test_what_cannot_be_minimised(result: Verified, message: str) -> None:
-    with pytest.raises(UsageError) as raised:
+def test_what_cannot_be_minimised(result: Verified) -> None:
+    with pytest.raises(UsageError, match="^k: "):
         _sides(result, [recipe("1.1"), recipe("2.2")])
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize(
-    ("apart", "built", "finding"),
-    [
-        ((False, True), 2, "as ptxas 1.1 -O3"),
-        ((True, False), 2, "as ptxas 2.2 -O0"),
-        ((True, True), 2, "as neither"),
-        ((False, False), 2, "not known"),
-        ((True, True), 1, "cannot assemble it"),
-    ],
-)
-def test_which_side_further_versions_agree_with(
-    apart: tuple[bool, bool], built: int, finding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first, second = recipe("1.1", "-v"), recipe("2.2", "-O0")
-    asked: list[tuple[object, ...]] = []
-
-    def answer(pair: LaunchedJudge, trials: Sequence[Trial]) -> list[bool]:
-        asked.append((pair.sides, pair.run, pair.folder, pair.differs, *trials))
-        return [apart[pair.sides[0] == second]]
-
-    monkeypatch.setattr(LaunchedJudge, "__call__", answer)
-    monkeypatch.setattr(LaunchedJudge, "builds", lambda pair, trial: (trial,) * built)
-    judge = LaunchedJudge((first, second), lambda order: (), tmp_path, lambda ran, launch, ptx: False)
-    tools = [recipe(version).ptxas for version in ("10.1", "2.2", "9.3", "1.1", "9.3")]
-    found = list(_tried(FOUND.trial, judge, tools))
-    assert found == [Tried("ptxas 9.3 -O3", finding), Tried("ptxas 10.1 -O3", finding)]
-    others = [recipe(version, "-v") for version in ("9.3", "10.1")]
-    pairs = [(side, other) for other in others for side in (first, second)] if built == 2 else []
-    assert asked == [(pair, judge.run, tmp_path, judge.differs, FOUND.trial) for pair in pairs]
 
 
 def test_without_a_launch_there_is_no_reproducer(tmp_path: Path) -> None:

@@ -98,14 +98,6 @@ def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
         assert (other.dtype, other.head_dim, other.causal, other.out) == (dtype, head_dim, causal, config.out)
 
 
-@pytest.mark.parametrize(("arch", "fma_parts"), [(100, 1), (103, 0)])
-def test_the_default_spills_nothing_and_spares_the_exp2_unit_of_sm_100(arch, fma_parts):
-    for dtype, out in (("bf16", None), ("fp8e4nv", "bf16")):
-        fields = {"packed_row_sum": True, "out": out, "out_parts": 4, "softmax_regs": 216, "fma_parts": fma_parts}
-        found = default_config(arch, dtype, 64, causal=True, seqlen_q=256, seqlen_k=128)
-        assert found == AttentionConfig(dtype, 64, True, **fields)
-
-
 def test_registers_of_all_partitions_fit_an_sm():
     for config in CONFIGS:
         threads = 2 * 128 * config.softmax_regs + 128 * config.correction_regs + 128 * ROLE_REGS

@@ -57,7 +57,7 @@ def worst_error(seed: int, size: Problem, edit=unchanged, spread: float = 3) -> 
 @pytest.mark.parametrize("stages", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 8))])
 def test_any_interleaving_gives_the_right_numbers(causal, packed, turns, stages):
     size = Problem(stages=stages, causal=causal, packed_row_sum=packed, exp_turns=turns)
-    for seed in range(4):
+    for seed in range(2):
         assert worst_error(seed, size) < 1e-9
 
 
@@ -230,7 +230,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (n % 3 > 0)) for n, name in enumerate(MUTANTS)]
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (n % 5 > 0)) for n, name in enumerate(MUTANTS)]
 )
 def test_the_host_model_finds_a_broken_kernel(name):
     """Mutation check: with one line of the kernel broken, some interleaving must fail."""

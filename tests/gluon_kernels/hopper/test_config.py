@@ -28,46 +28,6 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "causal", "queries", "fields"),
-    [
-        (128, None, 1024, {"turns": True, "keep_q": True, "block_n": 128, "consumer_registers": 240}),
-        (128, None, 4096, {"turns": False, "keep_q": True, "stages": 3}),
-        (128, "top-left", 4096, {"turns": True, "keep_q": True, "q_early": False}),
-        (64, None, 1023, {"consumers": 2, "turns": True, "keep_q": False}),
-        (64, None, 1024, {"consumers": 3, "turns": True, "consumer_registers": 160}),
-        (64, "top-left", 2047, {"consumers": 2, "turns": True, "keep_q": False, "q_early": True}),
-        (64, "top-left", 2048, {"consumers": 3, "turns": True, "uneven": True, "q_early": True}),
-        (256, None, 4096, {"block_n": 64, "turns": True, "stages": 2, "consumer_registers": 224}),
-        (256, "top-left", 4096, {"block_n": 64, "uneven": True, "q_early": True, "shared_out": False}),
-    ],
-)
-def test_fp8_takes_what_was_fastest(head_dim, causal, queries, fields):
-    for dtype in ("fp8e4nv", "fp8e5"):
-        config = default_config(90, dtype, head_dim, causal, queries)
-        assert {name: getattr(config, name) for name in fields} == fields
-
-
-@pytest.mark.parametrize(
-    ("head_dim", "causal", "queries", "fields"),
-    [
-        (64, None, 1279, {"consumers": 2, "keep_q": True, "turns": True, "uneven": False}),
-        (64, None, 1280, {"consumers": 3, "turns": True, "uneven": True, "ordered": True}),
-        (64, "top-left", 4095, {"consumers": 2, "keep_q": True, "turns": True, "ordered": True}),
-        (64, "bottom-right", 4096, {"consumers": 3, "keep_q": False, "turns": True, "uneven": True}),
-        (128, None, 1024, {"turns": False, "uneven": False, "ordered": False}),
-        (128, "top-left", 1024, {"turns": True, "q_early": True, "ordered": True, "uneven": False}),
-        (128, "top-left", 2048, {"turns": False, "keep_q": False}),
-        (256, None, 4096, {"block_n": 64, "turns": True, "uneven": False, "ordered": False}),
-        (256, "top-left", 4096, {"block_n": 64, "uneven": True, "q_early": False}),
-    ],
-)
-def test_sixteen_bits_take_what_was_fastest(head_dim, causal, queries, fields):
-    for dtype in ("bf16", "fp16"):
-        config = default_config(90, dtype, head_dim, causal, queries)
-        assert {name: getattr(config, name) for name in fields} == fields
-
-
-@pytest.mark.parametrize(
     ("change", "arch", "reason"),
     [
         ({}, 100, "arch 100: wgmma exists on sm_90 only"),
@@ -116,16 +76,6 @@ def parts_of(config):
 def used(config):
     q_and_o, k, wide, narrow = parts_of(config)
     return q_and_o + config.stages * (k + wide) + narrow + 1024
-
-
-@pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5"])
-def test_fp8_has_v_twice_in_shared_memory_once_widened(dtype):
-    config = HopperConfig(dtype, 128)
-    k, wide, narrow = 128 * 128, 2 * 128 * 128, 128 * 128
-    q, o = 128 * 128, 2 * 128 * 128
-    assert config.stages == 3
-    assert config.shared_bytes == q + o + 3 * (k + wide) + 2 * narrow + 1024
-    assert config.options.widen_v and not HopperConfig().options.widen_v
 
 
 @pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5", "fp16", "bf16"])

@@ -1,15 +1,8 @@
-"""The launcher of the Hopper attention, without a GPU; on an sm_90 GPU, whether the kernel is right."""
-
-import math
-import sys
+"""On an sm_90 GPU: whether the Hopper attention is right."""
 
 import pytest
 
 from gluon_kernels.config import CAUSAL, causal_offset
-from gluon_kernels.hopper.config import BASE_NAME, HopperConfig
-from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch, first_call_of
-
-FP8 = "torch.float8_e4m3fn"
 
 
 @pytest.fixture
@@ -18,95 +11,6 @@ def launcher():
     from gluon_kernels.hopper import launch
 
     return launch
-
-
-@pytest.fixture
-def launch(launcher, monkeypatch):
-    """attention(...) without a GPU: the grid and the arguments of the kernel, descriptors as (tensor, dtype, box)."""
-    launches = []
-
-    class Kernel:
-        def __getitem__(self, grid):
-            return lambda **arguments: launches.append({"grid": grid} | arguments) or "compiled"
-
-    monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
-    monkeypatch.setattr(launcher, "attention_kernel", Kernel())
-    monkeypatch.setattr(launcher, "descriptor", lambda x, dtype, box: (x, dtype, box))
-    monkeypatch.setattr(launcher, "unread", lambda device: f"nothing on {device}")
-    monkeypatch.setattr(launcher, "sm_count", lambda device: {"cuda:0": 132}[device])
-    monkeypatch.setattr(launcher, "order_on_gpu", lambda *facts: facts)
-
-    def run(*tensors, **options):
-        launches.clear()
-        first_call_of(launcher)(*tensors, **options)
-        (arguments,) = launches
-        return arguments
-
-    return run
-
-
-def test_fp8_is_widened_and_16_bits_are_not(launch):
-    for dtype, widened in ((FP8, True), ("torch.float8_e5m2", True), ("torch.bfloat16", False)):
-        arguments = launch(*[FakeTensor((1, 2, 512, 128), dtype)] * 3)
-        assert arguments["OPTIONS"].widen_v.value == widened
-        assert arguments["v_desc"][2] == [1, 1, 128, 128]
-
-
-@pytest.mark.parametrize(
-    ("queries", "causal", "ordered"), [(2048, None, True), (1024, None, False), (1024, "top-left", True)]
-)
-def test_tiles_of_different_lengths_come_in_order(launch, queries, causal, ordered):
-    x = FakeTensor((1, 2, queries, 64), "torch.bfloat16")
-    arguments = launch(x, x, x, causal=causal)
-    assert (arguments["order"] != "nothing on cuda:0") == arguments["OPTIONS"].ordered.value == ordered
-
-
-@pytest.mark.parametrize("causal", CAUSAL)
-def test_sizes_and_the_shift_of_the_mask_arrive(launch, causal):
-    """Given more keys than queries; then each alignment of the mask has its shift, and no size is another one."""
-    q, k = FakeTensor((3, 8, 300, 64), "torch.bfloat16"), FakeTensor((3, 2, 1000, 64), "torch.bfloat16")
-    arguments = launch(q, k, k, causal=causal)
-    assert arguments["causal_offset"] == causal_offset(causal, 300, 1000) == (700 if causal == "bottom-right" else 0)
-    sizes = {"batch": 3, "num_heads": 8, "qheads_per_kvhead": 4, "seqlen_q": 300, "seqlen_k": 1000, "lse_rows": 0}
-    assert {name: arguments[name] for name in sizes} == sizes
-    assert [arguments[f"{name}_desc"][0] for name in "qkv"] == [q, k, k]
-
-
-@pytest.mark.parametrize("with_lse", [False, True])
-def test_every_argument_of_a_launch_arrives_and_the_launch_is_kept(launch, launcher, monkeypatch, with_lse):
-    """A configuration for another problem is fitted to this one; a factor for each of q, k and v has its place."""
-    kept = []
-    monkeypatch.setattr(launcher, "keep", lambda *launched: kept.append(launched))
-    q, k, v = (FakeTensor((2, heads, length, 64), FP8) for heads, length in ((8, 300), (2, 1000), (2, 1000)))
-    config = HopperConfig("bf16", 128, None, consumers=3, block_n=64)
-    given = {"config": config, "causal": "top-left", "scale": 0.5, "descale": (2.0, 0.25, 3), "return_lse": with_lse}
-    arguments = launch(q, k, v, **given, name="mine", facts="these facts")
-
-    fitted = HopperConfig("fp8e4nv", 64, "top-left", "mine", consumers=3, block_n=64)
-    ((facts, (compiled, grid, passed, tensors), kept_q, o, lse),) = kept
-    assert (facts, kept_q, compiled, grid, o.dtype) == ("these facts", q, "compiled", (32,), "torch.bfloat16")
-    assert (lse is not None) == with_lse
-    launched = {"grid": (32,), **launcher.constexprs(fitted), "num_warps": 4, "maxnreg": 128, "enable_fp_fusion": True}
-    assert arguments == launched | passed
-    assert passed == {
-        **{f"{n}_desc": (x, "fp8e4nv", [1, 1, 64, 64]) for n, x in {"q": q, "k": k, "v": v}.items()},
-        "o_desc": (o, "bf16", [1, 1, 64, 64]),
-        **({"lse": lse, "lse_rows": 300} if with_lse else {"lse": "nothing on cuda:0", "lse_rows": 0}),
-        **{"scale": 0.25, "score_scale": pytest.approx(0.25 / math.log(2)), "out_scale": 3.0, "causal_offset": 0},
-        **{"batch": 2, "num_heads": 8, "qheads_per_kvhead": 4, "seqlen_q": 300, "seqlen_k": 1000},
-        "order": (fitted, 16, 4, 384, 1024, 2, 32, "cuda:0"),
-    }
-    assert tensors == {f"{n}_desc": n for n in "qkvo"} | ({"lse": "lse"} if with_lse else {})
-
-
-def test_a_launch_has_no_more_programs_than_sms_and_its_own_name_by_default(launch):
-    x = FakeTensor((4, 16, 1024, 128), "torch.bfloat16")
-    arguments = launch(x, x, x)
-    assert (arguments["grid"], arguments["NAME"], arguments["out_scale"]) == ((132,), BASE_NAME, 1.0)
-    assert arguments["scale"] == pytest.approx(128**-0.5)
-
-
-# --- on a GPU
 
 
 @pytest.mark.gpu

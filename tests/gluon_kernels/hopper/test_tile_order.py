@@ -42,33 +42,6 @@ def test_each_tile_is_taken_once_and_no_cta_has_much_more_to_do(
         assert max(work) < 1.03 * mean
 
 
-@pytest.mark.parametrize(
-    ("dtype", "head_dim", "seqlen_k", "qheads_per_kvhead", "round_heads", "heads"),
-    [
-        ("bf16", 128, 4096, 1, 4, 4),
-        ("bf16", 128, 1024, 1, 16, 16),
-        ("bf16", 256, 4096, 1, 4, 4),  # 2 fit, a round has 4
-        ("bf16", 128, 4096, 4, 4, 16),  # each K and V serves four
-        ("fp8e4nv", 64, 4096, 1, 4, 16),
-        ("bf16", 128, 2**20, 2, 0, 2),
-        ("bf16", 128, 2**20, 4, 5, 8),
-    ],
-)
-def test_heads_are_taken_together_whose_k_and_v_stay_in_the_cache(
-    dtype, head_dim, seqlen_k, qheads_per_kvhead, round_heads, heads
-):
-    config = HopperConfig(dtype, head_dim, "top-left")
-    assert config.section(seqlen_k, qheads_per_kvhead, round_heads) == heads
-
-
-def test_the_first_tiles_are_of_the_first_heads_only():
-    config = HopperConfig("bf16", 256, "top-left", block_n=64)
-    order = tile_order(config, 32, 1, 4096, 4096, 132)
-    # K and V of 2 heads have 8 MiB; a round of 132 tiles is 4 heads and 4 tiles.
-    assert sum(tile % 32 < 4 for tile in order[:132]) == 128
-    assert {tile % 32 for tile in order[:132]} == {0, 1, 2, 3, 4, 5, 6, 7}, "the longest of the next four"
-
-
 @pytest.mark.parametrize("consumers", [2, 3])
 def test_blocks_of_a_consumer_cover_what_its_rows_see_and_few_more(consumers):
     for causal, seqlen_q, seqlen_k in product(CAUSAL, (1, 127, 129, 300, 1000), (1, 64, 129, 1000)):

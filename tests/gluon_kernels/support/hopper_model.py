@@ -395,9 +395,12 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
     return module
 
 
+OPTIONS = "consumers stages turns shared_out causal uneven keep_q widen_v q_early own_sums"
+
+
 def options_of(size: Problem) -> SimpleNamespace:
     """The kernel's Options."""
-    chosen = (
+    chosen = [
         "consumers",
         "stages",
         "turns",
@@ -408,7 +411,7 @@ def options_of(size: Problem) -> SimpleNamespace:
         "widen_v",
         "q_early",
         "own_sums",
-    )
+    ]
     fields = {name: getattr(size, name) for name in chosen} | {"own_first": size.own_sums > 1 and not size.causal}
     return SimpleNamespace(block_n=128, head_dim=64, ordered=size.causal or size.uneven, registers=240, **fields)
 

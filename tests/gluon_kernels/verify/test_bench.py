@@ -29,12 +29,6 @@ def test_a_row_gives_tflops_and_ratios_of_medians():
     assert bench.geomean([2.0, None, 8.0]) == pytest.approx(4.0) and bench.geomean([None]) is None
 
 
-def test_the_table_says_what_is_absent_and_why():
-    text = bench.table(rows())
-    assert "mma_bf16 is 2.000 times as fast as sdpa_flash" in text
-    assert "absent: fa4: not installed" in text
-
-
 def test_a_reason_names_no_folder_of_this_machine():
     found = bench._without_paths("cannot import 'x' from 'a' (/opt/site/a/__init__.py), and/or 1/2")
     assert found == "cannot import 'x' from 'a' (__init__.py), and/or 1/2"

@@ -22,11 +22,6 @@ def test_a_row_has_counts_the_worst_case_and_what_was_wrong():
     assert row["wrong"][0]["reason"] == "too far off"
 
 
-def test_nothing_judged_has_no_worst_case():
-    row = check_result.row("mma", "bf16", 64, [SKIPPED])
-    assert (row["right"], row["worst_of_allowed"], row["worst_case"], row["worst_lse_error"]) == (0, None, None, None)
-
-
 @pytest.mark.parametrize("verdicts", [[RIGHT, SKIPPED], [WRONG]])
 def test_the_verb_writes_the_file(verdicts, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "_why_not", lambda: None)

@@ -82,29 +82,6 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
     assert buffer.error.value == 77
 
 
-def test_a_word_changes_one_address_and_nothing_else() -> None:
-    # given
-    slots = abi.slots_of(["q", "rows", "stream"], [ROWS, Int32(), CUstream()])
-    buffer = abi.ArgumentBuffer(abi.Layout(slots))
-    buffer.fill([16, 2, 300, 16, 2**40, 2048, 128, -1, 5])
-
-    # when
-    buffer.words[abi.Layout(slots).places["q"]] = 2**47 + 16
-    buffer.words[abi.Layout(slots).places["stream"]] = 2**46
-
-    # then
-    made = CRows.from_address(buffer.pointers[0])
-    assert (made.data, list(made.shape), list(made.stride)) == (2**47 + 16, [2, 300, 16], [2**40, 2048, 128])
-    assert ctypes.c_int32.from_address(buffer.pointers[1]).value == -1
-    assert ctypes.c_uint64.from_address(buffer.pointers[2]).value == 2**46
-
-
-def test_a_value_too_many_or_too_few_is_an_error() -> None:
-    buffer = abi.ArgumentBuffer(abi.Layout(abi.slots_of(["q"], [ROWS])))
-    with pytest.raises(Exception, match="expected 7 items"):
-        buffer.fill([1, 2, 3])
-
-
 def test_another_number_of_dimensions_is_named() -> None:
     (slot,) = abi.slots_of(["k"], [ROWS])
     with pytest.raises(ValueError, match="k: 3 dimensions, the kernel takes 4"):
@@ -114,11 +91,6 @@ def test_another_number_of_dimensions_is_named() -> None:
 def test_an_argument_of_unknown_kind_is_named() -> None:
     with pytest.raises(TypeError, match="argument flag: no C form is known for bool"):
         abi.slots_of(["flag"], [True])
-
-
-def test_a_known_size_before_a_passed_one_is_named() -> None:
-    with pytest.raises(TypeError, match="argument q: a fixed dimension comes before a dynamic one"):
-        abi.slots_of(["q"], [Tensor((128, Sized(32)), (Sized(64), 1))])
 
 
 def test_slots_survive_the_cache() -> None:

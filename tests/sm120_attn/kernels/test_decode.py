@@ -74,11 +74,6 @@ def test_past_the_sequence_no_other_entry_of_the_table_is_read() -> None:
     _source(16, table, 10).fetch_pages({}, -1)  # behind a warp's last tile
 
 
-def test_a_contiguous_cache_is_one_page_per_sequence() -> None:
-    (rows,) = _rows(_source(16, None, 1000, paged=False), 20)
-    assert rows.address == (1 << 20) + 3 * 100_000 + 320 * 256
-
-
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("late", [True, False])
 def test_a_tile_has_landed_when_it_is_read_and_no_slot_is_overwritten(stages: int, late: bool) -> None:

@@ -48,7 +48,7 @@ def cases(count):
 def wrong_tiles(tiles_of):
     """Every disagreement with the definition that tile ranges can have, over many random cases."""
     wrong = []
-    for config, seqlen_q, seqlen_k, left, right in cases(400):
+    for config, seqlen_q, seqlen_k, left, right in cases(150):
         band = mask.Band.of(config, seqlen_q, seqlen_k, left, right)
         for row, rows in ((0, 16), (16, 16), (0, 128), (32, 32), (128, 128), (0, 256)):
             tiles = tiles_of(band, row, rows, 32)
@@ -88,7 +88,7 @@ def test_a_range_that_is_off_by_one_is_found(field):
 def barriers_passed(tiles_of_warp):
     """Cases in which a warp passes other tiles' barriers than the load warp serves, in other words waits forever."""
     stuck = []
-    for config, seqlen_q, seqlen_k, left, right in cases(300):
+    for config, seqlen_q, seqlen_k, left, right in cases(150):
         band = mask.Band.of(config, seqlen_q, seqlen_k, left, right)
         for first_row in (0, 128, 256):
             served = mask.tiles_of(band, first_row, 128, 32)
@@ -104,14 +104,9 @@ def test_a_warp_passes_the_barriers_of_its_ctas_tiles_and_no_others():
     assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32).within(served)) == []
 
 
-def test_a_warp_without_rows_in_a_windowed_cta_would_wait_forever():
-    """Given tiles that are not cut to the CTA's, when counted, then the deadlock that an H100 had shows here."""
-    assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32))
-
-
 def test_a_mask_hides_what_the_definition_hides():
     """Given each row's bounds, when compared key by key, then lo and hi are the visible keys."""
-    for config, seqlen_q, seqlen_k, left, right in cases(300):
+    for config, seqlen_q, seqlen_k, left, right in cases(150):
         band = mask.Band.of(config, seqlen_q, seqlen_k, left, right)
         for query in range(0, seqlen_q, 7):
             lo = band.lo(query)
@@ -137,18 +132,3 @@ def test_every_tile_is_worked_on_once(group, causal):
     if causal:
         first_group = [w.first_row for w in works[: tiles_m * min(group, heads * batch)]]
         assert first_group == sorted(first_group, reverse=True)
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_each_tile_is_some_warps_own(split):
-    """Given split_keys, when both warps of a pair walk a range, then each tile belongs to one warp; else to both."""
-    from sm120_attn.kernels.attention import Warp
-
-    config = Config(split_keys=split)
-    for begin in range(4):
-        for end in range(begin, 9):
-            walked = []
-            for part in range(config.tile_step):
-                first = Warp.own(SimpleNamespace(config=config, part=part), begin)
-                walked += range(first, end, config.tile_step)
-            assert sorted(walked) == list(range(begin, end))

@@ -217,31 +217,6 @@ def test_two_warps_to_a_row_join_their_halves(warp, policy, tiles):
     assert error < 1e-6 and lse_error < 1e-6 and exact_error < 0.1  # the halves meet in single precision
 
 
-def test_halves_joined_by_another_rows_factor_are_seen(warp):
-    class FactorsUnmoved(mma_fp8.Mma8):
-        def group_factors(self, of_rows):
-            return [[of_rows[row]] * 4 for _, row in self.output_groups()]
-
-    assert attend_online(warp, FactorsUnmoved(config_of(**SPLIT)), 5, 1.6)[0] > 1e-2
-
-
-def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
-    """Given a maximum that is followed too late, when probabilities outgrow e4m3, then O is wrong."""
-
-    class TooLate(mma_fp8.Mma8):
-        def __init__(self, config):
-            super().__init__(config)
-            self.lazy_bits = 20.0
-
-    assert attend_online(warp, mma_fp8.Mma8(config_of(causal=False)), 2, 4.0)[1] < 0.1
-    assert attend_online(warp, TooLate(config_of(causal=False)), 2, 4.0)[1] > 0.2
-
-
-def test_an_output_rescaled_by_another_rows_factor_is_seen(warp):
-    wrong = with_mistake("output rescaled by other rows' factors", config_of(causal=False))
-    assert attend_online(warp, wrong, 4, 1.6)[0] > 1e-2
-
-
 POLICIES = {
     "native": lambda c: mma_fp8.Mma8(c, block_scaled=True),
     "plain": mma_fp8.Mma8,
@@ -338,12 +313,6 @@ def test_a_wrong_mapping_is_seen(warp, wrong):
     assert not attend(warp, wrong(config_of())) < 1e-2
 
 
-@pytest.mark.parametrize("exchange", [lambda self, row: row & 3, lambda self, row: row & 7])
-def test_another_swizzle_than_that_of_64_bytes_is_seen(warp, exchange):
-    wrong = type("Wrong", (mma_fp8.Mma8,), {"exchange": exchange})
-    assert not attend(warp, wrong(config_of(head_dim=64))) < 1e-2
-
-
 def test_a_dropped_tile_is_seen(warp):
     assert not attend(warp, mma_fp8.Mma8(config_of()), tiles=[1]) < 1e-2
 
@@ -362,12 +331,6 @@ def conflicts(policy):
 @pytest.mark.parametrize("head_dim", [48, 64, 128])
 def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy, head_dim):
     assert not conflicts(POLICIES[policy](config_of(head_dim=head_dim)))
-
-
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_without_the_turn_lanes_would_share_banks(warp, head_dim):
-    """The rotation is there for the banks: V's rows in the order of the keys, unturned, meet two by two."""
-    assert conflicts(UnturnedV(config_of(head_dim=head_dim)))
 
 
 def test_probabilities_stay_below_the_largest_value():

@@ -131,14 +131,6 @@ def test_output_is_in_its_place(warp: Warp, head_dim: int, rows_per_warp: int, t
     assert np.allclose(found, wanted)
 
 
-def test_a_16_bit_cache_has_the_usual_places() -> None:
-    policy = policy_of(DecodeConfig())
-    acc_o = {(0, n, i): (n, i) for n in range(policy.out_columns) for i in range(4)}
-    assert [offset for offset, _ in policy.row_parts(acc_o, 1)] == [32 * n for n in range(16)]
-    assert dict(policy.row_parts(acc_o, 1))[64] == [(2, 2), (2, 3)]
-    assert (policy.q_lane_bytes, policy.q_halves, policy.dtype) == (4, (0, 8), "bf16")
-
-
 PREFILL = [
     Config(kv_dtype="e4m3", cache_rows=16, head_dim=head_dim, rows_per_warp=rows)
     for head_dim in (32, 48, 64, 80, 128, 192, 256) for rows in (16, 32)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sm120_attn.kernels.quantize import config as quantize_config
-from sm120_attn.kernels.quantize.config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
+from sm120_attn.kernels.quantize.config import CHUNKS, QuantizeConfig, cut, why_not
 
 
 @pytest.mark.parametrize(
@@ -34,28 +34,6 @@ def test_chunks_cover_a_head_and_are_few_enough_for_the_second_pass(rows: int, h
     assert work.chunks <= CHUNKS <= config.threads
     assert work.chunks * work.pieces * config.piece >= vectors
     assert (work.chunks - 1) * work.pieces * config.piece < vectors
-
-
-def test_a_group_of_heads_is_a_share_of_l2() -> None:
-    # given heads of 1 MiB: 4096 rows of 128 columns in bf16
-    config, l2 = QuantizeConfig(), 50 << 20
-    group = l2 // quantize_config.L2_AHEAD >> 20
-
-    # then the first pass is so many heads ahead of the second, at least one, and all where they fit
-    work = cut(config, 64, 4096, l2)
-    assert (work.group, work.chunks) == (group, 32)
-    assert work.blocks == (64 + 64 - group) * 32
-    assert work.scratch == 64 * 32 + 1 + 64
-    assert cut(config, 25, 4096, l2).group == 25
-    assert cut(config, 26, 4096, l2).group == group
-    assert cut(config, 3, 4096, 0).group == 1
-    assert cut(replace(config, whole=True), 64, 400, l2).chunks == 1
-
-
-def test_a_head_that_fits_into_one_cta_is_its_own_launch() -> None:
-    assert fits_whole(QuantizeConfig(whole=True), 512)
-    assert not fits_whole(QuantizeConfig(whole=True), 513)
-    assert fits_whole(QuantizeConfig(whole=True, dtype="fp32", head_dim=64), 512)
 
 
 # --- the kernel's addresses --------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import attention  # noqa: E402
-from sm120_attn.compile import cache  # noqa: E402
-from sm120_attn.launch import prepare, strides  # noqa: E402
+from sm120_attn.launch import prepare  # noqa: E402
 from sm120_attn.launch.call import DTYPES, OUT_DTYPES, Call, Tensors  # noqa: E402
 from sm120_attn.mask_bounds import bounds  # noqa: E402
 from tests.sm120_attn.support.fake_kernel import FakeKernel, qkv  # noqa: E402
@@ -40,16 +39,6 @@ def test_sizes_strides_and_scalars_arrive(kernel: FakeKernel) -> None:
     assert (call["max_seqlen_q"], call["stream"]) == (70, 0x5EA)
     (config,) = kernel.configs
     assert (config.causal, config.window, config.softcap, config.lse, config.align) == (True,) * 4 + ("bottom-right",)
-
-
-def test_the_default_scale_is_one_over_the_root_of_head_dim(kernel: FakeKernel) -> None:
-    attention(*qkv(1, 16, 1, 64))
-    assert kernel.calls[0]["scale_log2"] == pytest.approx(math.log2(math.e) / 8)
-
-
-def test_a_window_may_be_a_list(kernel: FakeKernel) -> None:
-    attention(*qkv(1, 16, 1, 64), window=[3, 4])
-    assert (kernel.calls[0]["window_left"], kernel.calls[0]["window_right"]) == (3, 4)
 
 
 def test_packed_sequences_arrive(kernel: FakeKernel) -> None:
@@ -103,19 +92,6 @@ def test_another_question_is_another_call(kernel: FakeKernel, change: dict) -> N
     attention(*tensors)
     attention(*tensors, **change)
     assert len(kernel.configs) == 2
-
-
-def test_lengths_do_not_make_other_kernels(kernel: FakeKernel) -> None:
-    for rows in (17, 33, 64, 100):
-        attention(*qkv(1, rows, 2, 64))
-    assert len(set(kernel.configs)) == 1
-
-
-def test_square_problems_use_one_kernel_for_both_alignments(kernel: FakeKernel) -> None:
-    tensors = qkv(1, 20, 2, 64)
-    for align in ("top-left", "bottom-right"):
-        attention(*tensors, causal=True, align=align)
-    assert len(set(kernel.configs)) == 1
 
 
 def test_strided_tensors_are_not_copied(kernel: FakeKernel) -> None:
@@ -177,12 +153,6 @@ def test_what_is_off_the_16_byte_grid_is_copied(kernel: FakeKernel, spoil, which
             assert call[name][4:] == (20 * 128, 128, 64)
 
 
-def test_the_stride_of_a_size_of_one_does_not_matter(kernel: FakeKernel) -> None:
-    q, k, v = (t.as_strided(t.shape, (7, 128, 64, 1)) for t in qkv(1, 20, 2, 64))
-    attention(q, k, v)
-    assert kernel.calls[0]["q"] == (q.data_ptr(), 1, 20, 2, 20 * 128, 128, 64)
-
-
 @pytest.mark.parametrize("shape", [(0, 20, 2, 64), (2, 0, 2, 64)])
 def test_nothing_to_compute_launches_nothing(kernel: FakeKernel, shape: tuple) -> None:
     o, lse = attention(*qkv(*shape), return_lse=True)
@@ -193,12 +163,6 @@ def test_no_key_is_zero_and_minus_infinity(kernel: FakeKernel) -> None:
     o, lse = attention(*qkv(2, 20, 2, 64, keys=0), return_lse=True)
     assert kernel.calls == []
     assert (o == 0).all() and torch.isneginf(lse).all()
-
-
-def test_a_launch_that_fails_says_which_kernel(kernel: FakeKernel) -> None:
-    kernel.error = 1
-    with pytest.raises(RuntimeError, match="CUDA error 1.* at the launch of sm120_attn_"):
-        attention(*qkv(1, 20, 2, 64))
 
 
 def test_threads_do_not_share_a_buffer(kernel: FakeKernel) -> None:
@@ -218,31 +182,6 @@ def test_threads_do_not_share_a_buffer(kernel: FakeKernel) -> None:
     # then each thread's addresses were launched as often as it called
     wanted = {tuple(t.data_ptr() for t in tensors): 50 for tensors in inputs}
     assert Counter(tuple(call[n][0] for n in "qkv") for call in kernel.calls) == wanted
-
-
-def test_a_kernel_that_is_not_compiled_does_not_join_a_capture(kernel: FakeKernel, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "is_ready", lambda config: False)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(
-        RuntimeError, match="is not compiled yet, and a CUDA graph is being captured: call attention once"
-    ):
-        attention(*qkv(1, 20, 2, 64))
-
-
-def test_kept_calls_do_not_grow_without_end(kernel: FakeKernel, monkeypatch) -> None:
-    monkeypatch.setattr(prepare, "KEPT_CALLS", 4)
-    for rows in range(1, 20):
-        attention(*qkv(1, rows, 1, 64))
-    assert len(prepare.prepared_calls) <= 4
-
-
-def test_with_gradients_off_parameters_take_the_short_way(kernel: FakeKernel) -> None:
-    q, k, v = (torch.nn.Parameter(t) for t in qkv(1, 20, 2, 64))
-    with torch.no_grad():
-        attention(q, k, v)
-    with torch.inference_mode():
-        attention(q, k, v)
-    assert len(kernel.calls) == 2
 
 
 # --- FP8 -----------------------------------------------------------------------------------------------------------
@@ -267,26 +206,6 @@ def test_fp8_arguments_arrive(kernel: FakeKernel, dtype, out) -> None:
     assert call["v_descale"][1:] == (2, 2, 0, 0)
     assert ctypes.c_float.from_address(call["v_descale"][0]).value == 1.0
     assert (config.dtype, config.output_dtype) == (DTYPES[dtype], OUT_DTYPES[o.dtype])
-
-
-def test_the_path_of_fp8_can_be_asked_for(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given the variable, when called, then FP8 takes that path, and 16-bit inputs know nothing of it."""
-    fp8, bf16 = qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn), qkv(1, 16, 1, 64)
-    for asked in ("native", "plain", "portable"):
-        monkeypatch.setenv("SM120_ATTN_FP8_MMA", asked)
-        prepare.planned.cache_clear()
-        prepare.prepared_calls.clear()
-        attention(*fp8)
-        attention(*bf16)
-    assert [c.fp8_mma for c in kernel.configs] == ["native", "native", "plain", "native", "portable", "native"]
-
-    monkeypatch.setenv("SM120_ATTN_FP8_MMA", "best")
-    prepare.planned.cache_clear()
-    prepare.prepared_calls.clear()
-    attention(*bf16)
-    with pytest.raises(ValueError, match="SM120_ATTN_FP8_MMA=best: must be one of native, plain, portable, or not"):
-        attention(*fp8)
-    prepare.planned.cache_clear()
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -316,20 +235,3 @@ def test_fp8_rows_that_cannot_be_packed_are_copied_apart(kernel: FakeKernel, hea
     for name in ("q", "k", "v"):
         assert call[name][1:4] == (2, 20, heads) and not any(step % 16 for step in call[name][-3:])
     assert o.is_contiguous() and call["o"][-3:] == (20 * heads * 72, heads * 72, 72)
-
-
-def test_an_aligned_copy_has_the_values_and_rows_of_16_bytes() -> None:
-    for dtype, wide in ((torch.float8_e5m2, 80), (torch.bfloat16, 72)):
-        values = torch.rand(2, 5, 3, 144)[..., ::2].to(dtype)
-        copied = strides.aligned_copy(values)
-        assert torch.equal(copied.float(), values.float())
-        assert copied.stride() == (15 * wide, 3 * wide, wide, 1)
-
-
-def test_fp8_rows_off_the_16_byte_grid_are_copied(kernel: FakeKernel) -> None:
-    """Given strides of 8 elements, which would do for two bytes each, when called, then q is copied."""
-    _, k, v = qkv(1, 20, 2, 64, dtype=torch.float8_e4m3fn)
-    wide = torch.zeros(1, 20, 2, 72, dtype=torch.float8_e4m3fn)[..., :64]
-    attention(wide, k, v)
-    (call,) = kernel.calls
-    assert call["q"][0] != wide.data_ptr() and call["k"][0] == k.data_ptr()

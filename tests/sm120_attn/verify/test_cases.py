@@ -35,24 +35,6 @@ def test_all_tiles_that_plan_chooses_from_are_checked() -> None:
     assert {name for choices in CHOICES.values() for c in choices for name, _ in c.fields} <= set(cases.TILE_FIELDS)
 
 
-def test_the_tails_are_there_for_each_tile_size() -> None:
-    found = {(tile, case.keys % tile) for case in ALL for tile in (32, 64, 128) if "tail" in case.name}
-    for tile in (32, 64, 128):
-        assert {(tile, tail) for tail in (0, 1, 15, 16, 31, tile - 1)} <= found
-
-
-def test_all_head_dims_alignments_and_short_queries_are_there() -> None:
-    assert {case.head_dim for case in ALL} >= set(range(32, 257, 8))
-    assert {(c.align, c.rows > c.keys) for c in ALL if c.causal and c.rows != c.keys} == {
-        (align, more) for align in ("top-left", "bottom-right") for more in (False, True)
-    }
-    assert any(case.rows < 16 for case in ALL)
-    assert any(case.keys == 0 for case in ALL)
-    assert {case.heads // case.heads_kv for case in ALL} >= {1, 2, 4, 8}
-    assert {case.dtype for case in ALL} == {"bf16", "fp16"}
-    assert any(case.window[0] in range(10) for case in ALL)  # narrower than any tile
-
-
 @pytest.mark.parametrize("kernel", [None, *cases.FP8_TILES])
 def test_fp8_has_all_cases_of_16_bit_inputs_and_its_own(kernel: str | None) -> None:
     chosen = list(cases.fp8_matrix(kernel))
@@ -64,17 +46,3 @@ def test_fp8_has_all_cases_of_16_bit_inputs_and_its_own(kernel: str | None) -> N
     ]
     assert not any(c.split_keys for c in configs if c.head_dim > 128)
     assert {(c.dtype, c.out_dtype) for c in chosen} >= {(d, o) for d in FP8 for o in ("bf16", "fp16", "fp32")}
-
-
-def test_random_cases_stay_on_the_kernel_of_their_class() -> None:
-    for kind in cases.classes(40) + cases.fp8_classes(40):
-        wide = cases.drawn(kind, ((40, 300), (7, 9)), (8, 2), (0, 0), "poisoned", "equal")
-        assert wide.config("sm_90a", 132).kernel == kind.config("sm_90a", 132).kernel
-        assert wide.shape("sm_90a", 132).window == kind.shape("sm_90a", 132).window
-        assert wide.shape("sm_90a", 132).causal == kind.shape("sm_90a", 132).causal
-
-
-def test_the_same_seed_gives_the_same_classes() -> None:
-    assert cases.classes(30) == cases.classes(30)
-    assert len(set(cases.classes(30))) == 30
-    assert {kind.dtype for kind in cases.fp8_classes(30)} == set(FP8)

@@ -1,17 +1,12 @@
 """The judge of `check`: a good result passes, each kind of mistake is seen. On the CPU, the reference as kernel."""
 
-import argparse
 import functools
-import math
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn.compile.build import source_hash  # noqa: E402
-from sm120_attn.config import Config  # noqa: E402
-from sm120_attn.launch.strides import is_aligned  # noqa: E402
-from sm120_attn.verify import cache_calls, cache_cases, cases, check, inputs, judging, reference  # noqa: E402
+from sm120_attn.verify import cases, check, inputs, judging, reference  # noqa: E402
 from sm120_attn.verify.cases import Case  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
 from sm120_attn.verify.wrong_results import MUTATED_FP8, mutations  # noqa: E402
@@ -29,7 +24,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "run", good)
 
 
-SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::19]
+SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::37]
 
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
@@ -39,7 +34,7 @@ def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
     assert verdict.ratio < 1.5
 
 
-FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::11]
+FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::23]
 
 
 @pytest.mark.parametrize("case", FP8, ids=lambda case: case.name)
@@ -62,25 +57,6 @@ def test_fp8_that_is_rounded_another_way_is_seen(on_cpu: None, monkeypatch: pyte
     o, lse = good(case, made, options)
     monkeypatch.undo()
     assert "of the rows are not what the replay" in judging.judge(case, made, options, o, lse).why
-
-
-def test_a_mistake_that_cannot_be_tried_counts_as_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    def broken() -> judging.Verdict:
-        raise RuntimeError("the CuTe DSL cannot compile it")
-
-    assert check._seen("a kernel", broken) == ""
-    assert "a kernel: RuntimeError: the CuTe DSL" in capsys.readouterr().err
-
-
-def test_fp8_has_two_tilings_to_choose_from() -> None:
-    """Given --fp8, when a kernel is named that it does not have, then it says which there are."""
-    parser = argparse.ArgumentParser()
-    check.add_arguments(parser)
-    chosen = check.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
-    assert len(chosen) == 3 * len(list(cases.fp8_matrix()))
-    for kernel in ("cp_async", "tiles 3"):
-        with pytest.raises(ValueError, match="with --fp8 it must be tiles 0, tiles 1 or all"):
-            check.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
 
 
 @pytest.mark.parametrize("name", list(mutations()))
@@ -118,22 +94,6 @@ def test_a_blind_row_must_be_zero_and_minus_infinity(on_cpu: None) -> None:
     assert "LSE is -inf in the wrong rows" in judging.judge(case, made, options, o, lse).why
 
 
-@pytest.mark.parametrize("layout", cache_cases.LAYOUTS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
-def test_every_layout_of_a_cache_has_aligned_rows(layout: str, dtype: torch.dtype) -> None:
-    assert is_aligned(cache_calls.lay_out(layout, (3, 16, 2, 80), dtype, "cpu", 1))
-
-
-@pytest.mark.parametrize(("value", "seen"), [(5e-39, False), (5e-38, True)])
-def test_zero_passes_for_numbers_below_the_smallest_normal_one_only(value: float, seen: bool) -> None:
-    wanted = torch.full((1, 2, 4, 8), value, dtype=torch.float64)
-    lse = torch.zeros(1, 4, 2, dtype=torch.float64)
-    yard = wanted.to(torch.bfloat16).double()
-    found = torch.zeros(wanted.shape, dtype=torch.bfloat16)
-    verdict = judging.compare("case", "tma", (found, None), (wanted, lse), yard, judging.ROUNDING["bf16"])
-    assert verdict.passed is not seen
-
-
 def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
     case = Case("shape", 20, 30)
     made, options = inputs.tensors(case)
@@ -143,71 +103,12 @@ def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
     assert "LSE is [" in judging.judge(case, made, options, o, lse.transpose(1, 2)).why
 
 
-def test_an_error_of_ours_is_a_failure_and_a_lost_gpu_ends_it(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "run", lambda *_: (_ for _ in ()).throw(ValueError("no such kernel")))
-    assert judging.check(Case("error")).why == "ValueError: no such kernel"
-    monkeypatch.setattr(judging, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA error: illegal address")))
-    with pytest.raises(RuntimeError, match="illegal address"):
-        judging.check(Case("lost"))
-
-
-@pytest.mark.parametrize("layout", cases.LAYOUTS)
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_layout_has_the_same_values_elsewhere(layout: str, packed: bool) -> None:
-    # given
-    values = torch.arange(2 * 9 * 3 * 16, dtype=torch.float32).view(2, 9, 3, 16)
-    values = values[0] if packed else values
-
-    # when
-    laid = inputs.lay_out(layout, values)
-
-    # then
-    wanted = values[..., :1, :].expand(values.shape) if layout == "expanded" else values
-    assert torch.equal(laid, wanted)
-    if layout in ("poisoned", "narrow"):
-        everything = torch.as_strided(laid, (laid.untyped_storage().nbytes() // 4,), (1,), 0)
-        assert everything.isnan().any()
-    if layout == "misaligned":
-        assert laid.data_ptr() % 16 and laid.stride(-2) % 8
-
-
-def test_values_are_what_their_name_says() -> None:
-    made, _ = inputs.tensors(Case("v", 40, 50, values="equal"), device="cpu")
-    assert (made["k"] == 0.5).all()
-    made, _ = inputs.tensors(Case("v", 200, 200, values="large"), device="cpu")
-    scores = torch.einsum("bihd,bjhd->bhij", made["q"].float(), made["k"].float()) / math.sqrt(128)
-    assert scores.abs().max() > 1e3
-
-
-@pytest.mark.parametrize(("left", "passes"), [(1e-36, True), (1e-28, False)])
-def test_what_a_sink_leaves_of_a_row_may_be_below_float32(left: float, passes: bool) -> None:
-    zeros, wanted = torch.zeros(1, 4, 1, 8), torch.full((1, 4, 1, 8), left, dtype=torch.float64)
-    smallest = judging.SMALLEST_BESIDE_A_SINK
-    verdict = judging.compare("sink", "tma", (zeros, None), (wanted, wanted[..., 0].mT), wanted, 1e-3, (), smallest)
-    replay = judging._judge_replay(zeros.double(), wanted, wanted, 1e-3, smallest)
-    assert (verdict.passed, not replay) == (passes, passes)
-
-
 def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
-    verdicts = check.check_random(25)
-    assert verdicts == check.check_random(25) != check.check_random(25, 9)
-    assert len(verdicts) == 25
+    verdicts = check.check_random(12)
+    assert verdicts == check.check_random(12) != check.check_random(12, 9)
+    assert len(verdicts) == 12
     assert all(verdict.passed for verdict in verdicts)
-    assert len({verdict.name for verdict in verdicts}) > 20
-
-
-def test_the_result_names_its_seed_its_sources_and_the_worst_case(
-    on_cpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(check, "compile_ahead_if_missing", lambda *_: None)
-    monkeypatch.setattr("sm120_attn.launch.prepare.device_facts", lambda number: ("sm_90a", 132))
-    few = SOME[:3]
-    result = check.check_all(few, 0, True, 1, 11)
-    assert (result["cases"], result["random_seed"], result["fp8"], result["passed"]) == (3, 11, False, True)
-    assert result["sources"] == source_hash(Config)
-    ratios = {verdict["name"]: verdict["ratio"] for verdict in result["verdicts"]}
-    worst = result["worst_case"]
-    assert ratios[worst["name"]] == worst["ratio"] == result["worst_error_ratio"] == max(ratios.values())
+    assert len({verdict.name for verdict in verdicts}) > 9
 
 
 class CompilerError(Exception):

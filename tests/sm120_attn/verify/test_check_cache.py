@@ -21,7 +21,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 APPENDING = [case for case in cache_cases.matrix() if case.new is not None]
 SMALL = [case for case in APPENDING if max(case.counts, default=0) < 100]
-SOME = [case for number, case in enumerate(SMALL) if number % 3 == 0 or not case.causal]
+SOME = [case for number, case in enumerate(SMALL) if number % 6 == 0 or not case.causal]
 
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
@@ -41,12 +41,3 @@ def test_a_mistake_is_seen(kind: str, name: str) -> None:
 @pytest.mark.parametrize("case", [check_cache.MUTATED, check_cache.MUTATED_PREFILL, append_promises.MUTATED_FP8])
 def test_what_mistakes_are_made_of_passes_without_them(case: CacheCase) -> None:
     assert cache_calls.check(case).passed
-
-
-def test_the_cases_have_every_kind() -> None:
-    kinds = {(case.page_size > 0, case.kv_dtype, case.rotary, case.packed) for case in APPENDING}
-    assert len(APPENDING) >= 100
-    for paged in (False, True):
-        for kv_dtype in ("", "e4m3"):
-            assert {(paged, kv_dtype, rotary, False) for rotary in ("", "half", "interleaved")} <= kinds
-            assert {(paged, kv_dtype, rotary, True) for rotary in ("", "half")} <= kinds

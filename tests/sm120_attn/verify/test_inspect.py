@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import pytest
 from repository import GOLDEN
@@ -58,12 +57,6 @@ def test_bytes_that_are_no_cubin_are_refused() -> None:
         read_code(b"PK\x03\x04" + bytes(100))
 
 
-def test_without_tritonhook_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tritonhook.cubin.image", None)
-    with pytest.raises(ImportError, match="machine code is read with tritonhook.*pip install tritonhook"):
-        read_code(b"")
-
-
 # --- with the DSL --------------------------------------------------------------------------------------------------
 
 
@@ -73,7 +66,7 @@ ALL = bool({"NIGHTLY", "RENEW_GOLDEN"} & os.environ.keys())  # a golden file tha
 @pytest.fixture(scope="module")
 def report() -> dict:
     """As `inspect --arch sm_120a --json` prints it; the largest tiles at D64; both kernels with sinks. `make test`
-    takes one of each, `make test-cute-matrix` all."""
+    takes one, `make test-cute-matrix` all."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn.verify import inspect
 
@@ -85,7 +78,7 @@ def report() -> dict:
         Config(**sinks, kernel="cp_async", head_dim=72, warps=4, stages_k=1, stages_v=1, q_in_registers=True),
     ]
     if not ALL:
-        chosen = [chosen[3], chosen[-1]]
+        chosen = chosen[3:4]
     return inspect.report([inspect.inspect(config) for config in dict.fromkeys(chosen)])
 
 
@@ -134,16 +127,6 @@ def test_the_steady_loops_are_the_pinned_ones(report: dict) -> None:
     assert found["loops"] == sorted(loops, key=lambda loop: (loop["kernel"], loop["loop"]))
 
 
-def test_the_table_has_a_row_per_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
-    from sm120_attn.__main__ import main
-
-    assert main(["inspect", "--arch", "sm_90a", "--head-dim", "64", "--no-causal"]) == 0
-    printed = capsys.readouterr().out
-    assert "sm_90a" in printed and "ptxas 13." in printed
-    assert "nothing was run" in printed
-
-
 def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     from sm120_attn.__main__ import main
 
@@ -153,38 +136,3 @@ def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert "must be FIELD=VALUE, with one of arch, dtype" in capsys.readouterr().err
     assert main(["inspect", "--set", "causal=1"]) == 2
     assert "must be true or false" in capsys.readouterr().err
-
-
-def test_progress_is_told_and_an_interrupt_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sm120_attn.__main__ import main
-    from sm120_attn.verify import inspect
-
-    def interrupted(config: Config) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(inspect, "inspect", interrupted)
-    assert main(["inspect", "--arch", "sm_120a"]) == 130
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err == "1 of 4: sm120_attn_tma_bf16_d64_128x64 sm_120a\nsm120_attn inspect: interrupted\n"
-
-
-def test_no_nvdisasm_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
-    from sm120_attn.__main__ import main
-
-    monkeypatch.setenv("TRITONHOOK_NVDISASM", "/nowhere")
-    assert main(["inspect", "--arch", "sm_120a", "--head-dim", "64", "--no-causal"]) == 2
-    assert "/nowhere" in capsys.readouterr().err
-
-
-def test_every_verb_has_help_and_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    from sm120_attn.__main__ import VERBS, main
-
-    for verb in VERBS:
-        with pytest.raises(SystemExit) as ended:
-            main([verb, "--help"])
-        assert ended.value.code == 0
-        assert verb in capsys.readouterr().out

@@ -155,30 +155,3 @@ def one_warp(scores, v, split):
     peak = torch.stack([f[0] for f in found]).amax(0)
     output = sum(f[2] * (f[0] - peak).exp2()[:, None] for f in found)
     return output / sum(f[1] * (f[0] - peak).exp2() for f in found)[:, None]
-
-
-def test_rows_behind_a_packed_sequence_have_a_say_in_its_rounding() -> None:
-    """Given a sequence of one row, whose warp has rows of the next one, when those make a maximum grow, then its
-    rounding is another one: that of the two together, as far as its own keys go."""
-    q, k, v = fp8(40, 1, 32), fp8(640, 1, 32), fp8(640, 1, 32)
-    q[1:] = (q[1:].double() * 16).to(q.dtype)
-    starts = {"max_seqlen_q": 39, "max_seqlen_k": 320, "cu_seqlens_k": torch.tensor([0, 320, 640])}
-    packed, _ = replay(q, k, v, cu_seqlens_q=torch.tensor([0, 1, 40]), config=config_of(), **starts)
-    together, _ = replay(q[None, :16], k[None, :320], v[None, :320], config=config_of())
-    alone, _ = replay(q[None, :1], k[None, :320], v[None, :320], config=config_of())
-
-    assert torch.equal(packed[0], together[0, 0])
-    assert not torch.equal(packed[0], alone[0, 0])
-
-
-def test_each_packed_sequence_has_its_own_scale() -> None:
-    q, k, v = (fp8(40, 2, 32) for _ in range(3))
-    starts = torch.tensor([0, 25, 40])
-    factors = {f"{name}_descale": 0.5 + torch.rand(2, 2) for name in "qkv"}
-    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 25, "max_seqlen_k": 25}
-    o, lse = attention_reference(q, k, v, **lengths, **factors)
-    for i in range(2):
-        rows = slice(*starts[i : i + 2].tolist())
-        own = {name: t[i : i + 1] for name, t in factors.items()}
-        wanted, wanted_lse = attention_reference(q[None, rows], k[None, rows], v[None, rows], **own)
-        assert torch.equal(o[rows], wanted[0]) and torch.equal(lse[:, rows], wanted_lse[0])
