@@ -89,11 +89,18 @@ print("all right")
     assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
 
 
-@pytest.mark.parametrize(("causal", "queries"), [pytest.param(None, 172, marks=pytest.mark.nightly), ("top-left", 300)])
-def test_own_sums_make_a_query_s_score_with_its_own_key_exact(tmp_path, triton_cache, causal, queries):
+@pytest.mark.parametrize(
+    ("causal", "queries", "keys"),
+    [
+        pytest.param(None, 172, 300, marks=pytest.mark.nightly),
+        pytest.param("top-left", 300, 300, marks=pytest.mark.nightly),
+        ("top-left", 64, 64),
+    ],
+)
+def test_own_sums_make_a_query_s_score_with_its_own_key_exact(tmp_path, triton_cache, causal, queries, keys):
     """Hopper's tensor cores lose 0.07% of a sum of 128 fp8 products of one sign."""
     script = (
-        f"CASE = {(causal, queries)}"
+        f"CASE = {(causal, queries, keys)}"
         + """
 import torch
 from dataclasses import replace
@@ -101,9 +108,9 @@ from gluon_kernels.hopper.config import default_config
 from gluon_kernels.hopper.launch import attention
 from gluon_kernels.verify.reference import attention_reference
 torch.manual_seed(0)
-causal, queries = CASE
-k, v = (torch.randn(1, 1, 300, 128).to(torch.float8_e4m3fn) for _ in "kv")
-q = k[:, :, 300 - queries :].clone()
+causal, queries, keys = CASE
+k, v = (torch.randn(1, 1, keys, 128).to(torch.float8_e4m3fn) for _ in "kv")
+q = k[:, :, keys - queries :].clone()
 exact, exact_lse = attention_reference(q, k, v, causal=causal)
 config = default_config(90, "fp8e4nv", 128, causal)
 lost = {}
