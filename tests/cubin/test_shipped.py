@@ -65,6 +65,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path: Path, monke
         file.writestr("bomb.so", HOST + bytes(1 << 26))
         file.writestr("broken.so", library(entry(SECOND)))
         file.writestr("good.so", library(entry(FIRST)))
+        file.writestr("large.so", library(entry(FIRST)) + os.urandom(1 << 17))
+        file.writestr("zeros.so", library(entry(FIRST)) + bytes(1 << 15))
     data = bytearray(wheel.read_bytes())
     at = data.index(b"broken.so") + len("broken.so")
     data[at : at + 40] = os.urandom(40)
@@ -72,9 +74,11 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path: Path, monke
     found = read(wheel)
     assert "would become 67,108,928, as of a zip bomb" in found["bomb.so"].notes[0]
     assert "cannot be unpacked" in found["broken.so"].notes[0]
-    assert [image for image, _ in found["good.so"].images] == [FIRST]
-    monkeypatch.setattr(shipped, "_MOST_WHEEL", 10)
-    assert "the wheel has more than" in read(wheel)["good.so"].notes[0]
+    for name in ("good.so", "large.so", "zeros.so"):
+        assert [image for image, _ in found[name].images] == [FIRST]
+    monkeypatch.setattr(shipped, "_MOST_WHEEL", len(library(entry(FIRST))) + (1 << 17))
+    found = read(wheel)  # good.so and large.so together are more
+    assert found["good.so"].images and "the wheel has more than" in found["large.so"].notes[0]
     wheel.write_bytes(b"PK\3\4" + bytes(100))
     assert "no wheel that can be read" in read(wheel)["p.whl"].notes[0]
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, call
 
+import fake_cuda
 import pytest
 from fake_gpu import MIB, FakeCuda, FakeGpu
 
@@ -53,6 +54,33 @@ def test_the_driver_names_its_errors() -> None:
     with pytest.raises(DeviceError, match="cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY") as caught:
         Driver(FakeCuda(gpu)).allocate(8 * MIB)
     assert caught.value.code == 2
+
+
+def test_bytes_are_written_copied_filled_and_read_where_the_caller_says() -> None:
+    driver = Driver(fake_cuda.FakeCuda())
+    first, second = driver.allocate(8), driver.allocate(8)
+    driver.write(first, b"abcdefgh")
+    driver.fill(second, 7, 8)
+    driver.copy(second + 1, first + 2, 3)
+    assert (driver.read(first, 8), driver.read(second, 8)) == (b"abcdefgh", b"\7cde\7\7\7\7")
+    driver.fill(first + 6, 0x21, 2)
+    assert driver.read(first, 8) == b"abcdef!!" and driver.read(first, 0) == b""
+    driver.free(first)
+    assert len(driver._cuda.gpu.allocated) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "written", "value"),
+    [
+        ("arch", (12, 1), 121),
+        ("version", (12090,), "12.9"),
+        ("uuid", (range(16),), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ("name", (b"H\xff00",), "H\ufffd00"),
+        ("memory", (HIGH, HIGH + 1), (HIGH, HIGH + 1)),
+    ],
+)
+def test_what_the_driver_writes_is_read(method: str, written: tuple[Any, ...], value: object) -> None:
+    assert getattr(Driver(Recorder(*written)), method)(*[0] * (method in ("arch", "uuid", "name"))) == value
 
 
 def test_what_is_not_there_is_null() -> None:

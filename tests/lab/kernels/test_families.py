@@ -103,8 +103,10 @@ def test_loads_take_the_block_and_a_tree_all_of_its_results() -> None:
 
 def test_wgmmas_are_fenced_and_waited_for_before_their_descriptors_move() -> None:
     text = family("wgmma_bf16").ptx("loop", "sm_90a").text
-    order = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)|add\.s64 (%rd1\d), \2, 0x20;", text)
-    steps = ["fence", "mma_async", "mma_async", "commit_group", "wait_group", "%rd10", "%rd11", "%rd12"]
+    order = re.findall(
+        r"wgmma\.(fence|mma_async|commit_group|wait_group\.sync\.aligned 0)|add\.s64 (%rd1\d), \2, 0x20;", text
+    )
+    steps = ["fence", "mma_async", "mma_async", "commit_group", "wait_group.sync.aligned 0", "%rd10", "%rd11", "%rd12"]
     assert [step or register for step, register in order] == steps
 
 
