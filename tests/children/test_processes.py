@@ -125,6 +125,12 @@ def test_a_pth_reaches_what_ignores_pythonpath(go, tmp_path, with_pth, flag):
     assert set(met(tmp_path)) == {"add_kernel"}
 
 
+def test_a_pth_and_pythonpath_together_capture_once(go, tmp_path, with_pth):
+    go(command=[str(with_pth), "-c", CHILD])
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert (len(folder.sightings), len(folder.processes)) == (1, 1)
+
+
 def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):
     code = "import sys; print([m for m in sys.modules if m.startswith('tritonhook')])"
     done = subprocess.run([with_pth, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
