@@ -106,10 +106,10 @@ def _with_packages(code: str) -> str:
     return f"import sys; sys.path += {paths!r}; {code}"
 
 
-@pytest.fixture
-def with_pth(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def with_pth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment with the packages of this one, and with the .pth file."""
-    venv = tmp_path / "venv"
+    venv = tmp_path_factory.mktemp("with pth") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = venv / "bin" / "python"
     folder = environment.site_folder(str(python))
@@ -119,10 +119,16 @@ def with_pth(tmp_path: Path) -> Path:
     return python
 
 
-@pytest.mark.parametrize("flag", ["-E", "-I", "-P" if sys.version_info >= (3, 11) else "-B"])
+@pytest.mark.parametrize("flag", ["-I", pytest.param("-E", marks=pytest.mark.nightly)])
 def test_a_pth_reaches_what_ignores_pythonpath(go, tmp_path, with_pth, flag):
     go(command=[str(with_pth), flag, "-c", CHILD])
     assert set(met(tmp_path)) == {"add_kernel"}
+
+
+def test_a_pth_and_pythonpath_together_capture_once(go, tmp_path, with_pth):
+    go(command=[str(with_pth), "-c", CHILD])
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert (len(folder.sightings), len(folder.processes)) == (1, 1)
 
 
 def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):

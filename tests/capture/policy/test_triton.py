@@ -117,7 +117,7 @@ def change(path: Path, **values: Any) -> Path:
         ({"ptx": "0" * 64}, "1 kernel not rewritten (gemm_kernel): "),
         ({"kernel": "another_kernel"}, None),
         ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, and the compiler's own is"),
-        ({"code": "0" * 16}, "but 0000000000000000 was certified"),
+        ({"code": "0" * 16, "lever": lever("O1")}, "but 0000000000000000 was certified"),
         ({"arch": "sm_80", "ptx": "0" * 64}, "has them for sm_80, and this is sm_90a"),
         ({"lever": lever("ptxas=11.0.1")}, "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"),
     ],
@@ -129,7 +129,7 @@ def test_what_does_not_fit_stays_as_it_is_and_one_note_says_why(
     with tritonhook.session(out, policy=path) as session:
         kernels = [compile_gemm() for _ in range(2)]
     assert {kernel.asm["cubin"] for kernel in kernels} == {plain.cubin}
-    assert [capture.lever for capture in session.captures] == [None]
+    assert [(one.lever, one.assembler) for one in session.captures] == [(None, plain.assembler)]
     assert len(session.notes) == (note is not None) and (note is None or note in session.notes[0]), session.notes
 
 

@@ -199,7 +199,7 @@ def killing_itself_at(line: int, action: Callable[[], object]) -> None:
     sys.settrace(None)
 
 
-@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("links", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_killed_at_every_line(ptxas: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     if not links:
 

@@ -37,7 +37,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.nightly), 90])
 @pytest.mark.parametrize("options, env", OPTIONS.values(), ids=OPTIONS)
 def test_the_kept_arguments_give_the_same_cubin(out, monkeypatch, arch, options, env):
     for name, value in env.items():

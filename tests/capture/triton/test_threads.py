@@ -47,6 +47,10 @@ PLACES = {
 }
 
 
+AT_NIGHT = ("source", "ttir", "ttgir", "llir", "cubin")  # as the stage before, or the one after it
+ALL_PLACES = [pytest.param(place, marks=pytest.mark.nightly if place in AT_NIGHT else ()) for place in PLACES]
+
+
 def once_before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, happens: Callable[[], Any]) -> list[Any]:
     """Let something happen before the next call of a function; returns a list that gets its result."""
     happened: list[Any] = []
@@ -82,7 +86,7 @@ def check_keys(out: Path) -> None:
     assert entries(compile_kernel()) == PLAIN
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ALL_PLACES)
 def test_a_session_that_ends_during_a_compile(out, monkeypatch, place):
     tritonhook.enable(out, rename="cutlass_")
     with monkeypatch.context() as patch:
@@ -92,7 +96,7 @@ def test_a_session_that_ends_during_a_compile(out, monkeypatch, place):
     check_keys(out)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ALL_PLACES)
 def test_a_session_that_begins_during_a_compile(out, monkeypatch, place):
     with monkeypatch.context() as patch:
         happened = once_before(patch, *PLACES[place], lambda: tritonhook.enable(out, rename="cutlass_"))
@@ -104,7 +108,7 @@ def test_a_session_that_begins_during_a_compile(out, monkeypatch, place):
     check_keys(out)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ALL_PLACES)
 def test_a_session_that_is_replaced_during_a_compile(out, monkeypatch, place):
     tritonhook.enable(out, rename="a_")
     with monkeypatch.context() as patch:
@@ -123,7 +127,7 @@ def test_a_session_that_is_replaced_during_a_compile(out, monkeypatch, place):
 LAUNCH_PLACES = {"before the compile": (jit.JITFunction, "_pack_args")} | PLACES
 
 
-@pytest.mark.parametrize("place", LAUNCH_PLACES)
+@pytest.mark.parametrize("place", ["before the compile", *ALL_PLACES])
 @pytest.mark.parametrize("first", ["enable", "disable"])
 def test_a_session_that_begins_or_ends_during_a_launch(out, driver, monkeypatch, place, first):
     kernel = fresh(add_kernel)
