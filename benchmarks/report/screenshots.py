@@ -1,4 +1,4 @@
-"""The pictures of README.md and docs/how-to/share-a-result.md: committed results, a bundled kernel and an example.
+"""The pictures of README.md and docs/how-to/share-a-result.md: a bundled kernel and an example.
 
     python -m benchmarks screenshots [--out FOLDER] [--only NAME]
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import REPOSITORY, RESULTS
+from benchmarks.common import REPOSITORY
 
 RESULT = None
 
@@ -31,15 +31,6 @@ class Picture:
     height: int = 860
     script: str = ""
     at: str = ""
-
-
-def layer_norm() -> dict[str, Any]:
-    samples = json.loads((RESULTS / "name_effect.json").read_text())["samples"]
-    return next(s["comparison"] for s in samples if s["kernel"] == "layer_norm" and s["comparison"]["blocks"])
-
-
-def timeline() -> dict[str, Any]:
-    return json.loads((RESULTS / "memory_timeline.json").read_text())
 
 
 def attention() -> dict[str, Any]:
@@ -95,8 +86,6 @@ PICTURES = (
         "v.dispatchEvent(e); for (let i = 0; i < 9; i++) v.dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));",
         at="#code",
     ),
-    Picture("report-ab", layer_norm, height=1180),
-    Picture("report-memory", timeline, height=1150),
 )
 
 
@@ -112,7 +101,7 @@ def shrink(path: Path) -> None:
 
 
 NEEDS = ("chromium",)
-QUICK = ("--out", "{folder}", "--only", "report-ab")
+QUICK = ("--out", "{folder}", "--only", "report-diff")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -217,19 +217,6 @@ def test_a_script_is_not_run_where_nothing_could_be_timed(
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("target", ["my_kernels:launch", "CAPTURE", "FOLDER"])
-def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(_programs, "Driver", lambda: Gpus(0))
-    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", lambda path: pytest.fail("launches were timed"))
-    named = {"CAPTURE": str(record(captures, "add_kernel")), "FOLDER": str(captures)}
-    assert main(["ab", named.get(target, target)]) == 2
-    said = capsys.readouterr().err
-    assert "CUDA_VISIBLE_DEVICES leaves no GPU" in said
-    assert "`tritonhook diff PTX|CAPTURE --rename` compares only the code" in said
-    assert "timing for up to" not in said
-    assert plans == []
-
-
 def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, capsys, monkeypatch) -> None:
     monkeypatch.chdir(captures.parent)
     monkeypatch.setenv("TRITONHOOK_OUT", captures.name)

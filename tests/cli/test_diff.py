@@ -290,8 +290,9 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(
-    words: tuple[str, ...], said: str, plain: Path, two_entries: Path, capsys
+    words: tuple[str, ...], said: str, plain: Path, two_entries: Path, capsys, monkeypatch
 ):
+    monkeypatch.chdir(plain.parent)
     for name in ("D", "D2"):
         (plain.parent / name / "index").mkdir(parents=True)
     named = {"K": plain, "TWO": two_entries, "C": GOLDEN / "sm_90a.exp.plain.cubin"}

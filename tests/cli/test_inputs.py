@@ -7,25 +7,18 @@ from pathlib import Path
 
 import pytest
 from repository import GOLDEN
-from stored_kernels import KERNELS, keep_module, made
+from stored_kernels import keep_module, made
 
-from tritonhook.capture.model import Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import _inputs
 from tritonhook.cli._inputs import (
     _places,
-    captures_at,
     find_capture,
-    is_folder,
-    load_file,
-    load_input,
     load_pair,
-    outdated_note,
 )
-from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError
+from tritonhook.errors import PtxError, UsageError
 
 CUBIN = GOLDEN / "sm_90a.exp.plain.cubin"
-MODULE = GOLDEN / "sm_90a.module.cubin"
 
 
 @pytest.fixture
@@ -42,25 +35,6 @@ def folder(here: Path) -> CaptureFolder:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def test_a_file_is_ptx_or_a_cubin(plain: Path, two_entries: Path) -> None:
-    text, code, module = load_file(str(plain)), load_file(str(CUBIN)), load_file(str(MODULE))
-    assert (text.label, text.kernels) == (str(plain), ("work",))
-    assert (code.label, code.kernels) == (str(CUBIN), ("cutlasz_k",))
-    for file, kernel in ((text, "work"), (code, "cutlasz_k")):
-        for entry in (None, kernel, "of_the_other_side"):
-            given = file.kernel(entry)
-            assert (given.label, given.entry, given.assembler, given.capture) == (file.label, kernel, None, None)
-            assert (given.ptx, given.cubin) == ((file.content, None) if file is text else (None, file.content))
-    assert module.kernel("foo_bar").entry == "foo_bar"
-    assert load_input(str(two_entries), "second").entry == "second"
-    with pytest.raises(CubinError, match=f"^{MODULE}: .*foo_bar"):
-        module.kernel(None)
-    with pytest.raises(CubinError, match=f"^{MODULE}: .*absent"):
-        module.kernel("absent")
-    with pytest.raises(PtxError, match=f"^{two_entries}: 2 entries"):
-        load_input(str(two_entries), None)
 
 
 def test_a_pair_is_one_kernel_of_each_side(plain: Path, two_entries: Path, here: Path) -> None:
@@ -130,38 +104,3 @@ def test_one_kernel_of_several_of_a_name_is_told_by_its_settings(here: Path) -> 
     with pytest.raises(UsageError, match=f"^{out}: 2 captures of mul; name one:\n") as error:
         find_capture(out, "mul")
     assert all(str(out / "kernels" / record) in str(error.value) for record in ids)
-
-
-def test_a_capture_is_found_in_a_folder(folder: CaptureFolder) -> None:
-    place = folder.path
-    found = load_input(str(place), "foo")
-    assert (found.label, found.entry, found.capture) == (str(place), "foo", find_capture(place, "foo"))
-    capture = found.capture
-    assert capture is not None and found.assembler == capture.assembler and found.settings == {"num_warps": "4"}
-    assert found.ptx is not None and found.ptx.text == capture.text(Stage.PTX)
-    assert found.cubin is not None and set(found.cubin.kernels) == set(KERNELS)
-    record = next(it for it in folder.records if folder.capture(it).kernel == "printer")
-    assert find_capture(place / "kernels" / record, None).kernel == "printer"
-    with pytest.raises(UsageError, match=f"^{place}: 3 captures; name one:"):
-        find_capture(place, None)
-    with pytest.raises(UsageError, match=f"^{place}: no capture of absent; name one:") as error:
-        find_capture(place, "absent")
-    assert all(str(place / "kernels" / it) in str(error.value) for it in folder.records)
-    (place / "kernels" / record / "capture.json").write_text("{")
-    for other in folder.records:
-        (place / "kernels" / other / "capture.json").write_text("{")
-    with pytest.raises(CaptureError, match="capture.json"):
-        find_capture(place, None)
-
-
-def test_a_folder_of_captures_and_its_runs_are_told_from_kernels(folder: CaptureFolder, here: Path) -> None:
-    place = str(folder.path)
-    (here / "odd@2" / "index").mkdir(parents=True)
-    assert is_folder(place) and is_folder(f"{place}@1") and is_folder("odd@2")
-    assert not any(map(is_folder, (str(here), f"{place}@x", "@1", f"{here}@1")))
-    assert captures_at(place).records == folder.records
-    assert captures_at("odd@2").path == Path("odd@2")
-    for text in (f"{place}@7", f"{place}@0"):
-        with pytest.raises(CaptureError, match="run"):
-            captures_at(text)
-    assert outdated_note(folder) == []

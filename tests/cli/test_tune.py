@@ -93,16 +93,6 @@ def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys) 
     assert "1 applies" in capsys.readouterr().out
 
 
-def test_the_report_says_what_to_do(captures: str, capsys) -> None:
-    assert main(["tune", captures, *LEVERS, "--min-share", "0", "--save", "result.json"]) == 0
-    said = capsys.readouterr().out
-    assert "2 wins of 2 kernels" in said and "WIN" in said and "--policy tritonhook.toml" in said
-    saved = json.loads(Path("result.json").read_text())
-    assert len(saved["kernels"][0]["samples"]) == 28
-    assert main(["show", "result.json"]) == 0
-    assert "2 wins of 2 kernels" in capsys.readouterr().out
-
-
 def test_no_gain_leaves_the_kernel_and_removes_its_old_entry(captures: str, fake: Any, capsys) -> None:
     document(capsys, captures, *LEVERS, "--min-share", "0")
     assert len(read_entries(Path("tritonhook.toml"))) == 2
@@ -176,15 +166,6 @@ def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys
     for cubin in Path("elsewhere/tuning/cubins").iterdir():
         cubin.write_bytes(cubin.read_bytes()[:-1])
     assert "is damaged" in failing(capsys, "tune", "elsewhere")
-
-
-def test_assemble_only_shows_what_each_lever_does_to_the_resources(captures: str, capsys) -> None:
-    capsys.readouterr()
-    assert main(["tune", captures, "--levers", "O1,maxnreg=24", "--assemble-only"]) == 0
-    said = capsys.readouterr().out
-    assert f"race them on a GPU: `tritonhook tune {captures}`" in said
-    codes = [" ".join(line.split()) for line in said.partition("\nCodes")[2].splitlines()]
-    assert "add_kernel none: as compiled 14 0 0 64" in codes and "add_kernel O1 14 0 0 64" in codes
 
 
 def test_codes_of_another_ptx_are_not_used(captures: str, capsys) -> None:

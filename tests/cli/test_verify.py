@@ -97,12 +97,6 @@ def test_a_kernel_that_crashes_in_every_build(kernel, fake_gpu, capsys) -> None:
     assert one["verdict"] == "CRASH" and one["reason"].startswith("every build: ")
 
 
-def test_kernels_that_store_nothing_are_told(kernel, fake_gpu, capsys) -> None:
-    fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    pass\n")
-    (one,) = document(kernel, capsys, 0)["kernels"]
-    assert one["notes"] == ["no build changed any buffer: equal buffers prove nothing here"]
-
-
 def test_two_cubins_are_compared_as_they_are(kernel, fake_gpu, capsys, tools) -> None:
     ptx = EXP.ptx("work", **TARGET)
     for level in ("-O3", "-O0"):

@@ -96,12 +96,3 @@ def call_function(target: str, **options: Any) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     return load_function(target)(**options)
-
-
-def compiled_ptx(target: str, **options: Any) -> str:
-    """The PTX text of the Triton kernel that MODULE:FUNCTION compiles and returns. Raises UsageError."""
-    compiled = call_function(target, **options)
-    try:
-        return str(compiled.asm["ptx"].rstrip("\0"))
-    except (AttributeError, KeyError, TypeError):
-        raise UsageError(f"{target} returned no compiled Triton kernel (nothing with .asm['ptx'])") from None

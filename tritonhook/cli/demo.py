@@ -5,19 +5,18 @@
 timed.
 
   tritonhook demo
-  tritonhook demo --table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline
+  tritonhook demo --table --ptxas 13.5.37
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tritonhook._util.imports import call_function, compiled_ptx
+from tritonhook._util.imports import call_function
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
@@ -25,12 +24,11 @@ from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, give, near, show_summary, working, write_out
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError, UsageError
-from tritonhook.lab.published_table import CONDITIONS, PTXAS, ConditionRow, ExtraRow, measure
-from tritonhook.ptx.module import Ptx
+from tritonhook.lab.published_table import CONDITIONS, PTXAS, measure
 from tritonhook.ptx_capture import session
 from tritonhook.ptxas.install import add_ptxas
 from tritonhook.ptxas.tool import Tool, find_ptxas
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, Toolchain, toolchain_of
+from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
@@ -48,7 +46,6 @@ Assembled, not executed or timed. Your own kernels:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     table: bool = flag(help="the published table of the name effect beside this machine's ptxas")
-    kernel: str | None = option(metavar="MODULE:FUNCTION", help="add the kernel that this compiles to the table")
     out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     ptxas: str | None = option(
         metavar="VERSION|PATH", help=f"assemble with this (default: Triton's; with --table {PTXAS})"
@@ -59,8 +56,6 @@ class Options(Group):
 def run(options: Options) -> int:
     if options.table:
         return _give_table(options)
-    if options.kernel:
-        raise UsageError("--kernel: only with --table")
     if find_spec("triton") is None:
         raise UsageError(
             "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
@@ -130,21 +125,13 @@ def _give_table(options: Options) -> int:
     if options.out is not None:
         raise UsageError("--out: not with --table, which captures nothing")
     ptxas, notes = published_ptxas(options.ptxas)
-    ptx = {} if options.kernel is None else {options.kernel: Ptx(compiled_ptx(options.kernel))}
-    rows = measured_rows(toolchain_of(ptxas), [ExtraRow(name, own, DEFAULT_ARGUMENTS) for name, own in ptx.items()])
-    give(options.results, PublishedTable.of(rows, ptxas, notes))
-    return 0
-
-
-def measured_rows(toolchain: Toolchain, extra: Sequence[ExtraRow] = ()) -> list[ConditionRow]:
-    """Assemble all rows of the table, with progress."""
-    total = len(CONDITIONS) + len(extra)
     rows = []
-    with working(f"assembling the table with ptxas {toolchain.ptxas.version}", total) as advance:
-        for row in measure(toolchain, extra):
+    with working(f"assembling the table with ptxas {ptxas.version}", len(CONDITIONS)) as advance:
+        for row in measure(toolchain_of(ptxas)):
             rows.append(row)
             advance(1)
-    return rows
+    give(options.results, PublishedTable.of(rows, ptxas, notes))
+    return 0
 
 
 def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:

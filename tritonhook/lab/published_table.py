@@ -3,7 +3,7 @@ kernel, assembled under a plain name, a control name of equal length, and the na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -186,25 +186,13 @@ def _ratio(a: int | None, b: int | None) -> float | None:
     return b / a if a and b is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraRow:
-    """A further kernel for the table, with the options that its own compiler gives ptxas."""
-
-    title: str
-    ptx: Ptx
-    arguments: Sequence[str]
-    published: tuple[float, float] | None = None
-    note: str = ""
-
-
-def measure(toolchain: Toolchain, extra: Iterable[ExtraRow] = ()) -> Iterator[ConditionRow]:
-    """Yield the rows in the order of the published table; the extra ones come last. Raises AssembleError."""
-    # Without line info, as in the published sizes of the minimal kernels.
-    work = [ExtraRow(c.title, c.ptx(), ("-v",), c.published, c.note) for c in CONDITIONS] + list(extra)
+def measure(toolchain: Toolchain) -> Iterator[ConditionRow]:
+    """Yield the rows in the order of the published table. Raises AssembleError."""
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield from pool.map(lambda row: _measured(toolchain, row), work)
+        yield from pool.map(lambda condition: _measured(toolchain, condition), CONDITIONS)
 
 
-def _measured(toolchain: Toolchain, row: ExtraRow) -> ConditionRow:
-    comparison = compare_names(row.ptx, Rename(prefix=PREFIX), toolchain, row.arguments)
-    return ConditionRow(row.title, row.published, row.note, comparison)
+def _measured(toolchain: Toolchain, condition: Condition) -> ConditionRow:
+    # Without line info, as in the published sizes of the minimal kernels.
+    comparison = compare_names(condition.ptx(), Rename(prefix=PREFIX), toolchain, ("-v",))
+    return ConditionRow(condition.title, condition.published, condition.note, comparison)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from documents import HOSTILE, KINDS, diff_with_code, golden, in_terminal, large
 from html_tree import Element, parse
 
 from tests.compare.test_diff import compare
-from tritonhook.cubin.sass import INSTRUCTION_BYTES
-from tritonhook.errors import UsageError
 from tritonhook.report.render.html import render_html
 from tritonhook.report.render.notebook import render_fragment
 from tritonhook.snapshot.changes import ChangeStatus
@@ -216,19 +213,3 @@ def test_no_name_of_a_user_gets_a_capital(kind: str) -> None:
     shown = page(document).text + in_terminal(summary_of(document)) + render_fragment(summary_of(document))
     assert "Qname" not in shown
     assert "qname" in shown or kind not in ("capture", "captures", "diff", "file", "memory_variants", "names")
-
-
-def test_without_jinja2_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritonhook.report.render import html
-
-    html._environment.cache_clear()
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(UsageError, match="pip install 'jinja2"):
-        html.check_available()
-    html._environment.cache_clear()
-
-
-def test_instruction_bytes_are_what_the_script_assumes() -> None:
-    from tritonhook.report.render.html import _asset
-
-    assert f"hex({INSTRUCTION_BYTES} * index)" in _asset("listing.js")

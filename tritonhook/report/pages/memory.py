@@ -21,8 +21,8 @@ def memory_page(result: Memory) -> Page:
     timelines = result.values()
     charts = [_chart(timeline) for timeline in timelines]
     data = {"timelines": [chart and chart.pop("points") for chart in charts]}
-    titled = [{"title": title_of(it), "chart": chart} for it, chart in zip(timelines, charts, strict=True)]
-    return Page(result.summary(), "memory", {"timelines": titled}, data)
+    parts = [{"title": title_of(it), "chart": chart} for it, chart in zip(timelines, charts, strict=True)]
+    return Page(result.summary(), "memory", {"timelines": parts}, data)
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
