@@ -234,7 +234,7 @@ def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, capsys) -> None:
-    """Given processes that would end by themselves once nothing is asked any more; then they are killed all the same."""
+    """Given processes that would end by themselves once their input is closed; then they are killed all the same."""
     begun: list[Process] = []
 
     def start() -> Process:
