@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
+from tritonhook.emulate import machine  # noqa: E402
 from tritonhook.verify.cpu import CpuExecutor, with_ptx  # noqa: E402
 from tritonhook.verify.differential import Built  # noqa: E402
 from tritonhook.verify.judgement import Latitude, judge  # noqa: E402
@@ -21,6 +24,13 @@ ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r1, %ctaid.x; mov.u32 %
 """
 STORE = "st.global.b32 [%rd4], %r3; ret; }"
 LATITUDE = Latitude()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Each look at the clock takes a millisecond: what hangs does so on a machine however busy."""
+    looks = itertools.count()
+    monkeypatch.setattr(machine, "time", SimpleNamespace(monotonic=lambda: next(looks) / 1000))
 
 
 def launch_of(grid=1, elements=32):

@@ -10,11 +10,11 @@ import pytest
 from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.differential import Recipe
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import RECORDED, Difference, Failure, FailureKind, Order, Outside, Ran
-from tritonhook.verify.reproduce import RUNS, LaunchedJudge
+from tritonhook.verify.reproduce import RUNS, LaunchedJudge, _tried
 
 TEXT = (
     HEADER
@@ -107,3 +107,19 @@ def test_what_is_stored_is_read_back(tmp_path: Path) -> None:
         return ran(order)
 
     assert judge(tmp_path, answer).stored(TRIAL) == ((b"\0\0", b"\0\1"), (b"\1\0", b"\1\1"))
+
+
+@pytest.mark.parametrize(("seen", "finding"), [(True, "as ptxas {0}"), (False, "not known")])
+def test_which_side_further_versions_agree_with(seen: bool, finding: str, tmp_path: Path) -> None:
+    """Another ptxas has the first side's options."""
+    further = [tool for tool in available_ptxas() if tool.version != find_ptxas().version][:1]
+    if not further:
+        pytest.skip("needs two versions of ptxas")
+
+    def answer(order: Order) -> Sequence[Ran]:
+        a, b = order.builds
+        return ran(order, None, None if seen and a.options != b.options else Ran("", ""))
+
+    found = judge(tmp_path, answer)
+    (tried,) = _tried(TRIAL, found, [*further, find_ptxas(), *further])
+    assert tried.finding == finding.format(*(side.label for side in found.sides))

@@ -20,7 +20,6 @@ from tritonhook.ptx.program import read_program
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.ptxas.toolchain import Assembled, assemble
 from tritonhook.verify.minimise import Minimised, Trial, minimise
-from tritonhook.verify.reductions import FINE, LAST, Parts, Reduction
 
 TEXT = (
     HEADER
@@ -220,27 +219,3 @@ def test_a_real_kernel_becomes_small(
     found = minimise(Trial(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
     assert found.trial.lines < 60
     assert all(opcode in found.trial.ptx for opcode in needed)
-
-
-def reduction(name: str) -> Reduction:
-    return next(one for one in (*FINE, *LAST) if one.name == name)
-
-
-SMALL = """.visible .entry k(.param .u64 a)
-{
- .reg .pred %p<1>; .reg .b32 %r<2>; .reg .b64 %rd<1>;
- ld.param.u64 %rd0, [a]; mov.u32 %r0, %tid.x; setp.lt.u32 %p0, %r0, 0;
- BODY
- ret;
-}
-"""
-
-
-def test_a_grid_and_contents_shrink_in_few_steps() -> None:
-    launch = Launch("k", (256, 1, 1), (32, 1, 1), ())
-    parts = Parts(read_program(Ptx(HEADER + SMALL.replace("BODY", ""))), "k", launch, (b"\1" * 16_000, b"\1" * 20))
-    extents = reduction("grid and block").units(parts)
-    assert [new for what, _, new in extents if what == "grid"] == [1, 32, 128]
-    pieces = reduction("buffers to zeros").units(parts)
-    assert 32 < len(pieces) <= 64 + 2, "however large the contents are"
-    assert not any(map(any, reduction("buffers to zeros").without(parts, frozenset(pieces)).contents))

@@ -73,18 +73,6 @@ def test_every_visible_key_is_visited_and_open_tiles_need_no_mask():
     assert wrong_tiles(mask.tiles_of) == []
 
 
-@pytest.mark.parametrize("field", ["first", "last", "open_first", "open_last"])
-def test_a_range_that_is_off_by_one_is_found(field):
-    """Given a mutation of one bound, when compared with the definition, then it shows."""
-
-    def mutated(*arguments):
-        tiles = mask.tiles_of(*arguments)
-        step = {"first": 1, "last": -1, "open_first": -1, "open_last": 1}[field]
-        return mask.Tiles(**{**vars(tiles), field: getattr(tiles, field) + step})
-
-    assert wrong_tiles(mutated)
-
-
 def barriers_passed(tiles_of_warp):
     """Cases in which a warp passes other tiles' barriers than the load warp serves, in other words waits forever."""
     stuck = []
