@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritonhook._util.text import say
+from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
@@ -98,7 +100,8 @@ class Emulator:
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:
     """The bytes of an allocation in the CPU's memory, to read and to write."""
-    import ctypes
-
-    address = tensor.untyped_storage().data_ptr() + start
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.zeros(0, np.uint8)
+    if not size:
+        return np.zeros(0, np.uint8)
+    if (memory := memory_of(tensor)) is None:
+        raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory: give a tensor on the GPU")
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory[0] + start), np.uint8)

@@ -196,9 +196,9 @@ state = generator.get_state()
 seed, offset = state.view(torch.int64)
 offset += 4
 generator.set_state(state)
-print(generator.get_state().view(torch.int64).tolist())
+print(generator.get_state().view(torch.int64).tolist() == [seed, offset])
 """,
-        "[0, 4]\n",
+        "True\n",
     ),
     "operators registered for CUDA": (OPERATORS, THREE),
     "NCCL": (

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.gpu import DryRun, notes
+from tritonhook.capture.dry_run.gpu import REAL, DryRun, notes
+from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.patching import patched
 from tritonhook.cubin.image import Cubin
 
@@ -114,7 +115,8 @@ class DryDriver:
         """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
 
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
-            enter, leave, *_ = rest
+            enter, leave, *arguments = rest
+            self.check(arguments)
             if enter is not None:
                 enter(lazy)
             self.launch(function)
@@ -122,6 +124,13 @@ class DryDriver:
                 leave(lazy)
 
         return launch
+
+    def check(self, arguments: Sequence[Any]) -> None:
+        """Raises ValueError where an argument is a tensor without memory, at which a GPU would write to address 0."""
+        for number, one in enumerate(arguments if self._dry.memory == REAL else ()):
+            if hasattr(one, "untyped_storage") and one.numel() and memory_of(one) is None:
+                where = f"Pointer argument (at {number}) cannot be accessed from Triton"
+                raise ValueError(f"{where}: a {type(one).__name__} of shape {tuple(one.shape)} without memory")
 
     def launch(self, function: str) -> None:
         """The one place where a kernel would be launched."""

@@ -16,6 +16,7 @@ from typing import Any
 from tritonhook._util.imports import AfterImport
 from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun, notes
 from tritonhook.capture.dry_run.torch_cuda import DryContext
+from tritonhook.capture.dry_run.torch_tensors import as_it_is
 from tritonhook.capture.patching import patched
 
 _Change = tuple[Any, str, Callable[[Any], Any]]  # what Patch takes
@@ -41,7 +42,7 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
         ],
         # It takes no gradients of tensors on the CPU.
         "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
-        "torch._subclasses.meta_utils": lambda module: [(module.MetaTensorDescriber, "describe_tensor", _as_it_is)],
+        "torch._subclasses.meta_utils": lambda module: [(module.MetaTensorDescriber, "describe_tensor", as_it_is)],
     }
     for name, change in changes.items():
 
@@ -67,9 +68,17 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
     from torch._inductor import config
     from torch._subclasses.fake_tensor import FakeTensor
 
-    # Tensor.copy_ asks for the GPU before any operator is called.
+    # These ask for the GPU before any operator is called. Seeds of random numbers are taken by their numbers.
     FakeTensor.copy_ = lambda own, *given, **named: torch.ops.aten.copy_(own, *given, **named)
+    FakeTensor.__getitem__ = lambda own, at: (
+        torch.select(own, 0, at) if type(at) is int else torch.Tensor.__getitem__(own, at)
+    )
     stack.callback(delattr, FakeTensor, "copy_")
+    stack.callback(delattr, FakeTensor, "__getitem__")
+    # Inductor leaves this operator to the CPU, where it is traced.
+    table, bernoulli = torch._decomp.decompositions_for_rng.extra_random_decomps, torch.ops.aten.bernoulli.p
+    stack.callback(table.__setitem__, bernoulli, table[bernoulli])
+    table[bernoulli] = lambda own, p=0.5, **_: (torch.rand_like(own, dtype=torch.float32) < p).to(own.dtype)
     known = config.get_config_copy()
     return [
         (compiler, "compile_fx", _traced),
@@ -110,17 +119,6 @@ def _of_selecting(is_pinned: bool, selecting: Any) -> list[_Change]:
         (cache, "do_autotuning", _instead(first)),
         (cache, "make_precompile_fn", _instead(lambda *_, **__: dict)),
     ]
-
-
-def _as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
-    """See tensors where they are, not where they say that they are."""
-    import torch
-
-    def describe(*arguments: Any, **named: Any) -> Any:
-        with torch._C.DisableTorchFunction():
-            return original(*arguments, **named)
-
-    return describe
 
 
 def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -11,21 +12,24 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import DryRun
-from tritonhook.capture.dry_run.torch_tensors import current, without_gpu
+from tritonhook.capture.dry_run.torch_random import DryGenerator
+from tritonhook.capture.dry_run.torch_tensors import current, gpu, without_gpu
 
 _NOTHING = (
     *("synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
-    *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
+    *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "_sleep", "check_error"),
 )
 _ZERO = (
     *("memory_allocated", "memory_reserved", "memory_cached", "device_memory_used", "utilization"),
     *("max_memory_allocated", "max_memory_reserved", "max_memory_cached", "get_sync_debug_mode"),
     *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
-_CONTEXTS = ("device", "device_of", "stream", "StreamContext", "graph")
+_CONTEXTS = ("stream", "StreamContext", "graph")
 _CUDA = "12.8"
+_NCCL = (2, 27, 3)  # as torch has it that is built for this CUDA
+_CUDART = ("ProfilerStart", "ProfilerStop", "DeviceSynchronize", "HostRegister", "HostUnregister", "StreamSynchronize")
 _MOST_GPUS = 8
 _missing = object()
 
@@ -36,6 +40,9 @@ class DryContext(AbstractContextManager[Any]):
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU, and none of this")
 
 
 def _always(value: Any) -> Callable[..., Any]:
@@ -52,60 +59,71 @@ _seconds = math.inf  # between two events: not known. Not NaN: programs make a n
 DryEvent = _idle("Event", record=None, wait=None, elapsed_time=_seconds, **_ended)
 DryEvent.cuda_event = 0
 # What a graph would capture runs at once.
-DryGraph = _idle("CUDAGraph", capture_begin=None, capture_end=None, replay=None, reset=None, pool=(0, 0))
+_graph = dict.fromkeys(("capture_begin", "capture_end", "replay", "reset", "instantiate"))
+_graph |= dict.fromkeys(("enable_debug_mode", "debug_dump"))
+DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec=0, **_graph)
+DryPool = _idle("MemPool", snapshot=[], use_count=1)
+DryPool.id = (0, 0)
 DryStream = _idle("Stream", wait_stream=None, wait_event=None, is_capturing=False, priority_range=(0, -5), **_ended)
 DryStream.cuda_stream = DryStream.device_index = DryStream.priority = 0
-DryStream.device = property(lambda stream: _device())
+DryStream.device = property(lambda stream: gpu())
 DryStream.record_event = lambda stream, event=None: event or DryEvent()
 
 
-def _device() -> Any:
-    import torch
+class DryDevice(DryContext):
+    """A GPU that is the current one for a while."""
 
-    return torch.device("cuda", current.device)
+    def __init__(self, device: Any) -> None:
+        self.idx, self.prev_idx = _index(device), -1
+
+    def __enter__(self) -> DryDevice:
+        self.prev_idx, current.device = current.device, self.idx
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        current.device = self.prev_idx
 
 
-class DryGenerator:
-    """The GPU's own generator of random numbers: its state is a seed and an offset. Numbers come from the CPU's."""
-
-    def __init__(self, own: Any) -> None:
-        self._own, self._state = own, (0, 0)
-
-    def get_state(self) -> Any:
-        import torch
-
-        return torch.tensor(self._state, dtype=torch.int64).view(torch.uint8)
-
-    def set_state(self, state: Any) -> None:
-        import torch
-
-        seed, offset = state.view(torch.int64).tolist()
-        self._state = seed, offset
+class DryProperties(SimpleNamespace):
+    """Figures of the GPU."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
+        raise AttributeError(f"get_device_properties: a dry run does not know the GPU's {name}")
 
 
 @contextmanager
 def cuda_answers(dry: DryRun) -> Iterator[None]:
     """Let torch.cuda answer for the GPU of the dry run."""
     import torch
+    import torch.cuda.nccl
     import torch.cuda.nvtx
     import torch.cuda.profiler
 
     replaced: list[tuple[Any, str, Any]] = []
     told: dict[Any, Mapping[str, Any]] = {
         torch.cuda: _answers(dry),
-        torch.cuda.memory: {"_record_memory_history": _always(None)},
+        torch.cuda.memory: {
+            "_record_memory_history": _always(None),
+            "_snapshot": _always({"segments": [], "device_traces": []}),
+        },
+        torch.backends.cuda: dict.fromkeys(("preferred_linalg_library", "preferred_blas_library"), _always(None)),
+        torch.cuda.nccl: {"version": _always(_NCCL), "is_available": _always(True)},
         torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _always(None)),
         torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), _always(None)),
         torch.backends.cudnn: {"is_acceptable": _always(False)},  # an RNN would give cuDNN its weights
         torch.Tensor: {"record_stream": _always(None)},  # torch looks at the stream before it asks a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
-        torch._C: {"_cuda_getCurrentRawStream": _always(0), "_cuda_getDevice": lambda: current.device},
+        torch._C: {
+            "_cuda_getCurrentRawStream": _always(0),
+            "_cuda_getDevice": lambda: current.device,
+            "__getattr__": _not_there,
+        },
     }
     if torch.version.cuda is None:  # of the CPU build; programs read its numbers
         told[torch.version] = {"cuda": _CUDA}
+    for module in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
+        same = {name: answer for name, answer in told[torch.cuda].items() if hasattr(module, name)}
+        told[module] = {**same, **told.get(module, {})}
     if hasattr(torch, "accelerator"):
         told[torch.accelerator] = _accelerator(told[torch.cuda])
     try:
@@ -144,7 +162,10 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
         "mem_get_info": (memory, memory),
         "get_allocator_backend": "native",
         "get_per_process_memory_fraction": 1.0,
-        "cudart": SimpleNamespace(cudaProfilerStart=_always(0), cudaProfilerStop=_always(0)),
+        "cudart": SimpleNamespace(
+            cudaMemGetInfo=_always((memory, memory)),
+            **dict.fromkeys((f"cuda{name}" for name in _CUDART), _always(0)),
+        ),
         "get_stream_from_external": stream,
         "list_gpu_processes": "",
         "memory_summary": "",
@@ -157,13 +178,14 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
 def _answers(dry: DryRun) -> Mapping[str, Any]:
     import torch
 
-    generator = torch.default_generator
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(_CONTEXTS, DryContext),
         **{name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(torch.cuda, name)},
         "make_graphed_callables": lambda callables, *_, **__: callables,
-        "default_generators": tuple(DryGenerator(generator) for _ in range(_MOST_GPUS)),
+        "device": DryDevice,
+        "device_of": lambda tensor: DryDevice(tensor.device if tensor.is_cuda else None),
+        "default_generators": (DryGenerator(torch.default_generator),) * _MOST_GPUS,
         "current_device": lambda: current.device,
         "_exchange_device": lambda device: current.device,
         "_maybe_exchange_device": lambda device: current.device,
@@ -173,35 +195,42 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
         "ExternalStream": DryStream,
         "Event": DryEvent,
         "CUDAGraph": DryGraph,
-        "manual_seed": generator.manual_seed,
-        "manual_seed_all": generator.manual_seed,
-        "initial_seed": generator.initial_seed,
-        "get_rng_state": lambda *_: generator.get_state(),
-        "get_rng_state_all": lambda: [generator.get_state()],
-        "set_rng_state": lambda state, *_: generator.set_state(state),
-        "set_rng_state_all": lambda states: generator.set_state(states[0]),
+        "MemPool": DryPool,
+        "memory_stats_as_nested_dict": _always({}),
+        "host_memory_stats": lambda: defaultdict(int),
     }
 
 
-def _set_device(device: Any) -> None:
+def _index(device: Any) -> int:
+    """The number of a GPU; the current one's where none is named."""
     import torch
 
-    current.device = (device if type(device) is int else torch.device(device).index) or 0
+    index = device if device is None or type(device) is int else torch.device(device).index
+    return current.device if index is None or index < 0 else int(index)
+
+
+def _set_device(device: Any) -> None:
+    current.device = _index(device)
+
+
+def _not_there(name: str) -> Any:
+    raise AttributeError(f"torch._C.{name}: this torch is built without CUDA, and a dry run has no GPU for it")
 
 
 def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
     """torch.accelerator's answers, which are those of torch.cuda by other names."""
     import torch
 
-    same = ("is_available", "device_count", "current_stream", "set_stream", "synchronize", "empty_cache")
+    others = ("get_device_capability",)  # an answer of another kind
     return {
-        **{name: cuda[name] for name in same},
+        **{name: answer for name, answer in cuda.items() if hasattr(torch.accelerator, name) and name not in others},
+        "get_memory_info": cuda["mem_get_info"],
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
         "current_device_index": cuda["current_device"],
         "current_device_idx": cuda["current_device"],
         "set_device_index": _set_device,
         "set_device_idx": _set_device,
-        "device_index": DryContext,
+        "device_index": DryDevice,
     }
 
 
@@ -221,14 +250,14 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
 
 def _generator(original: Any) -> Any:
     """torch.Generator, on the CPU: a type for isinstance."""
-    import torch
 
     class Meta(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
         def __call__(cls, device: Any = "cpu") -> Any:
-            return original(device=without_gpu(device, torch.device("cpu"), True))
+            place = without_gpu(device, None, True)
+            return DryGenerator(original()) if place is None else original(device=place)
 
     return Meta("Generator", (), {})
 
@@ -237,7 +266,7 @@ def _properties(dry: DryRun) -> Any:
     """As of torch.cuda.get_device_properties."""
     gpu = dry.gpu
     major, minor = divmod(dry.capability, 10)
-    return SimpleNamespace(
+    return DryProperties(
         name=gpu.name,
         major=major,
         minor=minor,
@@ -253,4 +282,7 @@ def _properties(dry: DryRun) -> Any:
         L2_cache_size=gpu.l2_bytes,
         is_integrated=False,
         is_multi_gpu_board=False,
+        gcnArchName=gpu.name,  # of an NVIDIA GPU too
+        uuid=uuid.UUID(int=0),
+        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
     )

@@ -2,13 +2,14 @@
 
 A TorchFunctionMode takes the GPU out of what programs ask of torch, and puts it into what they are told of tensors. It
 sees calls of Python only, one thread's each; what torch itself does inside of a function is as on the CPU. Buffers that
-a kernel would fill hold zeros. Without memory, tensors of the GPU are on torch's device "meta", and those of the CPU
-stay what they are.
+a kernel would fill hold zeros; `memory_of` decides which tensors have such a buffer. Without memory, tensors of the GPU
+are on torch's device "meta", and those of the CPU stay what they are.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import threading
 import warnings
@@ -19,6 +20,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE, REAL, notes
+from tritonhook.capture.dry_run.torch_random import DryGenerator
+from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 
@@ -31,6 +34,8 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
     """Let tensors be on the GPU, as it seems: in this thread, in threads that it starts, in backward passes, and in
     operators. memory: REAL or NONE."""
     import torch.utils._device
+    import torch.utils._foreach_utils
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
     from torch.overrides import _get_current_function_mode
 
     place = torch.device("meta" if memory == NONE else "cpu")
@@ -53,6 +58,19 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         (threading.Thread, "_bootstrap_inner", within),
         (torch, "load", partial(_load, place)),
         (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
+        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # without memory, a tensor is saved without values
+        (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", _with_meta),
+        (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
+        # What makes fake tensors looks at where tensors are; the program is told where they seem to be.
+        (FakeTensor, "__new__", as_it_is),
+        (FakeTensor, "device", partial(_seeming, mode)),
+        (FakeTensorMode, "__torch_dispatch__", as_it_is),
+        (FakeTensorConverter, "from_real_tensor", as_it_is),
+        (FakeTensorConverter, "from_meta_and_device", as_it_is),
+        (torch.nested, "nested_tensor", partial(_nested, place)),
+        (torch.nn.utils.rnn, "_packed_sequence_init_args", as_it_is),  # whose sizes are on the CPU
+        (torch.autograd.profiler.profile, "__init__", _profiled),
+        (torch.autograd.profiler.emit_nvtx, "__init__", _unmarked),
         (torch.amp.autocast_mode.autocast, "__init__", _autocast),
         (torch, "is_autocast_enabled", _of_cpu),
         (torch, "get_autocast_dtype", _of_cpu),
@@ -80,6 +98,48 @@ def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
+def _nested(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a nested tensor there. torch asks no mode before."""
+
+    def nested_tensor(*given: Any, device: Any = None, **named: Any) -> Any:
+        named["pin_memory"] = False
+        return original(*given, device=without_gpu(device, place, True), **named)
+
+    return nested_tensor
+
+
+def _with_meta(original: Callable[[], list[str]]) -> Callable[[], list[str]]:
+    return lambda: [*original(), "meta"]
+
+
+def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function see tensors where they are, not where they say that they are."""
+    import torch
+
+    def call(*given: Any, **named: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return original(*given, **named)
+
+    return call
+
+
+def _profiled(original: Callable[..., None]) -> Callable[..., None]:
+    """Profile the CPU alone: torch would record events of CUDA, and print an error for each."""
+    from torch.autograd import ProfilerActivity, ProfilerState
+
+    def init(profile: Any, *given: Any, **named: Any) -> None:
+        original(profile, *given, **named | {"use_cpu": True})
+        if getattr(profile, "use_device", None) == "cuda":
+            notes.add("torch's profiler recorded the CPU alone: kernels are not launched")
+            profile.profiler_kind, profile.kineto_activities = ProfilerState.KINETO, {ProfilerActivity.CPU}
+
+    return init
+
+
+def _unmarked(original: Callable[..., None]) -> Callable[..., None]:
+    return lambda context, enabled=True, *given, **named: original(context, False, *given, **named)
+
+
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
     """Start the CPU's autocast; where the type is left out, with that of the GPU's."""
     import torch
@@ -97,10 +157,19 @@ def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
-def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
-    """Another device in place of the GPU. is_device: text and numbers name devices here."""
+def gpu() -> Any:
+    """The device of the program's tensors."""
     import torch
 
+    return torch.device("cuda", current.device)
+
+
+def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
+    """Another device in place of the GPU, or a generator of the CPU. is_device: text and numbers name devices here."""
+    import torch
+
+    if type(value) is DryGenerator:
+        return value.own
     if isinstance(value, torch.device):
         return place if value.type == "cuda" else value
     if is_device and ((isinstance(value, str) and _GPU.fullmatch(value)) or type(value) is int):
@@ -116,29 +185,68 @@ def _mode(place: Any) -> Any:
     answers = _answers(place)
     reads = {getattr(tensor, name): name.strip("_") for name in _READS}
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
+    taking = {torch.tensor, torch.as_tensor, torch.asarray}
     without_memory = place.type == "meta"
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.place = place
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if (answer := answers.get(func)) is not None:
-                return answer(*args, **(kwargs or {}))
+            try:
+                if (answer := answers.get(func)) is not None:
+                    return answer(*args, **(kwargs or {}))
+                return self.called(func, args, kwargs or {})
+            except _ERRORS as error:
+                raise _clear(func, error, without_memory) from error.__cause__
+
+        def called(self, func: Any, args: Any, asked: dict[str, Any]) -> Any:
             is_to = func is tensor.to
             given = [without_gpu(value, place, is_to and n == 1) for n, value in enumerate(args)]
-            named = {name: without_gpu(value, place, name == "device") for name, value in (kwargs or {}).items()}
-            if named.get("pin_memory"):
+            named = {name: without_gpu(value, place, name == "device") for name, value in asked.items()}
+            if pinned := bool(named.get("pin_memory")):
                 named["pin_memory"] = False
             if func in reads and not recorder.is_busy and given[0].device.type == place.type:
                 notes.count(reads[func])
-            if without_memory:
-                return _without_memory(func, given, named)
-            result = func(*given, **named)
+            if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
+                func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
+            if func in taking:
+                given[:1] = [_array(value) for value in given[:1]]
+            result = _without_memory(func, given, named) if without_memory else func(*given, **named)
             if func in unset and not torch.compiler.is_compiling():
                 _set_to_zero(result)
+            if pinned:
+                setattr(result, _PINNED, True)
             return result
 
     return OnTheGpu()
 
 
+def _copies(func: Any, args: Any, named: Any) -> bool:
+    """Whether a call copies a tensor from the GPU to the CPU, where in a dry run it is already."""
+    import torch
+
+    place = named.get("device", *args[1:2])
+    if func is not torch.Tensor.to or not isinstance(place, (str, torch.device)):
+        return bool(func is torch.Tensor.cpu)
+    return bool(torch.device(place).type == "cpu")
+
+
+_ERRORS = RuntimeError, ValueError, BufferError
+_NO_GPU = ("not linked with support for cuda", "without ATen_cuda", "INTERNAL ASSERT FAILED", "on meta", "type meta")
+
+
+def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
+    """Say what to do about an error that torch has because there is no GPU, or no memory."""
+    if not any(words in str(error) for words in _NO_GPU):
+        return error
+    name, first = getattr(func, "__name__", str(func)), str(error).splitlines()[0]
+    missing, remedy = ("memory", "leave --memory none out") if without_memory else ("a GPU", "leave it out of dry runs")
+    return type(error)(f"torch's {name} needs {missing}, which this dry run does not have: {remedy} ({first})")
+
+
+_PINNED = "_tritonhook_pinned"
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
@@ -149,7 +257,22 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
     tensor: Any = torch.Tensor
 
     def device(own: Any) -> Any:
-        return torch.device("cuda", current.device) if own.device.type == place.type else own.device
+        return gpu() if own.device.type == place.type else own.device
+
+    def kind(own: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
+        """The name of a tensor's type, or a tensor of another type."""
+        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+            return own.to(place, getattr(torch, dtype.removeprefix("torch.cuda.")).dtype)
+        if dtype is not None:
+            return own.type(dtype)
+        name = own.type().replace("torch.meta.", "torch.") if place.type == "meta" else own.type()
+        return name.replace("torch.", "torch.cuda.", 1) if device(own).type == "cuda" else name
+
+    def pinned(own: Any, *_: Any, **__: Any) -> Any:
+        if not hasattr(own, _PINNED):
+            own = own.clone()
+            setattr(own, _PINNED, True)
+        return own
 
     return {
         tensor.device.__get__: lambda own, *_: device(own),
@@ -158,15 +281,76 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
         tensor.is_meta.__get__: lambda own, *_: device(own).type == "meta",
         tensor.get_device: lambda own: current.device if device(own).type == "cuda" else -1,
         tensor.cuda: lambda own, *_, **__: own.to(place),
-        tensor.pin_memory: lambda own, *_, **__: own,
-        tensor.is_pinned: lambda own, *_, **__: False,
+        tensor.type: kind,
+        tensor.pin_memory: pinned,
+        tensor.is_pinned: lambda own, *_, **__: hasattr(own, _PINNED),
+        tensor.is_shared: lambda own: own.is_meta or own.is_shared(),
+        tensor.share_memory_: lambda own: own if own.is_meta else own.share_memory_(),
+        tensor.__dlpack__: lambda own, stream=None, **named: own.__dlpack__(**named),
     }
 
 
+def _as_array(own: Any) -> dict[str, Any]:
+    """Describe a tensor as __cuda_array_interface__ does. Raises what torch raises for it."""
+    import torch
+
+    if own.is_sparse or not own.is_cuda:
+        raise AttributeError(f"Can't get __cuda_array_interface__ on {own.type()}; use to_dense() and cuda()")
+    if own.requires_grad:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad; use var.detach()")
+    strides = None if own.is_contiguous() else tuple(step * own.element_size() for step in own.stride())
+    kind = torch._tensor._dtype_to_typestr(own.dtype)
+    data = own.data_ptr() if own.numel() else 0, False
+    return {"typestr": kind, "shape": tuple(own.shape), "strides": strides, "data": data, "version": 2}
+
+
+def _array(value: Any) -> Any:
+    """A value that torch can read: an array that says that it is on the GPU is, in a dry run, in the CPU's memory."""
+    import torch
+
+    if isinstance(value, torch.Tensor) or not hasattr(value, "__cuda_array_interface__"):
+        return value
+    import numpy as np
+
+    described = {**value.__cuda_array_interface__, "version": 3}
+    if not described["data"][0]:
+        return np.zeros(described["shape"], described["typestr"])
+    return np.asarray(SimpleNamespace(__array_interface__=described))
+
+
 def _set_to_zero(made: Any) -> None:
-    """Set a tensor's memory to zero. Not by an operator: a library may have put a kernel in its place."""
-    memory = made.untyped_storage()
-    ctypes.memset(memory.data_ptr(), 0, memory.nbytes())
+    """Set a tensor's memory, if any, to zero. Not by an operator: a library may have put a kernel in its place."""
+    if (memory := memory_of(made)) is not None:
+        ctypes.memset(memory[0], 0, memory[1] - memory[0])
+    else:
+        for part in _parts(made):
+            _set_to_zero(part)
+
+
+def _parts(made: Any) -> list[Any]:
+    """The tensors that one consists of which has no memory of its own."""
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if torch._C._functorch.is_functorch_wrapped_tensor(made):
+        return [torch._C._functorch.get_unwrapped(made)]
+    if is_traceable_wrapper_subclass(made):
+        parts = [getattr(made, name) for name in made.__tensor_flatten__()[0]]
+        return [part for part in parts if isinstance(part, torch.Tensor)]
+    return []
+
+
+def _seeming(mode: Any, original: Any) -> Any:
+    """The device that a fake tensor seems to be on; where the mode is off, the one that it is on."""
+    import torch
+    from torch.overrides import _get_current_function_mode_stack
+
+    def device(own: Any) -> Any:
+        is_on = torch._C._is_torch_function_mode_enabled() and mode in _get_current_function_mode_stack()
+        found = original.__get__(own)
+        return gpu() if is_on and found.type == mode.place.type else found
+
+    return property(device, original.fset)
 
 
 # --- tensors without memory ----------------------------------------------------------------------
@@ -225,8 +409,11 @@ def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
     return any(torch.device(place).type == "cpu" for place in places if isinstance(place, (str, torch.device)))
 
 
+_NEEDS = ("meta tensor", "meta device", "meta' backend", "register_meta", "output_size")
+
+
 def _needs_values(error: str) -> bool:
-    return any(words in error.lower() for words in ("meta tensor", "meta device", "register_meta", "output_size"))
+    return any(words in error.lower() for words in _NEEDS)
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -244,18 +431,23 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
     """Zeros for a tensor without memory. own: filled with what each stands for."""
-    import torch
 
     def make(value: Any) -> Any:
         if value.device.type != "meta":
             return value
-        if value.numel() * value.element_size() > _MOST_VALUES:
-            raise RuntimeError(f"--memory none: the values of {tuple(value.shape)} are asked for, over 1 GiB of zeros")
-        zeros = torch.zeros(value.shape, dtype=value.dtype, device="cpu")
+        zeros = _some_zeros(value.shape, value.dtype, layout=value.layout)
         own[id(zeros)] = value
         return zeros
 
     return make
+
+
+def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
+    import torch
+
+    if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
+        raise RuntimeError(f"--memory none: the values of {tuple(shape)} are asked for, over 1 GiB of zeros")
+    return torch.zeros(shape, dtype=dtype, device="cpu", **named)
 
 
 # --- operators of libraries ----------------------------------------------------------------------

@@ -99,13 +99,19 @@ def _tensors(generation: int) -> Iterator[_Span]:
             yield span
 
 
-def _span(tensor: Any) -> _Span | None:
-    """Where the memory of a tensor lies; None for a subclass that has none of its own."""
+def memory_of(tensor: Any) -> tuple[int, int] | None:
+    """Return the begin and end of a tensor's allocation; None for a tensor without memory of its own. Such are those on
+    torch's device "meta", fake, functional, batched and sparse ones, and subclasses around other tensors."""
     with suppress(Exception):
         memory = tensor.untyped_storage()
-        begin = memory.data_ptr()
-        return (begin, begin + memory.nbytes(), tensor) if begin else None
+        if memory.device.type != "meta" and (begin := memory.data_ptr()):  # torch warns of a fake tensor's address
+            return begin, begin + memory.nbytes()
     return None
+
+
+def _span(tensor: Any) -> _Span | None:
+    memory = memory_of(tensor)
+    return memory and (*memory, tensor)
 
 
 def is_mapped(address: int) -> bool:

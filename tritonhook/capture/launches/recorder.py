@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.locks import ForkLock
 from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
+from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Buffer, Launch, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
@@ -135,7 +136,7 @@ class Recorder:
         kind of launch that is new."""
         every = session.settings.launches == VALUES
         kept = [
-            _wants_values(buffer, every) and _has_memory(tensor)
+            _wants_values(buffer, every) and memory_of(tensor) is not None
             for buffer, (tensor, *_) in zip(launch.buffers, storages, strict=True)
         ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
@@ -161,11 +162,6 @@ recorder = Recorder()
 def _wants_values(buffer: Buffer, all_of_them: bool) -> bool:
     integers = buffer.dtype.startswith(("int", "uint", "bool"))
     return all_of_them or (integers and buffer.size <= MOST_INTEGERS)
-
-
-def _has_memory(tensor: Any) -> bool:
-    """Whether there is anything to read; not of a tensor of a dry run without memory."""
-    return bool(tensor.untyped_storage().data_ptr())
 
 
 def _is_capturing() -> bool:
