@@ -71,7 +71,9 @@ class Emulation(Result, tag="emulation"):
         faults = sum(len(kernel.faults) for kernel in self.kernels)
         tones = tuple(Tone.BAD if k.faults else Tone.UNSURE if k.reason else Tone.GOOD for k in self.kernels)
         finished = sum(not kernel.reason for kernel in self.kernels)
-        found = count(faults, "fault") if faults else "no fault" if finished == len(self.kernels) else "no fault in these"
+        found = (
+            count(faults, "fault") if faults else "no fault" if finished == len(self.kernels) else "no fault in these"
+        )
         verdict = f"{finished:,} of {count(len(self.kernels), 'kernel')} finished"
         if finished or faults:
             verdict += f": {found} found"
