@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ import pytest
 pytest.importorskip("numpy")
 
 from command_line import failing
+from damage import no_hang
+from stored_kernels import MODULE, made
 
+from tritonhook.capture.launches.schema import from_json
+from tritonhook.capture.model import Stage
+from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
 
 PTX = """.version 8.0
@@ -68,7 +74,101 @@ def test_a_fault_is_told_with_its_lines(kernel, capsys) -> None:
 def test_what_is_not_understood_is_no_fault(kernel, capsys) -> None:
     Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "mov.u32 %r6, %clock;"))
     assert main(kernel) == 2
-    assert "NOT UNDERSTOOD: line 12" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "0 of 1 kernel finished\n" in said and "NOT UNDERSTOOD: line 12" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("trap;", "fault"),
+        ("W: bra W;", "hang"),
+        ("mbarrier.init.shared.b64 [room], 2; W: mbarrier.try_wait.parity.shared.b64 %p1, [room], 0; @!%p1 bra W;", "hang"),
+    ],
+)  # fmt: skip
+def test_what_does_not_end_well_is_a_fault_with_its_line(kernel, capsys, line, kind) -> None:
+    Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", line).replace(".reg .b32", ".reg .pred %p<3>; .reg .b32"))
+    assert main([*kernel, "--limit", "60", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    (fault,) = document["kernels"][0]["faults"]
+    assert fault["kind"] == kind and fault["places"][0]["line"] == 12 and document["kernels"][0]["reason"]
+
+
+def test_what_is_too_long_to_read_in_time_is_no_fault(kernel, capsys) -> None:
+    Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "add.u32 %r6, %r6, 1;\n" * 200_000))
+    assert main([*kernel, "--limit", "0.5"]) == 2
+    assert "not read and decoded within 0.5 s" in capsys.readouterr().out
+    Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "add.u32 %r6, %r6, 1;\n" * 300_000))
+    assert "at most 300,000 are emulated" in failing(capsys, *kernel)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"grid": [1, 65536]}, "grid y of 65,536: a GPU allows 65,535"),
+        ({"grid": [2**31]}, "grid x of 2,147,483,648: a GPU allows 2,147,483,647"),
+        ({"block": [2048]}, "block x of 2,048: a GPU allows 1,024"),
+        ({"block": [32, 1, 65]}, "block z of 65: a GPU allows 64"),
+        ({"block": [1024, 2]}, "a block of 2,048 threads: a GPU allows 1,024"),
+        ({"cluster": [32], "grid": [32]}, "a cluster of 32 blocks: a GPU allows 16"),
+        ({"cluster": [2], "grid": [3]}, "grid x of 3 is no multiple of cluster x, 2"),
+        ({"shared": 232192}, "232,448 bytes of shared memory in a block: sm_90a allows 232,448"),
+        ({"shared": 232193}, "232,449 bytes of shared memory in a block: sm_90a allows 232,448"),
+        ({"parameters": [{"dtype": "int32", "shape": [5 * 10**10]}]}, "200,000,000,000 bytes in the buffers"),
+        ({"parameters": [{"kind": "scratch", "size": 2**50}]}, "1,125,899,906,842,624 bytes in the buffers"),
+    ],
+)
+def test_what_a_launch_may_not_ask_for_is_named(kernel, capsys, change, text) -> None:
+    Path("launch.json").write_text(json.dumps(LAUNCH | change))
+    if change == {"shared": 232192}:
+        assert main(kernel) == 0
+    else:
+        assert text in failing(capsys, *kernel)
+
+
+def test_contents_replace_nothing_that_was_not_asked_for(kernel, capsys, tmp_path) -> None:
+    Path("out").mkdir()
+    mine = Path("out/work-0.bin")
+    mine.write_bytes(b"mine")
+    assert "exists; pass --force" in failing(capsys, *kernel, "--contents", "out")
+    assert mine.read_bytes() == b"mine"
+    assert main([*kernel, "--contents", "out", "--force"]) == 0
+    assert mine.stat().st_size == 256
+    capsys.readouterr()
+    for target in ("elsewhere", "kernel.ptx"):  # one is not there, one is
+        mine.unlink()
+        mine.symlink_to(tmp_path / target)
+        assert "a link" in failing(capsys, *kernel, "--contents", "out", "--force")
+        assert mine.is_symlink() and not Path("elsewhere").exists() and Path("kernel.ptx").read_text() == PTX
+    mine.unlink()
+    os.mkfifo(mine)
+    with no_hang():
+        assert "nobody reads this pipe" in failing(capsys, *kernel, "--contents", "out", "--force")
+    assert "cannot make this folder" in failing(capsys, *kernel, "--contents", "kernel.ptx/out")
+
+
+@pytest.fixture
+def folder(kernel, tmp_path) -> Path:
+    """Captures of two kernels of one name, and of one whose launch asks for too much."""
+    writer = CaptureWriter(tmp_path / "captures")
+    for number, (name, grid) in enumerate((("work", [1]), ("work", [1]), ("large", [1, 65536]))):
+        capture, files = made(tmp_path, name, MODULE, f"{number}" * 64)
+        text = PTX.replace(" work(", f" {name}(") + f"// {number}\n"
+        Path(files[Stage.PTX]).write_text(text.replace("xor.b32 %r4, %r3, 128", f"xor.b32 %r4, %r3, {128 * number}"))
+        record = writer.add_files(capture, files)
+        launch = from_json(json.dumps(LAUNCH | {"kernel": name, "grid": grid}).encode(), "launch")
+        writer.add_launch(record, launch, {})
+        writer.add_launch_counts({(record, launch.key): 1})
+    writer.close()
+    return tmp_path / "captures"
+
+
+def test_kernels_of_a_folder_have_files_of_their_own_and_one_that_fails_loses_no_other(folder, capsys) -> None:
+    assert main(["emulate", str(folder), "--contents", "out", "--json"]) == 2
+    kernels = {one["kernel"]: one for one in json.loads(capsys.readouterr().out)["kernels"]}
+    assert kernels["work"]["reason"] == "" and "grid y of 65,536" in kernels["large"]["reason"]
+    files = list(Path("out").iterdir())
+    assert len({one.read_bytes() for one in files}) == len(files) == 2
 
 
 def test_options_are_checked(kernel, capsys) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, Source, number, only_maker
+from tritonhook.ptx.dataflow import Operation, Part, Source, number, only_maker
 from tritonhook.ptx.miscompiles.normal import is_pure, zeros
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
@@ -61,7 +61,12 @@ def _greatest_of_three(operation: Operation) -> bool:
         return False
     for inner, index in operation.operands(operation.name, "s32"):
         readers = {reader for _, reader in inner.readers if reader.readers or not is_pure(reader.name)}
-        if operation.number(1) is None and readers <= {operation} and operation.source(1 - index) != operation.source(index) and _is_absolute(inner):
+        if (
+            operation.number(1) is None
+            and readers <= {operation}
+            and operation.source(1 - index) != operation.source(index)
+            and _is_absolute(inner)
+        ):
             return True
     return False
 
@@ -115,7 +120,8 @@ def _reads_known(place: int, product: Operation) -> bool:
     for _, reader in product.readers:
         count = reader.number(1)
         if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
-            other = reader.sources[only_maker(reader.sources[0]) is product]
+            first = only_maker(reader.sources[0])  # equal operations share their readers
+            other = reader.sources[first is not None and first.readers is product.readers]
             mask, known = ~zeros(other, 32) & _ONES, (2 << place) - 1
             is_or = reader.name == "or"
             decides = mask >> place & 1 and not mask & ~known or is_or and mask | known == _ONES
@@ -124,8 +130,10 @@ def _reads_known(place: int, product: Operation) -> bool:
         elif reader.is_a("shl", "b32") and count is not None and place + count < 32:
             if count + place == 31 or _reads_known(place + count, reader):
                 return True
-        elif _guarded(reader) is not None or reader.is_a("cvt.u16", "u32", "s32") or (
-            reader.is_a("add", "b32") and count is not None
+        elif (
+            _guarded(reader) is not None
+            or reader.is_a("cvt.u16", "u32", "s32")
+            or (reader.is_a("add", "b32") and count is not None)
         ):
             if _reads_known(place, reader):
                 return True
@@ -154,23 +162,44 @@ def _lowest_one(value: Source | None) -> int | None:
 
 def _takes_bits_beyond(operation: Operation) -> bool:
     place = operation.number(1)
-    return operation.is_a("bfe", "s32") and place is not None and place & 0xFF >= 32 and operation.number(2) != 0
+    return operation.is_a("bfe", "s32") and place is not None and place & 0xFF >= 32 and bool(operation.number(2))
 
 
 def _inserts_too_many_bits(operation: Operation) -> bool:
     place, count = operation.number(2), operation.number(3)
-    if not operation.is_a("bfi", "b32") or place is None or count is None:
+    if not operation.is_a("bfi", "b32") or place is None or count is None or operation.number(1) is not None:
         return False
-    return 0 < place & 0xFF < 32 <= count & 0xFF
+    place, count = place & 0xFF, count & 0xFF
+    return 0 < place < 32 <= count and place + count % 32 < 32
 
 
 def _masks_signs(operation: Operation) -> bool:
-    """`prmt` that takes four signs of bytes, of which some bits are used."""
-    is_mask = operation.is_a("and", "b32") and operation.number(1) is not None and _is_spelled(operation, "and", "cvt")
-    is_half = operation.is_a("mov", "b32") and operation.results == 2 or operation.is_a("cvt.u16", "u32")
-    if not (is_mask or is_half):
+    """`prmt` of which whole bytes are used, the lowest among them, all of them signs, and one of the first operand: by
+    `and`, in a register of 16 or 8 bits that is widened without a sign, or by a store."""
+    mask = operation.number(1)
+    if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):
+        value = operation.sources[0]
+    elif operation.is_a("cvt.u32", "u16", "u8") or operation.name.startswith("st.") and operation.sources[1:]:
+        value, mask = operation.sources[-1], {"16": 0xFFFF, "8": 0xFF}.get(operation.type[1:])
+    else:
         return False
-    return any((made.number(2) or 0) & 0x8888 == 0x8888 for made, _ in operation.operands("prmt", "b32"))
+    made = only_maker(_widest(value))
+    if made is None or mask is None or not made.is_a("prmt", "b32"):
+        return False
+    parts = [mask >> 8 * at & 0xFF for at in range(4)]
+    taken = [(made.number(2) or 0) >> 4 * at & 0xF for at in range(4) if parts[at]]
+    is_whole = parts[0] == 0xFF and set(parts) == {0, 0xFF}
+    return is_whole and min(taken) >= 8 and any(one < 12 for one in taken)
+
+
+def _widest(value: Source) -> Source:
+    """A number of 32 bits whose low bits this is, or which was widened to 64."""
+    made = only_maker(value)
+    if isinstance(value, Part) and value.operation.is_a("mov", "b32") and not value.index:
+        return value.operation.sources[0] if value.operation.results == 2 else value
+    if made is not None and made.name in ("cvt.u16", "cvt.s16", "cvt.u8", "cvt.s8") and made.type in ("u32", "s32"):
+        return made.sources[0]
+    return _narrow(value)
 
 
 def _clamps_to_zero(operation: Operation) -> bool:
@@ -181,23 +210,23 @@ def _clamps_to_zero(operation: Operation) -> bool:
 
 
 def _below_zero(operation: Operation) -> bool:
-    """`0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`."""
-    negated = operation.made_by(0)
-    is_below = operation.is_a("setp.lt", "u32") and operation.number(1) == 0 and ".hi." not in operation.statement.opcode
-    if not is_below or negated is None:
+    """`0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
+    zero = 1 if operation.is_a("setp.lt", "u32") else 0
+    is_below = operation.is_a("setp.lt", "u32") or operation.is_a("setp.le", "u32")
+    negated = operation.made_by(1 - zero)
+    if not is_below or operation.number(zero) != 0 or ".hi." in operation.statement.opcode or negated is None:
         return False
     if negated.is_a("selp", "b32") and _is_spelled(negated, "set"):
-        return negated.sources[:2] == (0xFFFF_FFFF, 0)
-    is_negated = negated.is_a("neg", "b32") and not _is_spelled(negated, "add", "not", "xor")
+        return negated.sources[:2] == (_ONES, 0)
     made = next((made for made, _ in negated.operands("cnot", "b32")), None)
-    if made is None or not is_negated:
+    if made is None or not negated.is_a("neg", "b32") or _is_spelled(negated, "add", "not", "xor"):
         return False
     return _is_spelled(made, "cnot") or _is_spelled(made, "selp") and made.statement.operands[1] == "0"
 
 
 def _carries_nothing(operation: Operation) -> bool:
-    """`add.cc` of a number that two shifts have emptied."""
-    if operation.name != "add.cc":
+    """`add.cc` of a number that two shifts have emptied and of another number; or `sub.cc`."""
+    if operation.name not in ("add.cc", "sub.cc") or not operation.number(1):
         return False
     for outer, _ in operation.operands("shl", "b32"):
         inner = _made(outer.source(0), "shl", "b32")
@@ -207,32 +236,43 @@ def _carries_nothing(operation: Operation) -> bool:
 
 
 def _borrows_after_cnot(operation: Operation) -> bool:
-    """`sub.cc` of a shifted `cnot`."""
-    shifted = operation.made_by(1)
-    if operation.name != "sub.cc" or shifted is None or not shifted.is_a("shl", "b32"):
+    """`sub.cc` with a shifted `cnot`."""
+    if operation.name != "sub.cc":
         return False
-    cnots = (made for made, _ in shifted.operands("cnot", "b32"))
-    return not _is_spelled(shifted, "add", "shf") and any(_is_spelled(made, "cnot") for made in cnots)
+    shifts = (made for made, _ in operation.operands("shl", "b32") if not _is_spelled(made, "add", "shf"))
+    return any(_is_spelled(made, "cnot") for shift in shifts for made, _ in shift.operands("cnot", "b32"))
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
-    """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
+    """A logical operation on `lop3` of a repeated register, and on one of its registers. ptxas takes 0 for one of the
+    two: wrong where the table then differs, in the rows that the operation leaves open."""
     if operation.name not in ("and", "or", "xor") or _is_spelled(operation, "lop3"):
         return False
-    narrow = [_narrow(source) for source in operation.sources]
+    narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
     for index, source in enumerate(narrow):
-        made = only_maker(source)
-        if made is not None and made.is_a("lop3", "b32"):
-            first, *others = made.sources[:3]
-            if first in others and narrow[1 - index] in (first, *others):
-                return True
+        made, other = only_maker(source), narrow[1 - index]
+        table = made.number(3) if made is not None and made.is_a("lop3", "b32") else None
+        if made is None or table is None:
+            continue
+        given = made.sources[:3]
+        pair = next(((a, b) for a, b in ((0, 2), (1, 2), (0, 1)) if given[a] == given[b]), None)
+        if pair is None or other not in given:
+            continue
+        dropped = 4 >> (pair[0] if pair == (0, 1) and other == given[2] else pair[1])
+        rows = [row for row in range(8) if (row >> 2 - pair[0] & 1) == (row >> 2 - pair[1] & 1)]
+        at, needed = 2 - given.index(other), {"and": 1, "or": 0}.get(operation.name)
+        rows = [row for row in rows if needed is None or row >> at & 1 == needed]
+        if any((table >> row ^ table >> (row & ~dropped)) & 1 for row in rows):
+            return True
     return False
 
 
 def _narrow(value: Source) -> Source:
-    """A number of 32 bits before it was widened."""
+    """A number of 32 bits before it was widened, or before it became the low half of a pair."""
     made = only_maker(value)
-    return made.sources[0] if made is not None and made.is_a("cvt.u64", "u32") else value
+    is_wide = made is not None and (made.is_a("cvt.u64", "u32") or made.is_a("cvt.s64", "s32"))
+    is_pair = made is not None and made.is_a("mov", "b64") and len(made.sources) == 2
+    return made.sources[0] if made is not None and (is_wide or is_pair) else value
 
 
 def _words(*u32: int) -> bytes:
@@ -412,7 +452,7 @@ INTEGERS = (
         instead="compare with `ne`",
         sources=(f"{_FUZZX}m032-cnot-neg-ugt-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("cnot.b32", "set.eq", "selp."), ("setp.",)),
+        words=(("cnot.b32", "set.eq", "selp."), ("setp.", "set.")),
         matches=_below_zero,
         example=Example(
             f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 0, %r2;\n"
@@ -448,7 +488,7 @@ INTEGERS = (
         instead="write 0 for the emptied number",
         sources=(f"{_FUZZX}m017-addc-shift-carry-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=(("add.cc.",),),
+        words=(("add.cc.", "sub.cc."),),
         matches=_carries_nothing,
         example=Example(
             f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 31;\nadd.cc.u32 %r4, %r3, 536;\n"

@@ -60,10 +60,15 @@ class NormalChain(Chain):
 
     def __init__(self, body: Sequence[Statement]) -> None:
         self.known: dict[tuple[object, ...], Operation] = {}
+        self.is_move = False
         super().__init__(body)
 
+    def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
+        self.is_move = statement.opcode.startswith("mov.")  # of bits
+        super().add(statement, targets, operands)
+
     def source(self, text: str) -> Source:
-        if _FLOAT.fullmatch(text):
+        if self.is_move and _FLOAT.fullmatch(text):
             return int(text[2:], 16)
         return _WARP_SIZE if text == "WARP_SZ" else super().source(text)
 

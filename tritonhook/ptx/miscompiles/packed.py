@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, only_maker
+from tritonhook.ptx.dataflow import Operation, number, only_maker
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """`mov.b32 r, {h, h}` of a converted pair, or a store of `{h, h}`. Two conversions of equal operands are one pair,
+    """`mov.b32 r, {h, h}` of a converted pair, as a part of `mov.b64` too, or a store of `{h, h}`. Two conversions of equal operands are one pair,
     as in ptxas."""
     if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
-    makers = [only_maker(source) for source in operation.sources]
+    makers = [only_maker(source) for source in operation.sources[operation.name.startswith("st.") :]]
     return any(
         first is not None and first is second and first.name.endswith(("e4m3x2", "e5m2x2")) and first.type == "f32"
-        for first, second in pairwise(makers)
+        for first, second in zip(makers[::2], makers[1::2], strict=False)
     )
 
 
@@ -30,18 +29,26 @@ def _adds_to_half(operation: Operation) -> bool:
         if reader.is_a("cvt.u32", "u16") or reader.is_a("cvt.u16", "u32") or reader.type in ("b16", "u16", "s16"):
             halves.add(0)
         elif reader.is_a("mov", "b32") and reader.results == 2:
-            halves |= {index for index, _ in reader.readers}
+            halves |= {index for index, user in reader.readers if not user.name.startswith("setp")}
         else:
             return False
-    return len(halves) == 1
+    numbers = [number for index in (0, 1) if (number := operation.number(index)) is not None]
+    return len(halves) == 1 and any(number >> 16 * half & 0xFFFF for number in numbers for half in halves)
 
 
 def _widens_a_negated(operation: Operation) -> bool:
-    """A signed number of 16 bits, made by a negation, that is widened or compared."""
-    if operation.type != "s16" or not operation.name.startswith(("cvt.", "mul.", "mad.", "setp.")):
+    """A signed number of 16 bits, made by a negation, that is widened, compared, divided or shifted."""
+    if operation.type != "s16" or not operation.name.startswith(_WIDENING):
         return False
-    return any(made.statement.opcode.startswith(("neg", "sub")) for made, _ in operation.operands("neg", "b16"))
+    for made in {made for made, _ in (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))}:
+        name, is_unsigned = made.statement.opcode.partition(".")[0], made.statement.opcode.endswith("u16")
+        is_of_not = name == "add" and number(made.statement.operands[-1]) == 1
+        if name in ("neg", "sub", "add", "abs") and not is_unsigned and not is_of_not:
+            return True
+    return False
 
+
+_WIDENING = ("cvt.s", "cvt.u", "mul.", "mad.", "setp.", "shr", "div")
 
 PACKED = (
     Miscompilation(
@@ -92,7 +99,7 @@ PACKED = (
             "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/m060-scalar16-sub-intmin-fold",
         ),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=((".s16",), ("neg.s16", "sub.")),
+        words=((".s16",), ("neg.s16", "sub.", "abs.s16")),
         matches=_widens_a_negated,
         example=Example(
             "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",
