@@ -85,9 +85,10 @@ def test_tf32_has_ten_bits_of_fraction_and_keeps_nan():
     codes = np.array(
         [0x3F80_1000, 0x3F80_3000, 0x3F80_0FFF, 0xBF80_1001, 0x7F80_0000, 0x7F81_2345, 0xFFC0_3FFF], np.uint32
     )
-    nearest = [0x3F80_0000, 0x3F80_4000, 0x3F80_0000, 0xBF80_2000, 0x7F80_0000, 0x7F81_2000, 0xFFC0_2000]
+    nearest = [0x3F80_0000, 0x3F80_4000, 0x3F80_0000, 0xBF80_2000, 0x7F80_0000, 0x7FFF_E000, 0x7FFF_E000]
     assert numbers.convert(codes, "f32", "tf32").tolist() == nearest
-    assert numbers.convert(codes[:1], "f32", "tf32", "rna") == 0x3F80_2000
+    assert numbers.convert(codes[[0, 5, 6]], "f32", "tf32", "rna").tolist() == [0x3F80_2000, 0x7F81_2000, 0xFFC0_2000]
+    assert numbers.convert(codes[5:], "f32", "tf32", "rna", finite=True).tolist() == [0x7F81_0000, 0xFFC0_0000]
     assert numbers.convert(codes[3:4], "f32", "tf32", "rz", relu=True) == 0
     assert numbers.decode(codes[:2], "tf32").tolist() == [1.0, 1 + 2.0**-9 - 2.0**-10]
     assert numbers.encode(np.array([1e39, np.nan]), "tf32", "rz", finite=True).tolist() == [0x7F7F_E000, 0x7FFF_FFFF]

@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 import exact_numbers  # noqa: E402
 from exact_numbers import code_of, codes_near_edges, value_of  # noqa: E402
 
-from tritonhook.emulate import numbers64  # noqa: E402
+from tritonhook.emulate import numbers, numbers64  # noqa: E402
 
 MODES = ["rn", "rz", "rm", "rp"]
 NAN, ONE, SIGN = 0xFFF8_0000_0000_0000, 0x3FF0_0000_0000_0000, 1 << 63
@@ -24,7 +24,7 @@ def quiet():
 
 
 def quiet_nan(*codes):
-    """What a result that is NaN becomes: its first source that is NaN, made quiet."""
+    """What a result that is NaN becomes: the first of these codes that is NaN, made quiet."""
     return next((code | 1 << 51 for code in codes if code & ~SIGN > 0x7FF0_0000_0000_0000), NAN)
 
 
@@ -49,13 +49,18 @@ def test_arithmetic_of_double_precision_rounds_once(mode):
         numbers64.div64: exact_numbers.divided,
         numbers64.sqrt64: lambda x: x if x in (0, np.inf) else np.nan if not x > 0 else exact_numbers.root(x),
     }
-    for (function, exact), count in zip(functions.items(), (3, 2, 2, 2, 1), strict=True):
-        given = (a, b, c)[:count]
+    orders = (1, 2, 0), (1, 0), (1, 0), (0, 1), (0,)  # whose NaN is kept (executed on an H100)
+    for (function, exact), order in zip(functions.items(), orders, strict=True):
+        given = (a, b, c)[: len(order)]
         for row, code in zip(
             zip(*(v.tolist() for v in given), strict=True), function(*given, mode).tolist(), strict=True
         ):
             expected = exact(*(value_of(n, "f64") for n in row))
-            wanted = quiet_nan(*row) if expected != expected else code_of(expected, "f64", mode)
+            wanted = (
+                quiet_nan(*(row[number] for number in order))
+                if expected != expected
+                else code_of(expected, "f64", mode)
+            )
             assert code == wanted, (function, [hex(n) for n in row], hex(wanted))
         assert (function(*given) == function(*given, "rn")).all()
 
@@ -80,18 +85,17 @@ def test_numbers_become_narrower_and_wider(mode, ftz):
     near = numbers64.widen32(narrow).view(np.float64) * (1 + draw.integers(-3, 4, 400) * 2.0**-25)
     wide = np.concatenate([near.view(np.uint64), codes_near_edges("f64", draw, 100)])
     wide = np.concatenate([wide, np.array([0x7FF0_0000_2000_0001, 0xFFFF_FFFF_FFFF_FFFF], np.uint64)])
-    for code, found in zip(wide.tolist(), numbers64.narrow64(wide, mode, ftz).tolist(), strict=True):
+    for code, found in zip(wide.tolist(), numbers64.narrow64(wide, "f32", mode, ftz).tolist(), strict=True):
         value = value_of(code, "f64")
         kept = code >> 32 & 1 << 31 | 0x7FC0_0000 | code >> 29 & 0x7F_FFFF
         assert found == (kept if value != value else code_of(value, "f32", mode, ftz=ftz)), hex(code)
-    assert (numbers64.between(wide, "f64", "f32", mode, ftz=ftz) == numbers64.narrow64(wide, mode, ftz)).all()
-    for code, found in zip(narrow.tolist(), numbers64.widen32(narrow, ftz).tolist(), strict=True):
+    assert (numbers64.between(wide, "f64", "f32", mode, ftz=ftz) == numbers64.narrow64(wide, "f32", mode, ftz)).all()
+    for code, found in zip(narrow.tolist(), numbers64.widen32(narrow).tolist(), strict=True):
         value = value_of(code, "f32")
-        if ftz and not code & 0x7F80_0000:
-            value = -0.0 if code >> 31 else Fraction(0)
         kept = (code & 1 << 31) << 32 | 0x7FF8_0000_0000_0000 | (code & 0x7F_FFFF) << 29
         assert found == (kept if value != value else code_of(value, "f64")), hex(code)
-    assert (numbers64.between(narrow, "f32", "f64", mode, ftz=ftz) == numbers64.widen32(narrow, ftz)).all()
+    kept = numbers.flush32(narrow) if ftz else narrow
+    assert (numbers64.between(narrow, "f32", "f64", mode, ftz=ftz) == numbers64.widen32(kept)).all()
 
 
 @pytest.mark.parametrize("unit", [False, True])

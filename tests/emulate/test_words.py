@@ -54,7 +54,7 @@ def test_products_quotients_and_remainders(kind, bits):
         quotient, remainder = words.quotient(a, b), words.remainder(a, b)
     same(words.high(a, b), [x * y >> bits for x, y in pairs(a, b)], kind)
     same(quotient, [toward_zero(x, y) for x, y in pairs(a, b)], kind)
-    same(remainder, [x - toward_zero(x, y) * y if y else x for x, y in pairs(a, b)], kind)
+    same(remainder, [x - toward_zero(x, y) * y if y else -1 for x, y in pairs(a, b)], kind)
     same(words.distance(a, b, b), [abs(x - y) + y for x, y in pairs(a, b)], kind)
 
 

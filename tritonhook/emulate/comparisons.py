@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate.numbers import FORMATS, decode
+from tritonhook.emulate.numbers import FORMATS, decode, flush, is_nan
 from tritonhook.emulate.words import Array
 
 Test = Callable[[Array, Array], Array]
@@ -41,15 +41,25 @@ def shown(codes: Array, kind: str) -> Array:
     return codes.view(np.float32) if kind == "f32" else decode(codes, kind)
 
 
-def extreme(x: Array, y: Array, lower: Any, nan: bool, kind: str) -> Array:
+def extreme(
+    x: Array, y: Array, lower: Any, nan: bool, kind: str, ftz: bool = False, signs: bool = False
+) -> Array:  # fmt: skip
     """The codes of min (where `lower`) or max of numbers: a number rather than NaN, or with `nan` NaN rather than a
-    number; -0 is below +0."""
+    number; -0 is below +0. signs: of absolute values, with the product of the signs. Two NaNs give the canonical one;
+    of f64, the second. (Executed.)"""
     dtype, one = x.dtype.type, FORMATS[kind]
     sign, others = dtype(1 << one.bits - 1), dtype((1 << one.bits - 1) - 1)
-    infinite = others - dtype((1 << one.mantissa) - 1)
+    if ftz:
+        x, y = flush(x, kind), flush(y, kind)
+    negative = (x ^ y) & sign
+    if signs:
+        x, y = x & others, y & others
     order = [np.where(code & sign, code ^ (sign | others), code | sign) for code in (x, y)]
     found = np.where((order[0] <= order[1]) == lower, x, y)
-    a, b = ((code & others) > infinite for code in (x, y))
+    a, b = is_nan(x, kind), is_nan(y, kind)
     if not nan:
         found = np.where(a, y, np.where(b, x, found))
-    return np.where(a | b if nan else a & b, dtype(one.nan or 0), found)
+    if signs:
+        found = found ^ negative
+    none = y | dtype(1 << 51) if kind == "f64" else dtype(one.nan or 0)
+    return np.where(a | b if nan else a & b, none, found)

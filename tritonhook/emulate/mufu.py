@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.numbers import Array, finish32, flush32, mul32
+from tritonhook.emulate.numbers import ABS32, NAN32, Array, convert, finish32, flush32, mul32
 from tritonhook.errors import NotUnderstood
 
 # Behind each its documented error, PTX ISA 9, of .approx.ftz.f32: relative, or absolute.
@@ -21,8 +21,8 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "rcp": lambda x: 1.0 / x,  # 1 ulp
     "rsq": lambda x: 1.0 / np.sqrt(x),  # 2^-22.9
     "sqrt": np.sqrt,  # 2^-23
-    "sin": lambda x: np.sin(2 * np.pi * np.remainder(x, 1.0)),  # 2^-20.5, absolute in [-pi, pi]
-    "cos": lambda x: np.cos(2 * np.pi * np.remainder(x, 1.0)),  # 2^-20.5, absolute in [-pi, pi]
+    "sin": lambda x: _of_turns(x, 0.0),  # 2^-20.5, absolute in [-pi, pi]
+    "cos": lambda x: _of_turns(x, 0.25),  # 2^-20.5, absolute in [-pi, pi]
     "tanh": np.tanh,  # 2^-11
 }
 
@@ -37,6 +37,20 @@ def mufu(name: str, bits: Array) -> Array:
     return finish32(_FUNCTIONS[name](x).astype(np.float32), True, False)
 
 
+def _of_turns(x: Array, begin: float) -> Array:
+    """sin of turns, from a place on; exact at quarters, and as odd as sin is."""
+    turns = np.remainder(np.abs(x), 1.0) + begin
+    quarter = np.rint(4 * turns)
+    rest = 2 * np.pi * (turns - quarter / 4)
+    found = np.where(quarter % 2 == 1, np.cos(rest), np.sin(rest)) * np.where(quarter % 4 >= 2, -1.0, 1.0)
+    return found if begin else np.copysign(1.0, x) * found
+
+
+def mufu_half(name: str, codes: Array, kind: str) -> Array:
+    """Approximate a function of f16 or bf16."""
+    return convert(mufu(name, convert(codes, kind, "f32")), "f32", kind)
+
+
 def mufu64(name: str, high: Array) -> Array:
     """The upper word of 1/x or 1/sqrt(x) of float64, given the upper word of x (MUFU.RCP64H, MUFU.RSQ64H)."""
     if name not in ("rcp", "rsq"):
@@ -45,8 +59,8 @@ def mufu64(name: str, high: Array) -> Array:
     x = np.where(np.abs(x) < 2.0**-1022, np.copysign(0.0, x), x)
     found = _FUNCTIONS[name](x)
     found = np.where(np.abs(found) < 2.0**-1022, np.copysign(0.0, found), found)
-    word = (found.view(np.uint64) >> np.uint64(32)).astype(np.uint32)
-    return np.where(np.isnan(found), np.uint32(0xFFF8_0000), word)
+    # Executed: cut off, but for the upper 7% between two words, which go either way.
+    return np.where(np.isnan(found), NAN32, (found.view(np.uint64) >> np.uint64(32)).astype(np.uint32))
 
 
 # --- as PTX has them: what ptxas writes around MUFU -------------------------------------------------
@@ -79,12 +93,19 @@ def approximate(name: str, bits: Array, ftz: bool) -> Array:
         found = mufu("sqrt", _scaled(bits, small, 2.0**24)).view(np.float32)
         return finish32(np.where(small, found * np.float32(2.0**-12), found), False, False)
     if name == "rcp":
-        return _rcp(bits)
+        factor = _factor(bits, True, True)
+        return mul32(factor, mufu("rcp", mul32(bits, factor)))
     raise NotUnderstood(f"{name}.approx")
 
 
-def _rcp(bits: Array) -> Array:
-    """rcp.approx.f32 with subnormal numbers: rounded as exact, where MUFU would flush."""
-    x = bits.view(np.float32)
-    exact = (1.0 / x.astype(np.float64)).astype(np.float32)
-    return finish32(exact, False, False)
+def _factor(bits: Array, large: bool, small: bool) -> Array:
+    """What a divisor is multiplied by, so that MUFU.RCP flushes neither it nor the result: if it is large, small."""
+    size = bits & ABS32
+    low = np.where((size < np.uint32(0x0080_0000)) & small, np.uint32(0x4B80_0000), np.uint32(0x3F80_0000))
+    return np.where((size > np.uint32(0x7E80_0000)) & large, np.uint32(0x3E80_0000), low)
+
+
+def quotient(a: Array, b: Array, full: bool, ftz: bool) -> Array:
+    """div.approx and div.full, with the steps of ptxas's code for sm_80 to sm_120."""
+    factor = _factor(flush32(b) if ftz else b, full, not ftz)
+    return mul32(mul32(a, factor, ftz=ftz), mufu("rcp", mul32(b, factor, ftz=ftz)), ftz=ftz)

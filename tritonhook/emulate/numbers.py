@@ -196,10 +196,15 @@ def _pack_largest(one: Format) -> int:
 
 def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool) -> Array:
     """Give the codes in another format of at most 32 bits. how: as for `encode`."""
-    if target == "tf32" and source == "f32":  # executed: NaN keeps its upper bits
-        found = encode(decode(bits, source), target, mode, **how)
-        return np.where((bits & ABS32) > np.uint32(0x7F80_0000), bits & np.uint32(0xFFFF_E000), found)
-    return encode(decode(bits, source), target, mode, **how)
+    found = encode(decode(bits, source), target, mode, **how)
+    if target == "tf32" and source == "f32":  # executed, as all of NaN here
+        kept = bits & np.uint32(0xFFFF_E000) if mode == "rna" else np.uint32(0x7FFF_E000)
+        found = np.where(
+            is_nan(bits, source), kept - np.uint32(0x2000 if mode == "rna" and how.get("finite") else 0), found
+        )
+    elif source == "bf16" and target == "f32" and not how.get("ftz") and not how.get("unit"):
+        found = np.where(is_nan(bits, source), bits.astype(np.uint32) << np.uint32(16), found)
+    return found
 
 
 # --- 32 bits -------------------------------------------------------------------------------------
@@ -209,6 +214,28 @@ def flush32(bits: Array) -> Array:
     """Subnormal numbers become zeros of their sign."""
     is_small = (bits & np.uint32(0x7F80_0000)) == 0
     return np.where(is_small, bits & SIGN32, bits)
+
+
+def is_nan(codes: Array, name: str) -> Array:
+    one, kind = FORMATS[name], codes.dtype.type
+    return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
+
+
+def flush(codes: Array, name: str) -> Array:
+    """The same of another format."""
+    one, kind = FORMATS[name], codes.dtype.type
+    exponent, sign = kind((1 << one.bits - 1) - (1 << one.mantissa)), kind(1 << one.bits - 1)
+    return np.where(codes & exponent == 0, codes & sign, codes)
+
+
+def with_sign(codes: Array, name: str, negates: bool, ftz: bool = False) -> Array:
+    """neg or abs, which machine code of sm_80 to sm_120 has as a sum with -0: NaN becomes the canonical one; of f64 it
+    keeps its sign. (Executed.)"""
+    one, kind = FORMATS[name], codes.dtype.type
+    sign = kind(1 << one.bits - 1)
+    codes = flush(codes, name) if ftz else codes
+    quiet = codes | kind(1 << 51) if name == "f64" else kind(one.nan or 0)
+    return np.where(is_nan(codes, name), quiet, codes ^ sign if negates else codes & ~sign)
 
 
 def finish32(found: Array, ftz: bool, unit: bool) -> Array:
@@ -309,15 +336,20 @@ def twice(function: Callable[..., Array], *given: Array) -> Array:
 def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:
     """A function of float64 on the codes of a format, with one rounding. how: as for `encode`; ftz flushes sources,
     too."""
-    one = FORMATS[name]
-    exponent, sign = np.uint32((1 << one.bits - 1) - (1 << one.mantissa)), np.uint32(1 << one.bits - 1)
 
     def apply(*codes: Array) -> Array:
         if how.get("ftz"):
-            codes = tuple(np.where(code & exponent == 0, code & sign, code) for code in codes)
+            codes = tuple(flush(code, name) for code in codes)
         return encode(operation(*(decode(code, name) for code in codes)), name, **how)
 
     return apply
+
+
+def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
+    """a * b + c, but 0 where a or b is the NaN that TMA fills with."""
+    found = of_format(lambda x, y, z: odd_sum(x * y, z), name, relu=relu)(a, b, c)
+    outside = (a == FORMATS[name].nan) | (b == FORMATS[name].nan)
+    return np.where(outside, np.uint32(0), found)
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:

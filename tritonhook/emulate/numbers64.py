@@ -35,12 +35,12 @@ _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
 def _finish64(found: Array, *sources: Array) -> Array:
-    """Code of float64. NaN: the first source that is one, made quiet; the default NaN where none is. (Executed.)"""
+    """Code of float64. NaN: the last of these sources that is one, made quiet; the default NaN where none is. (Executed.)"""
     codes = found.view(np.uint64)
     is_nan = found != found
     if is_nan.any():
         codes = np.where(is_nan, NAN64, codes)
-        for source in reversed(sources):
+        for source in sources:
             codes = np.where(is_nan & ((source & ~_SIGN64) > _INFINITE64), source | _QUIET64, codes)
     return codes
 
@@ -65,7 +65,7 @@ def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
         found = found.copy()
         for i in np.flatnonzero(exact):
             found.flat[i] = _exact_fma(x.flat[i], y.flat[i], z.flat[i], mode)
-    return _finish64(found, a, b, c)
+    return _finish64(found, a, c, b)
 
 
 def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
@@ -124,7 +124,7 @@ def div64(a: Array, b: Array, mode: str = "rn") -> Array:
         found = found.copy()
         for i in np.flatnonzero(np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0)):
             found.flat[i] = _directed(found.flat[i], Fraction(float(x.flat[i])) / Fraction(float(y.flat[i])), mode)
-    return _finish64(found, a, b)
+    return _finish64(found, b, a)
 
 
 def sqrt64(a: Array, mode: str = "rn") -> Array:
@@ -139,21 +139,28 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
     return _finish64(found, a)
 
 
-def narrow64(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """float64 to float32."""
-    found = numbers.finish32_exact(a.view(np.float64), mode, ftz, False)
-    is_nan = (a & ~_SIGN64) > _INFINITE64
+def with_sign(a: Array, sign: str = "-", absolute: bool = False) -> Array:
+    """A source that is negated, or absolute; NaN stays as it is. (Executed.)"""
+    size = a & ~_SIGN64 if absolute else a
+    return np.where(numbers.is_nan(a, "f64"), a, size ^ _SIGN64 if sign == "-" else size)
+
+
+def narrow64(a: Array, target: str = "f32", mode: str = "rn", ftz: bool = False) -> Array:
+    """float64 to float32, f16 or bf16. NaN keeps its upper bits. (Executed.)"""
+    found = numbers.encode(a.view(np.float64), target, mode, ftz=ftz)
+    is_nan = numbers.is_nan(a, "f64")
     if not is_nan.any():
         return found
-    kept = (a >> np.uint64(29) & np.uint64(0x7F_FFFF)).astype(np.uint32) | np.uint32(0x7FC0_0000)
-    sign = (a >> np.uint64(32)).astype(np.uint32) & numbers.SIGN32
-    return np.where(is_nan, kept | sign, found)  # executed: its upper bits
+    one = numbers.FORMATS[target]
+    upper = np.uint64((1 << one.mantissa) - 1 << 52 - one.mantissa)
+    kept = ((a & upper | _QUIET64) >> np.uint64(52 - one.mantissa)).astype(np.uint32)
+    sign = (a >> np.uint64(64 - one.bits)).astype(np.uint32) & np.uint32(1 << one.bits - 1)
+    infinite = np.uint32((1 << one.bits - 1) - (1 << one.mantissa))
+    return np.where(is_nan, kept | sign | infinite, found)
 
 
-def widen32(a: Array, ftz: bool = False) -> Array:
+def widen32(a: Array) -> Array:
     """float32 to float64."""
-    if ftz:
-        a = numbers.flush32(a)
     wide = a.astype(np.uint64)
     nan = (
         (wide & np.uint64(0x8000_0000)) << np.uint64(32) | _INFINITE64 | (wide & np.uint64(0x7F_FFFF)) << np.uint64(29)
@@ -197,11 +204,11 @@ def between(
     `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
-    if not whole and not how.get("unit") and "f64" in (source, target):
-        if source == "f32":
-            return widen32(codes)
-        if source == target or target == "f32":
-            return codes if source == target else narrow64(codes, mode, ftz)
+    if not whole and not how.get("unit") and not how.get("relu") and "f64" in (source, target):
+        if source in ("f32", "bf16"):
+            return widen32(codes.astype(np.uint32) << np.uint32(16) if source == "bf16" else codes)
+        if source == target or target in ("f32", "f16", "bf16"):
+            return codes if source == target else narrow64(codes, target, mode, ftz)
     elif not whole and target != "f64":
         return numbers.convert(codes, source, target, mode, ftz=ftz and target == "f32", **how)
     x = numbers.decode(codes, source)

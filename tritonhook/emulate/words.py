@@ -81,7 +81,17 @@ def quotient(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    return a - quotient(a, b) * b
+    """All ones for a division by zero, too. (Executed; the code that ptxas writes for sm_80 to sm_120 is alike.)"""
+    return np.where(b == 0, ~b.dtype.type(0), a - quotient(a, b) * b)
+
+
+def extended(value: Array, width: Array, wraps: bool, signed: bool) -> Array:
+    """The lowest bits of words, with their sign or without."""
+    bits = ((width & np.uint32(31)) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
+    kept = value.astype(np.int64) & ((np.int64(1) << bits) - 1)
+    if signed:
+        kept = np.where(bits == 0, kept, kept - ((kept >> np.maximum(bits - 1, 0) & 1) << bits))
+    return (kept & 0xFFFF_FFFF).astype(np.uint32)
 
 
 def distance(a: Array, b: Array, c: Array) -> Array:
@@ -152,8 +162,21 @@ def shifted(low: Array, high: Array, count: Array, wraps: bool, kind: type | Non
     return left(both, by) if kind is None else right(both.view(kind), by).view(np.uint64)
 
 
-def permuted(a: Array, b: Array, chosen: Array) -> Array:
-    """Four bytes of a and b, each by four bits: which one; with the highest, its sign."""
+# By the two lowest bits of the choice (PTX ISA, prmt): which bytes, as `permuted` has them.
+PERMUTATIONS = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def permuted(a: Array, b: Array, chosen: Array, mode: str = "") -> Array:
+    """Four bytes of a and b, each by four bits: which one; with the highest, its sign. mode: of PERMUTATIONS."""
+    if mode:
+        chosen = np.array(PERMUTATIONS[mode], np.uint32)[chosen & np.uint32(3)]
     both = np.ascontiguousarray(np.stack([a, b], -1)).view(np.uint8)
     if (chosen == chosen[0]).all():
         one = int(chosen[0])

@@ -30,7 +30,7 @@ def quotient(a, b):
 
 
 def remainder(a, b):
-    return a if b == 0 else a - quotient(a, b) * b
+    return -1 if b == 0 else a - quotient(a, b) * b  # executed
 
 
 def lut(table):
@@ -206,7 +206,7 @@ def test_a_smaller_number_is_extended_as_its_type_says():
     ]
 
 
-@pytest.mark.parametrize("lines", ["frob.b32 d, a;", "add.weird.s32 d, a, a;", "prmt.b32.f4e d, a, a, a;"])
+@pytest.mark.parametrize("lines", ["frob.b32 d, a;", "add.weird.s32 d, a, a;", "prmt.b32.f5e d, a, a, a;"])
 def test_what_is_not_known_is_not_guessed(lines):
     with pytest.raises(NotUnderstood, match=lines.partition(" ")[0].replace(".", r"\.")):
         compute(lines, 4, a=words(32, 1))

@@ -29,6 +29,8 @@ def convert(site: Site) -> Step:
     *_, to, source = site.modifiers
     site.modifiers = site.modifiers[:-2]
     how = site.known(*_MODES, *_TO_WHOLE, "ftz", "sat", "satfinite", "relu")
+    if "ftz" in how and "f32" not in (to, source):
+        raise site.refuse(".ftz")
     if to in _SMALL or source in _SMALL:
         return _small(site, to, source, how)
     if to in ("f16x2", "bf16x2") and source == "f32":
@@ -50,6 +52,9 @@ def convert(site: Site) -> Step:
         options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         function = partial(numbers64.between, source=source, target=to, **options)
+        if ftz and (source, to) == ("f32", "f64"):  # first a product with 1, on sm_80 to sm_120
+            given = function
+            function = lambda a: given(numbers.finish32(a.view(np.float32), True, False))  # noqa: E731
     else:
         raise site.refuse()
     return site.compute(lambda a: function(a).astype(KINDS[to]), to, source)

@@ -21,6 +21,7 @@ from tritonhook.emulate.ptx import (
     matrices,
     memory,
     tensor_memory,
+    video,
     warps,
 )
 from tritonhook.emulate.ptx.kernel import Kernel
@@ -31,7 +32,7 @@ from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 # They register their opcodes.
 MODULES = (
     *(control, integers, floats, conversions, memory, atomics),
-    *(warps, matrices, asynchronous, tensor_memory),
+    *(warps, matrices, asynchronous, tensor_memory, video),
 )
 _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 

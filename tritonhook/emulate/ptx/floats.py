@@ -41,23 +41,25 @@ _OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # of halves, f32, f64
 @opcode("add", "sub", "mul", "fma", "mad")
 def arithmetic(site: Site) -> Step:
     """mad.f32 is fma from sm_20 on."""
-    kind, how = site.typed(f"f32 f64 f32x2 {_HALVES}", *_MODES, "ftz", "sat", "relu")
+    kind, how = site.typed(f"f32 f64 f32x2 {_HALVES}", *_MODES, "ftz", "sat", "relu", "oob")
     name = {"mad": "fma", "sub": "add"}.get(site.name, site.name)
     sources = 3 if name == "fma" else 2
     site.count(sources + 1)
     of_half, single, double = _OPERATIONS[name]
     options: dict[str, Any] = {"ftz": "ftz" in how, "unit": "sat" in how}
+    half = kind.removesuffix("x2")
     if kind in _HALVES.split():
         function = of_halves(kind, of_half, **options, relu="relu" in how)
-    elif "relu" in how:
-        raise site.refuse(".relu")
+        if "oob" in how:
+            function = _each(kind, partial(numbers.fma_oob, name=half, relu="relu" in how))
     elif kind == "f64":
         function = partial(double, mode=rounding(how))
     else:
         function = _each(kind, partial(single, mode=rounding(how), **options))
     if site.name == "sub":
         mask = sign_mask(kind)
-        return site.compute(lambda a, b: function(a, b ^ mask), kind, kind, kind)
+        minus = numbers64.with_sign if kind == "f64" else lambda b: b ^ mask
+        return site.compute(lambda a, b: function(a, minus(b)), kind, kind, kind)
     return site.compute(function, kind, *[kind] * sources)
 
 
@@ -67,22 +69,10 @@ def divide(site: Site) -> Step:
     if kind == "f64":
         function = partial(numbers64.div64, mode=rounding(how))
     elif how & {"full", "approx"}:
-        function = partial(_approximate_quotient, ftz="ftz" in how)
+        function = partial(mufu.quotient, full="full" in how, ftz="ftz" in how)
     else:
         function = partial(numbers.div32, mode=rounding(how), ftz="ftz" in how)
     return site.compute(function, kind, kind, kind)
-
-
-def _approximate_quotient(a: Array, b: Array, ftz: bool) -> Array:
-    """a * (1 / b), with the steps of ptxas's code: without ftz, large and small divisors are scaled."""
-    if not ftz:
-        size = b & numbers.ABS32
-        large, small = size > np.uint32(0x7E80_0000), size < np.uint32(0x0080_0000)
-        factor = np.where(
-            large, np.uint32(0x3E80_0000), np.where(small, np.uint32(0x4B80_0000), np.uint32(0x3F80_0000))
-        )
-        a, b = numbers.mul32(a, factor), numbers.mul32(b, factor)
-    return numbers.mul32(a, mufu.mufu("rcp", b), ftz=ftz)
 
 
 _EXACT = {
@@ -110,13 +100,10 @@ def function_of_one(site: Site) -> Step:
         return site.compute(function, kind, kind)
     if kind == "f64" or name not in ("ex2", "tanh"):
         raise site.refuse()
-    half = kind.removesuffix("x2")
-
-    def approximate(codes: Array) -> Array:
-        wide = numbers.convert(codes, half, "f32")
-        return numbers.convert(mufu.approximate(name, wide, ftz), "f32", half)
-
-    return site.compute(_each(kind, approximate), kind, kind)
+    if ftz != (name == "ex2" and kind.startswith("bf16")):
+        raise site.refuse()
+    function = lambda codes: mufu.mufu_half(name, codes, kind.removesuffix("x2"))  # noqa: E731
+    return site.compute(_each(kind, function), kind, kind)
 
 
 # --- signs, extremes -----------------------------------------------------------------------------
@@ -130,14 +117,10 @@ def sign_mask(kind: str) -> Array:
 @opcode("neg", "abs")
 def sign(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", "ftz")
-    mask, name, flushes = sign_mask(kind), site.name, "ftz" in how and kind == "f32"
-
-    def found(a: Array) -> Array:
-        if flushes:
-            a = numbers.flush32(a)
-        return a ^ mask if name == "neg" else a & ~mask
-
-    return site.compute(found, kind, kind)
+    if "ftz" in how and kind not in ("f32", "f16", "f16x2"):
+        raise site.refuse(".ftz")
+    options: dict[str, Any] = {"negates": site.name == "neg", "ftz": "ftz" in how}
+    return site.compute(_each(kind, partial(numbers.with_sign, name=kind.removesuffix("x2"), **options)), kind, kind)
 
 
 @opcode("copysign")
@@ -150,20 +133,19 @@ def copy_sign(site: Site) -> Step:
 @opcode("min", "max", "min3", "max3")
 def extremes(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", "ftz", "NaN", "xorsign", "abs")
-    if how & {"xorsign", "abs"} and (kind != "f32" or not how >= {"xorsign", "abs"} or site.name.endswith("3")):
+    signs, three = how >= {"xorsign", "abs"}, site.name.endswith("3")
+    if (
+        (how & {"xorsign", "abs"} and (not signs or three))
+        or (how and kind == "f64")
+        or ("3" in site.name and kind != "f32")
+    ):
         raise site.refuse()
-    half, flushes = kind.removesuffix("x2"), "ftz" in how and kind == "f32"
-    both = partial(comparisons.extreme, lower=site.name.startswith("min"), nan="NaN" in how, kind=half)
-
-    def found(*given: Array) -> Array:
-        if flushes:
-            given = tuple(numbers.flush32(one) for one in given)
-        if "xorsign" in how:
-            a, b = given
-            return both(a & numbers.ABS32, b & numbers.ABS32) ^ (a ^ b) & numbers.SIGN32
-        return reduce(both, given)
-
-    return site.compute(_each(kind, found), kind, *[kind] * (len(site.operands) - 1))
+    if "ftz" in how and kind.startswith("bf16"):
+        raise site.refuse(".ftz")
+    options: dict[str, Any] = {"nan": "NaN" in how, "ftz": "ftz" in how, "signs": signs}
+    both = partial(comparisons.extreme, lower=site.name.startswith("min"), kind=kind.removesuffix("x2"), **options)
+    site.count(4 if three else 3)
+    return site.compute(_each(kind, lambda *given: reduce(both, given)), kind, *[kind] * (len(site.operands) - 1))
 
 
 _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
@@ -171,7 +153,7 @@ _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
     "infinite": lambda x, _: np.isinf(x),
     "number": lambda x, _: ~np.isnan(x),
     "notanumber": lambda x, _: np.isnan(x),
-    "normal": lambda x, least: np.isfinite(x) & (x >= least),
+    "normal": lambda x, least: np.isfinite(x) & ((x >= least) | (x == 0)),  # executed; ptxas's code for sm_80 to sm_120
     "subnormal": lambda x, least: (x > 0) & (x < least),
 }
 

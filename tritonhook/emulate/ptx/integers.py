@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tritonhook.emulate import comparisons, words
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.numbers import decode as decoded
-from tritonhook.emulate.numbers import flush32, halves_of
+from tritonhook.emulate.numbers import flush, flush32, halves_of
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, computing, opcode
 
@@ -114,16 +114,17 @@ def multiply(site: Site) -> Step:
 
 @opcode("mul24", "mad24")
 def multiply_24(site: Site) -> Step:
-    kind, how = site.typed("u32 s32", "lo")
-    if "lo" not in how:
+    kind, how = site.typed("u32 s32", "lo", "hi", "sat")
+    if len(how & {"lo", "hi"}) != 1 or ("sat" in how and (kind, site.name) != ("s32", "mad24")):
         raise site.refuse()
-    shift = KINDS[kind](8)
+    shift, upper = KINDS[kind](8), np.int64(16 if "hi" in how else 0)
+    add = words.saturated(np.add) if "sat" in how else np.add
 
-    def low(x: Array) -> Array:
-        return x << shift >> shift
+    def found(a: Array, b: Array, *c: Array) -> Array:
+        x, y = ((one << shift >> shift).astype(np.int64) for one in (a, b))
+        return reduce(add, c, (x * y >> upper).astype(KINDS[kind]))
 
-    rows = [site.row(number, kind) for number in range(1, len(site.operands))]
-    return computing(site.target(0, kind), lambda a, b, *c: sum(c, low(a) * low(b)), *rows)
+    return site.compute(found, kind, *[kind] * (len(site.operands) - 1))
 
 
 # --- logic ---------------------------------------------------------------------------------------
@@ -149,9 +150,23 @@ def logic(site: Site) -> Step:
 
 @opcode("lop3")
 def lookup(site: Site) -> Step:
-    site.known("b32")
-    site.count(5)  # with a predicate more
-    return site.compute(words.looked_up(site.integer(4)), "b32", "b32", "b32", "b32")
+    """With a predicate more: its second target tells whether the result is not 0, joined with it."""
+    how = site.known("b32", "and", "or", "xor")
+    site.count(6 if how - {"b32"} else 5)
+    function, (first, second) = words.looked_up(site.integer(4)), site.two(0)
+    rows, target = [site.row(number, "b32") for number in (1, 2, 3)], site.target(first, "b32")
+    if how == {"b32"}:
+        return computing(target, function, *rows)
+    flag, other = site.target(second, "pred"), site.predicate(5)
+    (join,) = (test for name, test in comparisons.JOINS.items() if name in how)
+
+    def step(g: Group) -> None:
+        found = function(*(row[g.s] for row in rows))
+        joined = join(found != 0, other(g))
+        g.put(target, found)
+        g.put(flag, joined)
+
+    return step
 
 
 @opcode("shl", "shr")
@@ -175,8 +190,15 @@ def funnel(site: Site) -> Step:
 
 @opcode("prmt")
 def permute(site: Site) -> Step:
-    site.known("b32")
-    return site.compute(words.permuted, "b32", "b32", "b32", "b32")
+    modes = [*site.known("b32", *words.PERMUTATIONS) - {"b32"}, ""]
+    return site.compute(partial(words.permuted, mode=modes[0]), "b32", "b32", "b32", "b32")
+
+
+@opcode("szext")
+def extend_sign(site: Site) -> Step:
+    kind, how = site.typed("u32 s32", "wrap", "clamp")
+    function = partial(words.extended, wraps="wrap" in how, signed=kind == "s32")
+    return site.compute(function, "b32", "b32", "u32")
 
 
 # --- bits ----------------------------------------------------------------------------------------
@@ -303,12 +325,14 @@ def select(site: Site) -> Step:
 @opcode("slct")
 def select_by_sign(site: Site) -> Step:
     *_, kind, by = site.modifiers
-    site.known("ftz", kind, by)
-    if kind not in SIZES or by not in ("s32", "f32"):
+    flushes = "ftz" in site.known("ftz", kind, by)
+    if kind not in SIZES or by not in ("s32", "f32") or (flushes and by == "s32"):
         raise site.refuse()
 
     def found(a: Array, b: Array, c: Array) -> Array:
-        return np.where(c >= 0 if by == "s32" else decoded(c, "f32") >= 0, a, b)
+        if by == "f32":
+            c = decoded(flush32(c) if flushes else c, by)
+        return np.where(c >= 0, a, b)
 
     return site.compute(found, kind, kind, kind, by)
 
@@ -317,6 +341,8 @@ def select_by_sign(site: Site) -> Step:
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _HALVES = ("f16x2", "bf16x2")
+_FTZ = ("f16", "f16x2", "f32")
+_TRUE = {"f32": 0x3F80_0000, "f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00_3C00, "bf16x2": 0x3F80_3F80}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 
@@ -333,8 +359,8 @@ def comparison(site: Site, kind: str, how: str, flushes: bool) -> comparisons.Te
         return function
 
     def compare(a: Array, b: Array) -> Array:
-        if flushes and half == "f32":
-            a, b = flush32(a), flush32(b)
+        if flushes:
+            a, b = flush(a, half), flush(b, half)
         return function(comparisons.shown(a, half), comparisons.shown(b, half))
 
     return compare
@@ -375,14 +401,32 @@ def compare(site: Site) -> Step:
 @opcode("set")
 def compare_to_number(site: Site) -> Step:
     how, *others, result, kind = site.modifiers
-    if kind not in (*f"{_BITS} {WHOLE}".split(), *_FLOATS) or result not in ("u32", "s32", "f32", "u16", "s16"):
+    joins = [test for name, test in comparisons.JOINS.items() if name in others]
+    if kind not in (*f"{_BITS} {WHOLE}".split(), *_FLOATS, *_HALVES) or set(others) - {"ftz", *comparisons.JOINS}:
         raise site.refuse()
-    if set(others) - {"ftz"}:
+    if result not in (*_TRUE, "u32", "s32", "u16", "s16") or len(joins) > 1 or ("ftz" in others and kind not in _FTZ):
         raise site.refuse()
-    test = comparison(site, kind, how, "ftz" in others)
-    true = KINDS[result](0x3F80_0000) if result == "f32" else ~KINDS[result](0)
-    none = KINDS[result](0)
-    return site.compute(lambda a, b: np.where(test(a, b), true, none), result, kind, kind)
+    test, whole, other = comparison(site, kind, how, "ftz" in others), KINDS[result], None
+    true = whole(_TRUE[result]) if result in _TRUE else ~whole(0)
+    target, a, b = site.target(0, result), site.row(1, kind), site.row(2, kind)
+    if joins:
+        other = site.predicate(3)
+
+    def one(x: Array, y: Array, given: Array | None) -> Array:
+        return test(x, y) if given is None else joins[0](test(x, y), given)
+
+    def step(g: Group) -> None:
+        x, y, given = a[g.s], b[g.s], None if other is None else other(g)
+        if kind in _HALVES:
+            low, high = (one(*both, given) for both in zip(halves_of(x), halves_of(y), strict=True))
+            found = np.where(low, np.uint32(0xFFFF), np.uint32(0)) | np.where(
+                high, np.uint32(0xFFFF_0000), np.uint32(0)
+            )
+            g.put(target, (found & true).astype(whole))
+        else:
+            g.put(target, np.where(one(x, y, given), true, whole(0)))
+
+    return step
 
 
 @opcode("dp4a", "dp2a")

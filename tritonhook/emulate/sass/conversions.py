@@ -50,16 +50,21 @@ def _source(site: Site, source: str) -> Reader:
     return site.single() if source == "f32" else _part(site, 16)
 
 
+_ROUNDED = ("f64", "f32", "f16", "bf16")
+
+
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
     """FRND: to whole numbers."""
     how, rounds = site.known(*_SIZES, *MODES, *_WHOLE, "FTZ", "SAT", "RELU"), site.base == "FRND"
-    formats = _formats(site) or (["f32", "f32"] if rounds else [])
-    if len(formats) != 2 or (rounds and (set(formats) != {"f32"} or how & {"SAT", "RELU"})):
+    formats = _formats(site)
+    if rounds:
+        formats = 2 * (formats or ["f32"])
+    if len(formats) != 2 or set(formats) - {*_ROUNDED} or (rounds and how & {"SAT", "RELU"}):
         raise site.refuse()
     (target, source), ftz = formats, "FTZ" in how
     given = {"relu": "RELU" in how, "unit": "SAT" in how}
-    if "f64" in formats and (set(formats) != {"f32", "f64"} or any(given.values())):
+    if "f64" in formats and any(given.values()):
         raise site.refuse()
     if ftz and "f32" not in formats:
         raise site.refuse()
@@ -86,11 +91,25 @@ def float_to_integer(site: Site) -> Step:
     return lambda g: put(g, numbers64.to_whole(read(g), source, bits, signed, mode, ftz).astype(kind))
 
 
+@opcode("F2IP")
+def float_to_byte(site: Site) -> Step:
+    """The lowest byte of four. What it does with its other sources is not known."""
+    how = site.known("U8", "S8", "F32", *MODES, *_WHOLE, "NTZ")
+    put, zero, read, kept = site.target(), site.text(), site.single(), site.text()
+    site.done()
+    if (zero, kept) != ("RZ", "RZ") or not how >= {"F32", "NTZ"} or len(how & {"U8", "S8"}) != 1:
+        raise site.refuse("other bytes")
+    mode, signed = _mode(how), "S8" in how
+    return lambda g: put(g, (numbers64.to_whole(read(g), "f32", 8, signed, mode, False) & 0xFF).astype(np.uint32))
+
+
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE)
     (bits, signed), (target,) = _integer(site), _formats(site) or ["f32"]
     put = site.target_pair() if target == "f64" else site.target()
+    if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word
+        site.given[0] = hex(int(site.given[0], 16) << 32 & (1 << 64) - 1)
     read, mode = site.wide() if bits == 64 else _part(site, bits), _mode(how)
     site.done()
     return lambda g: put(g, numbers64.from_whole(_values(read(g), bits, signed), target, mode))
@@ -103,47 +122,39 @@ def _values(codes: Array, bits: int, signed: bool) -> Array:
     return values - ((values >> bits - 1 & 1) << bits) if signed else values
 
 
+_PACKED = {"PACK_AB": 16, "PACK_AB_MERGE_C": 8, "PACK_B": 32, "MERGE_C": 16, "UNPACK_B_MERGE_C": 8, "UNPACK_B": 16}
+
+
 @opcode("F2FP", "UF2FP")
 def pack(site: Site) -> Step:
-    """Two floats to two halves or two bytes; bytes to halves."""
-    how = site.known(*_SIZES, *MODES, "PACK_AB", "PACK_B", "PACK_AB_MERGE_C", "UNPACK_B", "SATFINITE", "RELU")
-    formats = _formats(site)
-    if len(formats) > 2 or ("UNPACK_B" in how and len(formats) < 2):
+    """PACK_AB: two floats to two halves or bytes. MERGE_C, PACK_B: one float. UNPACK_B: two bytes to halves, or with
+    MERGE_C halves to bytes. MERGE_C: the last source's lower half is the upper one."""
+    how = site.known(*_SIZES, *MODES, *_PACKED, "SATFINITE", "RELU")
+    formats, packing = _formats(site), "".join(how & {*_PACKED})
+    if len(formats) > 2 or ("UNPACK_B" in packing and len(formats) < 2):
         raise site.refuse()
     target, source = [*formats, *("f16", "f32")[len(formats) :]]  # sm_80 names f16 and f32 only by naming nothing
-    mode = rounding(how)
     given = {"finite": "SATFINITE" in how, "relu": "RELU" in how}
-    put = site.target()
-    if "UNPACK_B" in how:
-        return _unpacked(site, put, target, source, given)
-    if how & {"PACK_B"} or source != "f32":
+    put, mode, bits = site.target(), rounding(how), numbers.FORMATS[target].bits
+    widens = packing == "UNPACK_B"
+    if bits != _PACKED.get(packing) or (source == "f32") == ("UNPACK_B" in packing):
         raise site.refuse()
-    a, b = site.single(), site.single()
-    bits = numbers.FORMATS[target].bits
-    kept = _part(site, 16) if "PACK_AB_MERGE_C" in how else None
+    if "UNPACK_B" in packing:
+        small = numbers.FORMATS[source].bits
+        if small not in ((8, 4) if widens else (16,)):
+            raise site.refuse()
+        word, mask = _part(site, 2 * small), np.uint32((1 << small) - 1)
+        terms: list[Reader] = [lambda g: word(g) >> np.uint32(small) & mask, lambda g: word(g) & mask]
+    else:
+        terms = [site.single() for _ in range(2 if "AB" in packing else 1)]
+    if packing == "MERGE_C" and site.given != ["RZ"]:
+        raise site.refuse("an upper half")
+    kept = _part(site, 16) if "MERGE_C" in packing else None
     site.done()
-    if (kept is None) != (bits == 16) or bits < 8:
-        raise site.refuse()
 
     def step(g: Group) -> None:
-        high, low = (numbers.convert(one(g), "f32", target, mode, **given) for one in (a, b))
-        found = high << np.uint32(bits) | low
+        *high, low = (numbers.convert(term(g), source, target, mode, **given) for term in terms)
+        found = high[0] << np.uint32(bits) | low if high else low
         put(g, found if kept is None else found | kept(g) << _HALF)
-
-    return step
-
-
-def _unpacked(site: Site, put: object, target: str, source: str, given: dict[str, bool]) -> Step:
-    """Two values of a register's half to halves; two of 4 bits of one of its bytes, which .B0 to .B3 names."""
-    bits = numbers.FORMATS[source].bits
-    if bits not in (8, 4) or target not in ("f16", "bf16"):
-        raise site.refuse()
-    read, mask = _part(site, 2 * bits), np.uint32((1 << bits) - 1)
-    site.done()
-
-    def step(g: Group) -> None:
-        word = read(g)
-        low, high = (numbers.convert(word >> np.uint32(at) & mask, source, target) for at in (0, bits))
-        put(g, low | high << _HALF)  # type: ignore[operator]
 
     return step

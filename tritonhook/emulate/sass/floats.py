@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.mufu import mufu, mufu64
+from tritonhook.emulate.mufu import mufu, mufu64, mufu_half
 from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.sass.integers import comparison, names_of
 from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
@@ -70,56 +70,80 @@ def least(site: Site) -> Step:
     """The least where the predicate is true, else the greatest."""
     of_halves = "H" in site.base
     how = site.known("FTZ", "NAN", "XORSIGN", *(["BF16_V2"] if of_halves else []))
-    if of_halves and how & {"XORSIGN", "FTZ"}:
-        raise site.refuse()
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
-    signs = [site.source_row(text.strip("|")) for text in site.given[:2]] if "XORSIGN" in how else []
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
+    if signs := "XORSIGN" in how:  # of the absolute values, but with the signs of these sources
+        if count > 2 or any(text[0] != "|" for text in site.given[:2]):
+            raise site.refuse()
+        site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
+    options: dict[str, Any] = {"nan": "NAN" in how, "ftz": "FTZ" in how, "signs": signs}
     terms = [halves(site) if of_halves else site.single() for _ in range(count)]
     picks = [site.predicate() for _ in site.given.copy()]
 
     def step(g: Group) -> None:
-        values = [read(g) for read in terms]
-        if "FTZ" in how:
-            values = [numbers.flush32(value) for value in values]
-        found = values[0]
-        for number, value in enumerate(values[1:]):
+        found, *values = [read(g) for read in terms]
+        for number, value in enumerate(values):
             lower = picks[min(number, len(picks) - 1)](g)
-            both = partial(comparisons.extreme, lower=lower, nan="NAN" in how, kind=kind)
+            both = partial(comparisons.extreme, lower=lower, kind=kind, **options)
             found = numbers.by_halves(both, found, value) if of_halves else both(found, value)
-        put(g, reduce(lambda a, row: a ^ row[g.s] & numbers.SIGN32, signs, found))
+        put(g, found)
 
     return step
 
 
-@opcode("FSETP", "UFSETP", "DSETP", "HSETP2", "UHSETP2")
+@opcode("FSETP", "UFSETP", "DSETP", "HSETP2", "UHSETP2", "HSET2", "UHSET2")
 def compare(site: Site) -> Step:
-    """Write two predicates; those of halves are for the lower and for the upper ones."""
+    """Write two predicates; those of halves are for the lower and for the upper ones. HSET2 writes two halves: ones, or
+    with BF 1."""
     letter = site.base.removeprefix("U")[0]
-    more = {"F": ("FTZ",), "D": (), "H": ("BF16_V2", "FTZ", "H_AND")}[letter]
+    is_set = site.base.endswith("HSET2")
+    more = {"F": ("FTZ",), "D": (), "H": ("BF16_V2", "FTZ", *(["BF"] if is_set else []))}[letter]
+    if letter == "D" and {"MIN", "MAX"} & set(site.modifiers):
+        return _extreme_of_doubles(site)
     how = site.known(*names_of(comparisons.FLOATS), *more)
-    if "H_AND" in how:
-        raise site.refuse()
     name, join = comparison(site, comparisons.FLOATS)
     kind = {"F": "f32", "D": "f64"}.get(letter, "bf16" if "BF16_V2" in how else "f16")
-    first, second = site.take("PP")
+    targets = site.take("R" if is_set else "PP")
     a, b = (halves(site), halves(site)) if letter == "H" else site.take("ss" if letter == "F" else "dd")
     (other,) = site.take("p.")
-    function = comparisons.FLOATS[name]
+    function, true = comparisons.FLOATS[name], np.uint32(0xFFFF)
+    if "BF" in how:
+        true = np.uint32(0x3F80 if kind == "bf16" else 0x3C00)
+
+    def test(x: Array, y: Array) -> Array:
+        if "FTZ" in how:
+            x, y = numbers.flush(x, kind), numbers.flush(y, kind)
+        return function(comparisons.shown(x, kind), comparisons.shown(y, kind))
 
     def step(g: Group) -> None:
-        x, y = a(g), b(g)
-        if "FTZ" in how and letter == "F":
-            x, y = numbers.flush32(x), numbers.flush32(y)
-        with_other = other(g).copy()
+        x, y, with_other = a(g), b(g), other(g).copy()
         if letter == "H":
-            pairs = zip(numbers.halves_of(x), numbers.halves_of(y), strict=True)
-            found, opposite = (function(comparisons.shown(u, kind), comparisons.shown(v, kind)) for u, v in pairs)
+            found, opposite = (test(*pair) for pair in zip(numbers.halves_of(x), numbers.halves_of(y), strict=True))
         else:
-            found = function(comparisons.shown(x, kind), comparisons.shown(y, kind))
+            found = test(x, y)
             opposite = ~found
-        first(g, join(found, with_other))
-        second(g, join(opposite, with_other))
+        results = [join(found, with_other), join(opposite, with_other)]
+        if is_set:
+            low, high = (np.where(one, true, np.uint32(0)) for one in results)
+            results = [low | high << _HALF]
+        for put, result in zip(targets, results, strict=True):
+            put(g, result)
+
+    return step
+
+
+def _extreme_of_doubles(site: Site) -> Step:
+    """DSETP.MIN, .MAX: whether the first source is it, and whether both are NaN: then the second one is it. (Executed.)"""
+    how = site.known("MIN", "MAX", "AND")
+    first, both_nan, a, b, other = site.take("PPddp.")
+
+    def step(g: Group) -> None:
+        x, y, given = a(g), b(g), other(g)
+        if not given[g.active].all():
+            raise site.refuse("a predicate that is false")
+        none = numbers.is_nan(x, "f64") & numbers.is_nan(y, "f64")
+        first(g, ~none & (comparisons.extreme(x, y, "MIN" in how, False, "f64") == x))
+        both_nan(g, none)
 
     return step
 
@@ -166,13 +190,24 @@ _FUNCTIONS = {one.upper(): one for one in ("ex2", "lg2", "rcp", "rsq", "sin", "c
 
 @opcode("MUFU", "UMUFU")
 def special_function(site: Site) -> Step:
-    how = site.known(*_FUNCTIONS, "RCP64H", "RSQ64H")
-    if len(how) != 1:
-        raise site.refuse()
-    (name,) = how
-    if name.endswith("64H"):
+    how = site.known(*_FUNCTIONS, "RCP64H", "RSQ64H", "F16", "BF16")
+    kinds = how & {"F16", "BF16"}
+    name = "".join(how - kinds)
+    if name.endswith("64H") and not kinds:
         return site.compute(partial(mufu64, name[:3].lower()), "Rs")
-    return site.compute(partial(mufu, _FUNCTIONS[name]), "Rs")
+    if name not in _FUNCTIONS or len(kinds) > 1:
+        raise site.refuse()
+    if not kinds:
+        return site.compute(partial(mufu, _FUNCTIONS[name]), "Rs")
+    put, text, kind = site.target(), site.text(), "".join(kinds).lower()
+    sign, size, text = modified(text)
+    head, _, which = text.partition(".")
+    site.done()
+    if which not in ("", "H0", "H1") or (name not in ("EX2", "TANH")):
+        raise site.refuse()
+    row, shift = site.register(head), np.uint32(16 if which == "H1" else 0)
+    read = with_sign(lambda g: row[g.s] >> shift & _LOW, sign, size, np.uint32(0x8000), np.uint32(0x7FFF))
+    return lambda g: put(g, mufu_half(_FUNCTIONS[name], read(g), kind))
 
 
 # --- two halves ----------------------------------------------------------------------------------
@@ -220,8 +255,16 @@ _PACKED: dict[str, tuple[Any, int]] = {
 
 @opcode(*_PACKED, *(f"U{name}" for name in _PACKED))
 def packed(site: Site) -> Step:
-    how = site.known("MMA", "BF16_V2", "F32", "FTZ", "SAT", "RELU", "BF16")
+    how = site.known("MMA", "BF16_V2", "F32", "FTZ", "SAT", "RELU", "BF16", "OOB")
     function, count = _PACKED[site.base.removeprefix("U")]
+    if "OOB" in how:
+        if count != 3 or how & {"F32", "FTZ", "SAT"}:
+            raise site.refuse()
+        name = "bf16" if "BF16_V2" in how else "f16"
+        function = partial(numbers.fma_oob, name=name, relu="RELU" in how)
+        put, terms = site.target(), [halves(site) for _ in range(count)]
+        site.done()
+        return lambda g: put(g, numbers.by_halves(function, *(read(g) for read in terms)))
     if "F32" in how and (count != 2 or "BF16_V2" in how):
         raise site.refuse()
     put, terms = site.target(), [halves(site) for _ in range(count)]

@@ -167,8 +167,6 @@ def _multiply_wide(site: Site, how: frozenset[str], kind: type) -> Step:
         for write in carries:
             write(g, carry)
 
-    if carries and kind is not np.uint32:
-        raise site.refuse("a signed carry")
     return step
 
 
@@ -277,8 +275,8 @@ def shift_word(site: Site) -> Step:
 
 @opcode("PRMT", "UPRMT")
 def permute(site: Site) -> Step:
-    site.known()
-    return site.compute(lambda a, chosen, b: words.permuted(a, b, chosen), "Riii")
+    modes = [*site.known(*map(str.upper, words.PERMUTATIONS)), ""]
+    return site.compute(lambda a, chosen, b: words.permuted(a, b, chosen, modes[0].lower()), "Riii")
 
 
 @opcode("SEL", "USEL")
@@ -333,15 +331,7 @@ def find_leading(site: Site) -> Step:
 @opcode("SGXT", "USGXT")
 def extend_sign(site: Site) -> Step:
     how = site.known("U32", "W")
-
-    def found(value: Array, width: Array) -> Array:
-        bits = ((width & np.uint32(31)) if "W" in how else np.minimum(width, np.uint32(32))).astype(np.int64)
-        kept = value.astype(np.int64) & ((np.int64(1) << bits) - 1)
-        if "U32" not in how:
-            kept = np.where(bits == 0, kept, kept - ((kept >> np.maximum(bits - 1, 0) & 1) << bits))
-        return _u32(kept)
-
-    return site.compute(found, "Rii")
+    return site.compute(partial(words.extended, wraps="W" in how, signed="U32" not in how), "Rii")
 
 
 @opcode("BMSK", "UBMSK")
@@ -365,6 +355,21 @@ def convert(site: Site) -> Step:
 def add_difference(site: Site) -> Step:
     kind = np.uint32 if site.known("U32") else np.int32
     return site.compute(lambda *given: words.distance(*(one.view(kind) for one in given)).view(np.uint32), "Riii")
+
+
+@opcode("VABSDIFF4")
+def byte_differences(site: Site) -> Step:
+    """Of the bytes of two words; with .ACC their sum, plus the third word. (Executed without it.)"""
+    how = site.known("U8", "ACC")
+    if "U8" not in how:
+        raise site.refuse()
+
+    def found(a: Array, b: Array, c: Array) -> Array:
+        x, y = words.octets(a), words.octets(b)
+        each = np.where(x < y, y - x, x - y)
+        return each.sum(1, dtype=np.uint32) + c if "ACC" in how else each.view(np.uint32)[:, 0]
+
+    return site.compute(found, "Riii")
 
 
 @opcode("IDP")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonhook.emulate import numbers64
 from tritonhook.emulate.machine import WARP, Group, Machine, Step
 from tritonhook.emulate.numbers import ABS32, SIGN32
 from tritonhook.emulate.opcodes import Array as Array
@@ -187,7 +188,9 @@ class Site:
             read: Reader = lambda g: row[g.s]  # noqa: E731
         else:
             read = self.pair(text)
-        return with_sign(read, sign, size, np.uint64(1 << 63), np.uint64((1 << 63) - 1))
+        if sign == "~":
+            return lambda g: ~read(g)
+        return (lambda g: numbers64.with_sign(read(g), sign, size)) if sign or size else read
 
     def predicate(self) -> Reader:
         """Take a predicate, which may be inverted."""
