@@ -120,6 +120,6 @@ def test_which_side_further_versions_agree_with(seen: bool, finding: str, tmp_pa
         a, b = order.builds
         return ran(order, None, None if seen and a.options != b.options else Ran("", ""))
 
-    found = judge(tmp_path, answer)
+    found = judge(tmp_path, answer, "-O3", "-O0")
     (tried,) = _tried(TRIAL, found, [*further, find_ptxas(), *further])
     assert tried.finding == finding.format(*(side.label for side in found.sides))
