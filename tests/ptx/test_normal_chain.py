@@ -40,7 +40,6 @@ def are_equal(lines: str, one: str = "%r8", other: str = "%r9") -> bool:
         "setp.lt.s32 %p1, %r1, %r2; selp.b32 %r8, %r1, %r2, %p1; min.s32 %r9, %r1, %r2;",
         "setp.lt.s32 %p1, %r1, %r2; selp.b32 %r8, %r2, %r1, %p1; max.s32 %r9, %r1, %r2;",
         "set.lt.u32.s32 %r8, %r1, %r2; setp.lt.s32 %p1, %r1, %r2; selp.b32 %r9, -1, 0, %p1;",
-        "lop3.b32 %r8, %r1, %r2, %r3, 0xC0; and.b32 %r9, %r1, %r2;",
     ],
 )
 def test_two_spellings_of_a_value_are_equal(lines: str) -> None:

@@ -93,8 +93,6 @@ setp.eq.s32 %p1, %a, 0; selp.u32 %r7, 0, 1, %p1; => selp.b32(0, 1, setp.eq.s32(%
 setp.eq.s32 %p1, %a, 1; selp.u32 %r7, 1, 0, %p1; => selp.b32(1, 0, setp.eq.s32(%a, 1))
 setp.eq.s16 %p1, %a, 0; selp.u32 %r7, 1, 0, %p1; => selp.b32(1, 0, setp.eq.s16(%a, 0))
 setp.eq.s32 %p1, %a, 0; selp.u32 %r7, 2, 0, %p1; => selp.b32(2, 0, setp.eq.s32(%a, 0))
-selp.b32 %r1, 1, 0, %p1; setp.ne.s32 %p2, %r1, 0; selp.b32 %r7, 3, %a, %p2; => selp.b32(3, %a, %p1)
-selp.b32 %r1, 1, 0, %p1; setp.eq.s32 %p2, %r1, 0; selp.b32 %r7, 3, %a, %p2; => selp.b32(3, %a, not.pred(%p1))
 setp.eq.s32 %p1, %a; selp.b32 %r7, 3, %a, %p1; => selp.b32(3, %a, ?setp.eq.s32(%a))
 setp.lt.s32 %p1|%p2, %a, %b; selp.b32 %r7, %a, %b, %p2; => max.s32(%a, %b)
 setp.gt.s32 %p1|%p2, %a, %b; selp.b32 %r7, 3, %b, %p2; => selp.b32(3, %b, setp.le.s32(%a, %b))
@@ -166,12 +164,8 @@ shr.u32 %r7, %a, %b; => shr.u32(%a, %b)
 shr.u32 %r7, %a, 0; => %a
 shl.b32 %r1, %a, 8; shr.u32 %r7, %r1, 7; => shr.u32(shl.b32(%a, 8), 7)
 shl.b32 %r1, %a, 8; shr.s32 %r7, %r1, 8; => shr.s32(shl.b32(%a, 8), 8)
-shf.l.wrap.b32 %r7, 0, %a, 5; => shl.b32(%a, 5)
-shf.l.clamp.b32 %r7, 0, %a, 31; => shl.b32(%a, 31)
 shf.l.clamp.b32 %r7, 0, %a, 32; => shf.l.clamp.b32(0, %a, 32)
 shf.l.wrap.b32 %r7, %a, 0, 5; => shf.l.wrap.b32(%a, 0, 5)
-shf.r.wrap.b32 %r7, %a, 0, 5; => shr.u32(%a, 5)
-shf.r.clamp.b32 %r7, %a, 0, 0; => %a
 shf.r.clamp.b32 %r7, 0, %a, 5; => shf.r.clamp.b32(0, %a, 5)
 shf.r.clamp.b32 %r7, %a, 0, %b; => shf.r.clamp.b32(%a, 0, %b)
 shr.b64 %r7, %a, 4; => shr.u64(%a, 4)
@@ -184,8 +178,6 @@ max.u32 %r7, 5, %a; => max.u32(%a, 5)
 min.s32 %r7, %a; => ?min.s32(%a)
 """,
     "bfe and bfi": """
-bfe.u32 %r7, %a, 4, 8; => and.b32(shr.u32(%a, 4), 255)
-bfe.u32 %r7, %a, 0x104, 0x108; => and.b32(shr.u32(%a, 4), 255)
 bfe.u32 %r7, %a, %b, 8; => bfe.u32(%a, %b, 8)
 bfe.u32 %r7, %a, 4, %b; => bfe.u32(%a, 4, %b)
 bfe.s32 %r7, %a, 4, 8; => bfe.s32(%a, 4, 8)
@@ -201,27 +193,13 @@ bfi.b32 %r7, 1, %b, %c, 4; => bfi.b32(1, %b, %c, 4)
 bfi.b32 %r7, 1, %b, 4, %c; => bfi.b32(1, %b, 4, %c)
 """,
     "prmt and lop3": """
-prmt.b32 %r7, %a, %b, 0x3210; => %a
-prmt.b32 %r7, %a, %b, 0x7654; => %b
 prmt.b32 %r7, %a, %b, 0x7632; => prmt.b32(%a, %b, 30258)
 prmt.b32 %r7, %a, %b, %c; => prmt.b32(%a, %b, %c)
-lop3.b32 %r7, %a, %b, %c, 0xc0; => and.b32(%a, %b)
-lop3.b32 %r7, %a, %b, %c, 0xa0; => and.b32(%a, %c)
-lop3.b32 %r7, %a, %b, %c, 0x88; => and.b32(%b, %c)
-lop3.b32 %r7, %a, %b, %c, 0xfc; => or.b32(%a, %b)
-lop3.b32 %r7, %a, %b, %c, 0x5a; => xor.b32(%a, %c)
-lop3.b32 %r7, %a, %b, %c, 0x66; => xor.b32(%b, %c)
 lop3.b32 %r7, %a, %b, %c, 0x30; => lop3.b32(%a, %b, %c, 48)
 lop3.b32 %r7, %a, %b, %c, 0xf0; => lop3.b32(%a, %b, %c, 240)
 lop3.b32 %r7, %a, %b, %c, 0xca; => lop3.b32(%a, %b, %c, 202)
-lop3.b32 %r7, %a, %b, -1, 0x80; => and.b32(%a, %b)
-lop3.b32 %r7, %a, 0, %c, 0xfe; => or.b32(%a, %c)
-lop3.b32 %r7, -1, %b, %c, 0x80; => and.b32(%b, %c)
 lop3.b32 %r7, %a, %b, %a, 0xc0; => lop3.b32(%a, %b, %a, 192)
-lop3.b32 %r7, %a, %b, 5, 0xc0; => and.b32(%a, %b)
-lop3.b32 %r7, %a, %b, %c, 0x1c0; => and.b32(%a, %b)
 lop3.b32 %r7, %a, %b, %c, %d; => lop3.b32(%a, %b, %c, %d)
-lop3.b32 %r7, %a, 3, %c, 0xc0; => and.b32(%a, 3)
 """,
     "cvt": """
 cvt.u32.s16 %r7, -3; => 4294967293

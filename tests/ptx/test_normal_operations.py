@@ -97,7 +97,6 @@ def value(lines: str) -> tuple[str, str, list[int | None]]:
             (lines, ("or", "b32", [None, 2]))
             for lines in (
                 "or.b32 %r7, 0b10, %r0;",
-                "lop3.b32 %r7, %r0, 2, 0, 0xfc;",
                 "and.b32 %r1, %r0, -3; xor.b32 %r7, %r1, 2;",
                 "and.b32 %r1, %r0, -3; add.s32 %r7, %r1, 2;",
                 "bfi.b32 %r7, 1, %r0, 1, 1;",
@@ -115,10 +114,7 @@ def value(lines: str) -> tuple[str, str, list[int | None]]:
         ("mov.b16 %h1, 1; mov.b32 %r1, {%h1, %h1}; or.b32 %r7, %r0, %r1;", ("or", "b32", [None, 65537])),
         ("setp.eq.u32 %p1, %r0, 0; selp.u32 %r7, 1, 0, %p1;", ("cnot", "b32", [None])),
         ("shl.b32 %r1, %r0, 8; shr.u32 %r7, %r1, 8;", ("and", "b32", [None, 0xFFFFFF])),
-        ("bfe.u32 %r7, %r0, 4, 8;", ("and", "b32", [None, 255])),
-        ("bfe.u32 %r7, %r0, 30, 8;", ("and", "b32", [None, 255])),
         ("lop3.b32 %r7, %r0, %r5, %r0, 0xd0;", ("lop3", "b32", [None, None, None, 0xD0])),
-        ("lop3.b32 %r7, %r0, %r5, %r1, 0x3c;", ("xor", "b32", [None, None])),
         ("add.sat.s32 %r7, %r0, 0;", ("add.sat", "s32", [None, 0])),
         ("cvt.u32.u16 %r7, %h0;", ("cvt.u32", "u16", [None])),
         ("mov.b32 %r1, 1; L: bfe.s32 %r7, %r0, %r1, 1; add.s32 %r1, %r1, 1;", ("bfe", "s32", [None, None, 1])),
