@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numpy")
 
-from tritonhook.cli import main  # noqa: E402
+from tritonhook.cli import main
 
-from .conftest import ABUSE  # noqa: E402
+from .conftest import ABUSE
 
 PTX = """.version 8.0
 .target sm_90a

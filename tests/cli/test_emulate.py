@@ -37,6 +37,7 @@ st.global.b32 [%rd1], %r5;
 ret;
 }
 """
+TRY = "mbarrier.try_wait.parity.shared.b64"
 LAUNCH = {
     "format": 1,
     "kernel": "work",
@@ -83,7 +84,7 @@ def test_what_is_not_understood_is_no_fault(kernel, capsys) -> None:
     [
         ("trap;", "fault"),
         ("W: bra W;", "hang"),
-        ("mbarrier.init.shared.b64 [room], 2; W: mbarrier.try_wait.parity.shared.b64 %p1, [room], 0; @!%p1 bra W;", "hang"),
+        (f"mbarrier.init.shared.b64 [room], 2; W: {TRY} %p1, [room], 0; @!%p1 bra W;", "hang"),
     ],
 )  # fmt: skip
 def test_what_does_not_end_well_is_a_fault_with_its_line(kernel, capsys, line, kind) -> None:

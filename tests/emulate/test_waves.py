@@ -1,4 +1,4 @@
-"""CTAs in waves: the bits of one wave, waits between CTAs, and memory that does not grow with what a launch asks for."""
+"""CTAs in waves: the bits of one wave, waits between CTAs, and memory that does not grow with a launch."""
 
 from __future__ import annotations
 

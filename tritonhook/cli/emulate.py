@@ -60,9 +60,13 @@ class Options(Group):
         choices=INPUTS, default=RECORDED, metavar="NAME", help=f"what buffers hold (default: {RECORDED}), as in verify"
     )
     ctas: int | None = option(type=int, metavar="N", help="CTAs of a launch to execute (default: all)")
-    limit: float = option(type=float, default=LIMIT_S, metavar="S", help=f"seconds of a kernel, from reading it on (default: {LIMIT_S:g})")
+    limit: float = option(
+        type=float, default=LIMIT_S, metavar="S", help=f"seconds of a kernel, from reading it on (default: {LIMIT_S:g})"
+    )
     seed: int = option(type=int, default=0, metavar="N", help="chooses the order of atomics")
-    contents: Path | None = option(type=Path, metavar="FOLDER", help="write each buffer to FOLDER/KERNEL-NUMBER.bin; of kernels of one name to FOLDER/ID-NUMBER.bin")
+    contents: Path | None = option(
+        type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
+    )
     results: Results = part(Results)
 
 

@@ -67,7 +67,7 @@ def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:
     for cta in ctas:
         left, top, front = cta % across // x * x, cta // across % down // y * y, cta // across // down // z * z
         first = (front * down + top) * across + left
-        if is_whole and cta != first or first in seen:
+        if (is_whole and cta != first) or first in seen:
             continue
         if not is_whole:
             seen.add(first)
@@ -82,7 +82,7 @@ def edges(launch: Launch, count: int) -> Sequence[int]:
     if total <= count:
         return range(total)
     if count > MOST_CHOSEN:
-        raise UsageError(f"--ctas: {count:,} are more than the {MOST_CHOSEN:,} that can be chosen; leave it out for all")
+        raise UsageError(f"--ctas: {count:,}, more than the {MOST_CHOSEN:,} that can be chosen; leave it out for all")
     wanted = [0, total - 1, x - 1, (y - 1) * x, (z - 1) * x * y, x * y - 1]
     wanted += [total * number // count for number in range(count)]
     return tuple(sorted(list(dict.fromkeys(wanted))[:count]))

@@ -19,8 +19,8 @@ accesses of SHARED do not look at them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from copy import copy
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 

@@ -92,9 +92,9 @@ class Waves:
             if next(turns, machine) is not machine:
                 return False
         except Late as late:
-            raise self._why_not_finished(str(late)) if self.finished else late
+            raise (self._why_not_finished(str(late)) if self.finished else late) from None
         except Hang as hang:
-            raise hang if hang.is_certain or not are_others_left else self._why_not_finished(str(hang))
+            raise (hang if hang.is_certain or not are_others_left else self._why_not_finished(str(hang))) from None
         self.resident.popleft()
         self.finished += len(machine.geometry.ctas)
         self.steps += machine.most_steps - machine.steps_left

@@ -35,7 +35,7 @@ class Clocks:
     def _room(self, actors: int) -> Array:
         shape = 2, len(self._count), actors, actors
         if (size := 8 * int(np.prod(shape, dtype=np.int64))) > _MOST_BYTES:
-            raise Unfinished(f"clocks of {actors:,} warps and mbarriers in each of {shape[1]:,} clusters: {size:,} bytes")
+            raise Unfinished(f"clocks of {actors:,} warps and mbarriers in {shape[1]:,} clusters take {size:,} bytes")
         return np.zeros(shape, np.int64)
 
     def add(self, cta: int) -> int:

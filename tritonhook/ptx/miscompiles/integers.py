@@ -38,7 +38,7 @@ def _guarded(operation: Operation) -> int | None:
 def _rotates(operation: Operation) -> bool:
     """`(x << k) - (x >> 64 - k)`, in either order."""
     a, b = operation.made_by(0), operation.made_by(1)
-    is_difference = operation.is_a("sub", "b64") or operation.name == "sub.cc" and operation.type in ("s64", "u64")
+    is_difference = operation.is_a("sub", "b64") or (operation.name == "sub.cc" and operation.type in ("s64", "u64"))
     if not is_difference or a is None or b is None:
         return False
     return _is_rotation(a, b) or _is_rotation(b, a)
@@ -97,8 +97,8 @@ def _compares_shifted_sign(operation: Operation) -> bool:
             continue
         signs = 32 - (~(user.number(1) or 0) & _ONES).bit_length()
         most = _ONES >> count
-        is_decided = limit > most or limit == most and (operation.name == "setp.le") != bool(index)
-        if is_decided and 0 < signs <= 4 - count and not _is_spelled(user, "lop3", "bfi"):
+        is_decided = limit > most or (limit == most and (operation.name == "setp.le") != bool(index))
+        if is_decided and 0 < signs <= 4 - count and not _is_spelled(user, "bfi"):
             return True
     return False
 
@@ -124,20 +124,20 @@ def _reads_known(place: int, product: Operation) -> bool:
             other = reader.sources[first is not None and first.readers is product.readers]
             mask, known = ~zeros(other, 32) & _ONES, (2 << place) - 1
             is_or = reader.name == "or"
-            decides = mask >> place & 1 and not mask & ~known or is_or and mask | known == _ONES
-            if decides and not _is_spelled(reader, "lop3", "bfe", "bfi", "not"):
+            decides = (mask >> place & 1 and not mask & ~known) or (is_or and mask | known == _ONES)
+            if decides and not _is_spelled(reader, "bfi", "not"):
                 return True
         elif reader.is_a("shl", "b32") and count is not None and place + count < 32:
             if count + place == 31 or _reads_known(place + count, reader):
                 return True
-        elif (
-            _guarded(reader) is not None
-            or reader.is_a("cvt.u16", "u32", "s32")
-            or (reader.is_a("add", "b32") and count is not None)
-        ):
-            if _reads_known(place, reader):
-                return True
+        elif _passes_on(reader) and _reads_known(place, reader):
+            return True
     return False
+
+
+def _passes_on(operation: Operation) -> bool:
+    is_sum = operation.is_a("add", "b32") and operation.number(1) is not None
+    return is_sum or _guarded(operation) is not None or operation.is_a("cvt.u16", "u32", "s32")
 
 
 def _lowest_one(value: Source | None) -> int | None:
@@ -150,8 +150,7 @@ def _lowest_one(value: Source | None) -> int | None:
         return None if inner is None else inner + added
     if made is None or not added or made.type != "b32" or made.name not in ("or", "add"):
         return None
-    shifted = made.made_by(0)
-    if _is_spelled(made, "lop3", "bfi", "not") or shifted is not None and _is_spelled(shifted, "shf"):
+    if _is_spelled(made, "bfi", "not"):
         return None
     lowest = added & -added
     if made.is_a("or") and lowest == 1:
@@ -179,7 +178,7 @@ def _masks_signs(operation: Operation) -> bool:
     mask = operation.number(1)
     if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):
         value = operation.sources[0]
-    elif operation.is_a("cvt.u32", "u16", "u8") or operation.name.startswith("st.") and operation.sources[1:]:
+    elif operation.is_a("cvt.u32", "u16", "u8") or (operation.name.startswith("st.") and operation.sources[1:]):
         value, mask = operation.sources[-1], {"16": 0xFFFF, "8": 0xFF}.get(operation.type[1:])
     else:
         return False
@@ -221,7 +220,7 @@ def _below_zero(operation: Operation) -> bool:
     made = next((made for made, _ in negated.operands("cnot", "b32")), None)
     if made is None or not negated.is_a("neg", "b32") or _is_spelled(negated, "add", "not", "xor"):
         return False
-    return _is_spelled(made, "cnot") or _is_spelled(made, "selp") and made.statement.operands[1] == "0"
+    return _is_spelled(made, "cnot") or (_is_spelled(made, "selp") and made.statement.operands[1] == "0")
 
 
 def _carries_nothing(operation: Operation) -> bool:
@@ -230,7 +229,7 @@ def _carries_nothing(operation: Operation) -> bool:
         return False
     for outer, _ in operation.operands("shl", "b32"):
         inner = _made(outer.source(0), "shl", "b32")
-        if inner is not None and not any(_is_spelled(one, "add", "shf") for one in (outer, inner)):
+        if inner is not None and not any(_is_spelled(one, "add") for one in (outer, inner)):
             return (outer.number(1) or 0) + (inner.number(1) or 0) >= 32
     return False
 
@@ -239,14 +238,14 @@ def _borrows_after_cnot(operation: Operation) -> bool:
     """`sub.cc` with a shifted `cnot`."""
     if operation.name != "sub.cc":
         return False
-    shifts = (made for made, _ in operation.operands("shl", "b32") if not _is_spelled(made, "add", "shf"))
+    shifts = (made for made, _ in operation.operands("shl", "b32") if not _is_spelled(made, "add"))
     return any(_is_spelled(made, "cnot") for shift in shifts for made, _ in shift.operands("cnot", "b32"))
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a repeated register, and on one of its registers. ptxas takes 0 for one of the
     two: wrong where the table then differs, in the rows that the operation leaves open."""
-    if operation.name not in ("and", "or", "xor") or _is_spelled(operation, "lop3"):
+    if operation.name not in ("and", "or", "xor") :
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
     for index, source in enumerate(narrow):

@@ -5,9 +5,11 @@ last in what commutes. What an operation is called:
 
 * `neg` is also `0 - x`, a product with -1 and `not` with 1 added; `sub` is also the sum with a negation
 * `shl` is also a product with a power of two, and a number added to itself; `mad` is a product and a sum
-* `or`, `and`, `xor`, `not` are also `lop3`, `bfi`, `bfe`, and sums of numbers that share no bit
+* `or`, `and`, `xor`, `not` are also `bfi`, and sums of numbers that share no bit
 * `max` and `min` are also `setp` with `selp` or with a guarded `mov`; `selp` is also a guarded statement
 * `setp.lt` and `setp.le` are also `gt` and `ge` with their operands exchanged; `cnot` is also `setp.eq` with `selp`
+
+What ptxas makes equal only later, where it comes out right, stays apart: `lop3`, `bfe`, `shf`, `and` of 64 bits.
 
 Types: b16 to b64 where the sign makes no difference, else s16 to u64. Numbers have no sign: -1 of 32 bits is
 0xffffffff. An operation that does not stand here keeps its name, its qualifiers and its operands.
@@ -204,8 +206,8 @@ class _Rule:
             return sources[0]  # ptxas splits `or` and `and` of 64 bits first
         if len(sources) != _OPERANDS.get(name) or not (self.bits or name in _OF_ANY_TYPE):
             return None
-        value: Source | None = getattr(self, "_" + name.partition(".")[0])(*sources)
-        return value
+        rule: Callable[..., Source | None] | None = getattr(self, "_" + name.partition(".")[0], None)
+        return rule(*sources) if rule else None
 
     def _mov(self, a: Source) -> Source | None:
         return a
@@ -285,7 +287,7 @@ class _Rule:
 
     def _and(self, a: Source, b: Source) -> Source | None:
         inner = only_maker(a)
-        if a == b or b == self.ones and self.bits < 64:
+        if a == b or (b == self.ones and self.bits < 64):
             return a
         if b == 0:
             return 0
@@ -328,14 +330,6 @@ class _Rule:
             return self.make("and", inner.sources[0], self.ones >> b, type_=f"b{self.bits}")
         return None
 
-    def _shf(self, a: Source, b: Source, c: Source) -> Source | None:
-        if isinstance(c, int) and 0 <= c < 32:
-            if self.name.startswith("shf.l") and a == 0:
-                return self.make("shl", b, c)
-            if self.name.startswith("shf.r") and b == 0:
-                return self.make("shr", a, c, type_="u32")
-        return None
-
     def _div(self, a: Source, b: Source) -> Source | None:
         if self.type[0] == "u" and isinstance(b, int) and b and b & (b - 1) == 0:
             return self.make("shr", a, b.bit_length() - 1)
@@ -359,11 +353,6 @@ class _Rule:
             return self.make("cnot", unit, type_="b32")
         return None
 
-    def _bfe(self, a: Source, b: Source, c: Source) -> Source | None:
-        if self.type[0] != "u" or not isinstance(b, int) or not isinstance(c, int):
-            return None
-        return self.make("and", self.make("shr", a, b & 0xFF), (1 << (c & 0xFF)) - 1, type_=f"b{self.bits}")
-
     def _bfi(self, a: Source, b: Source, c: Source, d: Source) -> Source | None:
         """Bits of a number, or those behind the last place that is kept."""
         if not isinstance(c, int) or not isinstance(d, int) or not 0 <= c < c + d <= self.bits:
@@ -374,25 +363,6 @@ class _Rule:
         if c + d == self.bits and c:
             return self.make("or", self.make("shl", a, c), self.make("and", b, ~field))
         return None
-
-    def _prmt(self, a: Source, b: Source, c: Source) -> Source | None:
-        return {0x3210: a, 0x7654: b}.get(c) if isinstance(c, int) else None
-
-    def _lop3(self, a: Source, b: Source, c: Source, d: Source) -> Source | None:
-        """A table of which two operands matter, neither twice."""
-        if not isinstance(d, int) or not self.bits:
-            return None
-        given, table = [a, b, c], d & 0xFF
-        for place, source in enumerate(given):
-            if source in (0, self.ones):
-                table = _without(table, place, int(source != 0))
-        matters = [place for place in range(3) if _without(table, place, 0) != _without(table, place, 1)]
-        left = [given[place] for place in matters]
-        if len(matters) != 2 or len(set(given)) < 3:
-            return None
-        of_two = sum((table >> _place(matters, pair) & 1) << pair for pair in range(4))
-        name = {8: "and", 14: "or", 6: "xor"}.get(of_two)
-        return self.make(name, *left) if name else None
 
     def _cvt(self, a: Source) -> Source | None:
         to = self.name.partition(".")[2]
@@ -409,24 +379,6 @@ class _Rule:
             return self.make("and", a, self.ones, type_=f"b{size}")
         return a if size == self.bits else None
 
-    def _setp(self, a: Source, b: Source) -> Source | None:
-        """A predicate that was made a number, and is one again."""
-        made = only_maker(a)
-        if b == 0 and made is not None and made.is_a("selp") and made.sources[1] == 0 and made.number(0):
-            return made.sources[2] if self.name == "setp.ne" else self.make("not", made.sources[2], type_="pred")
-        return None
-
-
-def _without(table: int, place: int, bit: int) -> int:
-    """The table of `lop3` where an operand is all zeros or ones."""
-    weight = 4 >> place
-    return sum((table >> (index & ~weight | weight * bit) & 1) << index for index in range(8))
-
-
-def _place(matters: Sequence[int], pair: int) -> int:
-    """The place in a table of three for one of the table of two."""
-    return (pair >> 1) * (4 >> matters[0]) + (pair & 1) * (4 >> matters[1])
-
 
 _PURE = frozenset(
     {"mov", "add", "sub", "neg", "not", "mul", "mad", "and", "or", "xor", "shl", "shr", "shf", "div", "min", "max"}
@@ -437,7 +389,7 @@ _OPERANDS = {
     **dict.fromkeys(("mov", "neg", "not"), 1),
     **dict.fromkeys(("add", "sub", "mul.lo", "and", "or", "xor", "shl", "shr", "div", "min", "max"), 2),
     **dict.fromkeys(("setp.eq", "setp.ne"), 2),
-    **dict.fromkeys(("mad.lo", "selp", "bfe", "prmt", "shf.l.wrap", "shf.l.clamp", "shf.r.wrap", "shf.r.clamp"), 3),
+    **dict.fromkeys(("mad.lo", "selp", "bfe", "prmt"), 3),
     **dict.fromkeys(("bfi", "lop3"), 4),
     **{f"cvt.{sign}{bits}": 1 for sign in "sub" for bits in (8, 16, 32, 64)},
 }

@@ -9,8 +9,8 @@ from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, al
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """`mov.b32 r, {h, h}` of a converted pair, as a part of `mov.b64` too, or a store of `{h, h}`. Two conversions of equal operands are one pair,
-    as in ptxas."""
+    """`mov.b32 r, {h, h}` of a converted pair, also as a half of `mov.b64`, or a store of `{h, h}`. Two conversions of
+    equal operands are one pair, as in ptxas."""
     if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
     makers = [only_maker(source) for source in operation.sources[operation.name.startswith("st.") :]]
