@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.words import REDUCTIONS, Array
 from tritonhook.errors import NotUnderstood
 
@@ -24,9 +24,13 @@ OPERATIONS = tuple(_WHOLE)
 
 def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
     """The function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...; floating-point
-    numbers are added only. ftz: of f32."""
+    numbers are added, and those of 16 bits compared. ftz: of f32."""
     if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
         return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
+    if operation in ("min", "max") and "16" in kind:
+        half = kind.removesuffix("x2")
+        extreme = partial(comparisons.extreme, lower=operation == "min", nan=False, kind=half)
+        return partial(numbers.by_halves, extreme) if kind != half else extreme
     if operation != "add":
         raise NotUnderstood(f"atomic {operation} of {kind}")
     if kind == "f32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -35,22 +36,35 @@ def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tupl
     return values[np.arange(g.size) - lane + np.where(good, other, lane)], good
 
 
-def matched(values: Array, asked: Array, every: bool) -> tuple[Array, Array]:
-    """The lanes with the same value, as masks; with `every`, none if one of those that are asked differs. asked: the
-    mask of each warp."""
-    rows = values.reshape(-1, WARP)
+def masks_of(g: Group, members: Array | None = None) -> Array:
+    """The mask of the active lanes that each lane asks. members: what each names; None: all."""
+    active = np.repeat(lanes_of(g.active), WARP)
+    return active if members is None else active & members
+
+
+def by_mask(g: Group, members: Array) -> Iterator[Group]:
+    """The lanes that ask the same ones, together."""
+    masks = masks_of(g, members)
+    for mask in np.unique(masks[g.active]):
+        inner = g.under(masks == mask)
+        assert inner is not None
+        yield inner
+
+
+def matched(g: Group, values: Array, every: bool, members: Array | None = None) -> tuple[Array, Array]:
+    """The lanes with the same value, as masks; with `every`, none if one of those that are asked differs."""
+    rows, asked = values.reshape(-1, WARP), masks_of(g, members).reshape(-1, WARP)
     weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-    masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked[:, None]
-    good = masks == asked[:, None]
+    masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked
+    good = masks == asked
     return (np.where(good, masks, np.uint32(0)) if every else masks).reshape(-1), good.reshape(-1)
 
 
 def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> Array:
-    """What the lanes of a warp say together: "ballot", "all", "any" or "uni". members: the mask of who is asked."""
-    asked = lanes_of(g.active) if members is None else lanes_of(g.active) & members[::WARP]
-    true = lanes_of(values & g.active) & asked
-    found = {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
-    return np.repeat(found, WARP)
+    """What the lanes of a warp say together: "ballot", "all", "any" or "uni"."""
+    asked = masks_of(g, members)
+    true = np.repeat(lanes_of(values & g.active), WARP) & asked
+    return {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
 
 
 def reduced(values: Array, name: str, asked: Array) -> Array:

@@ -216,6 +216,23 @@ class Group:
         if bool((named & warps_here & ~self.mask).any()):
             raise _Parked
 
+    def meet(self, lanes: Array) -> None:
+        """Go on only when all lanes of this mask wait, here or in other places, with the same mask."""
+        machine, active = self.machine, self.active
+        waits, met = machine.waits_with[self.s], machine.met[self.s]  # views
+        waits[active & ~met] = lanes[active & ~met]
+        same = (waits.reshape(-1, WARP)[:, :, None] == waits.reshape(-1, WARP)[:, None, :]).reshape(-1, WARP)
+        bits = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+        live = np.repeat(lanes_of(machine.live[self.s]), WARP)
+        here = (waits != 0) & (waits & live & ~(same * bits).sum(1, dtype=np.uint32) == 0)
+        met |= here
+        waits[here] = 0
+        if here.any():
+            machine.ask_again()
+        if not met[active].all():
+            raise _Parked
+        met &= ~active
+
     def converge_warpgroups(self) -> None:
         """Go on only when all 128 threads of each warpgroup are here that has one here. A kernel may let one thread
         tell others that the warpgroup has read a tile."""
@@ -254,6 +271,8 @@ class Machine:
         self.tid = _coordinates(inside, geometry.block)
         self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
         self.specials = _specials(self)
+        # Of `Group.meet`: the mask that each thread waits with (0: it does not), and who need not wait any more.
+        self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)
         self.code = Code((), frozenset())
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}

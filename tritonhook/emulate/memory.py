@@ -187,7 +187,13 @@ class Memory:
         """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
         contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
-            raise NotUnderstood("generic", why="an atomic on memory of several kinds at once")
+            found = np.zeros(group.size, UNSIGNED[unit])
+            for one, where in space.items():
+                inner = group.under(where)
+                assert inner is not None
+                part = self.atomic(inner, one, _in_space(one, addresses), unit, combine, *operands)
+                np.copyto(found, part, where=where)
+            return found
         store, index = self.locate(group, space, addresses, unit, "a")
         old = np.zeros(group.size, UNSIGNED[unit])
         lanes = self.machine.random.permutation(np.flatnonzero(group.active))
@@ -291,6 +297,15 @@ _WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier", "c":
 def _in_space(space: str, addresses: Array) -> Array:
     """Addresses of a space from generic ones."""
     return addresses if space == GLOBAL else addresses & _WINDOW
+
+
+def is_shared(addresses: Array) -> Array:
+    """Whether generic addresses are of shared memory."""
+    return addresses >> np.uint64(32) == np.uint64(SHARED_WINDOW >> 32)
+
+
+def is_local(addresses: Array) -> Array:
+    return addresses >> np.uint64(32) == np.uint64(LOCAL_WINDOW >> 32)
 
 
 def _one_space(group: Group, addresses: Array) -> Any:

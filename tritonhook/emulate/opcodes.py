@@ -48,6 +48,8 @@ def guarded(step: Step, predicate: Reader, moves: bool) -> Step:
         where = predicate(g)
         if (inner := g.part(where) if moves else g.under(where)) is not None:
             step(inner)
+            if not moves and inner.gave_way:
+                g.give_way()
 
     return run
 

@@ -102,7 +102,7 @@ def warp_barrier(site: Site) -> Step:
     lanes, memory = site.row(0, "u32"), site.machine.memory
 
     def step(g: Group) -> None:
-        g.converge(lanes[g.s])
+        g.meet(lanes[g.s])
         if memory.watch is not None:
             memory.watch.together(g)
 

@@ -6,9 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import (
+    ALL,
+    Matrices,
+    by_mask,
+    elected,
+    extreme,
+    matched,
+    reduced,
+    shuffled,
+    transposed,
+    voted,
+)
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
-from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
 
 
@@ -68,16 +79,12 @@ def match(site: Site) -> Step:
 
     def step(g: Group) -> None:
         converge(g)
-        masks, good = matched(source[g.s], lanes_of(g.active) & members[g.s][::WARP], every)
+        masks, good = matched(g, source[g.s], every, members[g.s])
         g.put(target, masks)
         if every and equal is not None:
             g.put(equal, good)
 
     return step
-
-
-def _asked(g: Group, members: Array) -> Array:
-    return (members[g.s] >> g.machine.lane[g.s] & np.uint32(1)).astype(bool) & g.active
 
 
 @opcode("redux.sync")
@@ -91,11 +98,12 @@ def reduction(site: Site) -> Step:
 
     def step(g: Group) -> None:
         converge(g)
-        given = source[g.s], _asked(g, members)
-        if kind == "f32":
-            g.put(target, extreme(given[0], name == "min", "abs" in how, "NaN" in how, given[1]))
-        else:
-            g.put(target, reduced(given[0], name, given[1]))
+        values = source[g.s]
+        for inner in by_mask(g, members[g.s]):
+            if kind == "f32":
+                inner.put(target, extreme(values, name == "min", "abs" in how, "NaN" in how, inner.active))
+            else:
+                inner.put(target, reduced(values, name, inner.active))
 
     return step
 
@@ -109,9 +117,10 @@ def elect(site: Site) -> Step:
 
     def step(g: Group) -> None:
         converge(g)
-        first, mine = elected(g, _asked(g, members))
-        g.put(leader, mine)
-        g.put(target, first)
+        for inner in by_mask(g, members[g.s]):
+            first, mine = elected(inner, inner.active)
+            inner.put(leader, mine)
+            inner.put(target, first)
 
     return step
 

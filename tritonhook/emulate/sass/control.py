@@ -55,7 +55,9 @@ def branch(site: Site) -> Step:
         raise site.refuse()
     if "DIV" in how:
         row = site.integer() if len(site.given) > 1 else None
-        site.decoder.index(site, site.text())
+        begin = site.decoder.index(site, site.text())
+        if row and _only_waits(site, begin):
+            return lambda g: g.meet(row(g))
         return (lambda g: g.converge(row(g))) if row else lambda g: g.converge(ALL)
     flags = [site.predicate() for _ in site.given[:-1]]
     target = site.decoder.index(site, site.text())
@@ -68,6 +70,13 @@ def branch(site: Site) -> Step:
             part.jump(target)
 
     return step
+
+
+def _only_waits(site: Site, begin: int) -> bool:
+    """Whether the code for lanes that are apart does nothing together: they may wait in several places."""
+    code = [one.opcode for one in site.decoder.kernel.sass.instructions[begin : begin + 8]]
+    together = code[: code.index("ENDCOLLECTIVE")] if "ENDCOLLECTIVE" in code else ["?"]
+    return not set(together) - {"MOV", "UMOV", "IMAD.U32", "WARPSYNC.COLLECTIVE", "NOP"}
 
 
 @opcode("BRX", "JMX", "BRXU", moves=True)

@@ -29,13 +29,15 @@ class Places:
     descriptor: int
     parameters: int
     window: int | None = None  # the generic address of the parameters
+    clustered: int | None = None  # 1 where CTAs are in clusters
+    limits: int | None = None  # of a window of generic addresses: isspacep compares with it twice, which cancels out
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
     8: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198),
+    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0),
     10: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
     12: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
 }
@@ -85,14 +87,16 @@ class SassKernel:
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         if places.window is not None:
             image[places.window : places.window + 8] = address.to_bytes(8, "little")
+        if places.clustered is not None:
+            image[places.clustered] = geometry.cluster_size > 1
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
         """Whether these four bytes of bank 0 are what `constants` knows."""
         places = self.places
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        if places.window is not None:
-            begins[places.window] = 8
+        more = (places.window, 8), (places.clustered, 4), (places.limits, 8)
+        begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
 

@@ -136,13 +136,18 @@ _ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "AT
 @opcode(*_ATOMIC)
 def atomic(site: Site) -> Step:
     """Add each register by itself where there are several."""
+    if "CAST" in site.modifiers:
+        return _cast(site)
     how = site.known(*map(str.upper, OPERATIONS), *_KINDS, "FTZ", "RN", *_NO_MATTER)
     space, gives = _SPACES[_ATOMIC[site.base]], not site.base.startswith("RED")
     named = [one.lower() for one in how if one.lower() in OPERATIONS]
     kinds = [one for one in site.modifiers if one in _KINDS] or ["U32"]
     if len(named) != 1:
         raise site.refuse()
-    if site.next_is(r"U?P(\d|T)") and not site.text().endswith("T"):
+    flag = site.target_flag() if site.next_is(r"P\d") else None
+    if site.next_is("U?PT"):
+        site.text()
+    if flag is not None and (site.base != "ATOM" or not gives):
         raise site.refuse("a predicate is written")
     kind, times = _KINDS[kinds[0]], _SEVERAL.get(kinds[0], 1)
     is_wide = kind.endswith("64")
@@ -161,6 +166,12 @@ def atomic(site: Site) -> Step:
 
     def step(g: Group) -> None:
         begin = address(g)
+        if flag is not None:  # the hardware does it in global memory only; code for other memory follows
+            is_global = ~spaces.is_shared(begin) & ~spaces.is_local(begin)
+            flag(g, is_global)
+            if (inner := g.under(is_global)) is None:
+                return
+            g = inner
         for number, reads in enumerate(operands):
             at = begin + begin.dtype.type(4 * number) if number else begin
             old = memory.atomic(g, space, at, unit, function, *(read(g) for read in reads))
@@ -175,6 +186,40 @@ def _of_row(row: Array) -> Reader:
     return lambda g: row[g.s]
 
 
+def _cast(site: Site) -> Step:
+    """ATOMS.CAST.SPIN: store the last operand where memory still has the one before it; 1 if so."""
+    is_wide = "64" in site.known("CAST", "SPIN", "64")
+    put, address = site.target_pair() if is_wide else site.target(), site.address(32)
+    before, after = (site.wide() if is_wide else site.integer() for _ in range(2))
+    site.done()
+    memory, function = site.machine.memory, combination("cas", "u64" if is_wide else "u32", False)
+
+    def step(g: Group) -> None:
+        expected = before(g).copy()
+        old = memory.atomic(g, spaces.SHARED, address(g), 8 if is_wide else 4, function, expected, after(g))
+        put(g, (old == expected).astype(old.dtype))
+
+    return step
+
+
+@opcode("QSPC")
+def query_space(site: Site) -> Step:
+    """Whether a generic address is of global (G), shared (S) or local (L) memory."""
+    (kind,) = site.known("E", "G", "S", "L") - {"E"}
+    flag = site.target_flag()
+    if site.text() != "RZ":
+        raise site.refuse()
+    address = site.address()
+    site.done()
+
+    def step(g: Group) -> None:
+        at = address(g)
+        shared, local = spaces.is_shared(at), spaces.is_local(at)
+        flag(g, {"S": shared, "L": local, "G": ~shared & ~local}[kind])
+
+    return step
+
+
 # --- special registers ---------------------------------------------------------------------------
 
 
@@ -182,6 +227,8 @@ def _special(site: Site, name: str) -> Array:
     machine = site.machine
     if name in ("SRZ", "SR_LMEMHIOFF"):  # the latter: where the stack, which grows down, has to end
         return site.decoder.zeros
+    if name == "SR_SWINHI":  # where shared memory lies among generic addresses
+        return site.decoder.constant(spaces.SHARED_WINDOW >> 32)
     base, _, axis = name.removeprefix("SR_").lower().partition(".")
     base = {"cgactaid": "cluster_ctarank"}.get(base, base)
     base = f"lanemask_{base[:2]}" if base.endswith("mask") else base

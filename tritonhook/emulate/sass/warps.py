@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
-from tritonhook.emulate.machine import Group, Step, lanes_of
+from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.sass.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
 
@@ -17,7 +17,6 @@ def shuffle(site: Site) -> Step:
     inside, put, read, by_, mask = site.take("PRiii.")
 
     def step(g: Group) -> None:
-        g.converge(ALL)
         found, good = shuffled(g, kind.lower(), read(g), by_(g), mask(g))
         put(g, found)
         inside(g, good)
@@ -64,7 +63,7 @@ def match(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        masks, good = matched(read(g), lanes_of(g.active), flag is not None)
+        masks, good = matched(g, read(g), flag is not None)
         if flag is not None:
             flag(g, good)
         put(g, masks)
