@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tritonhook._util.text import say, to_json, visible
+from tritonhook._util.toml import toml_value
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,9 @@ def test_what_json_has_no_form_for_becomes_text(value: Any, read: Any) -> None:
     text = to_json({"value": value, "path": Path("/a")}, indent=1)
     assert text.isascii() and "NaN" not in text and json.loads(text) == {"value": read, "path": "/a"}
     assert text.startswith('{\n "value"')
+
+
+def test_bytes_of_a_path_that_are_no_utf_8_are_written_out_in_toml() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    text = f"name = {toml_value(os.fsdecode(b'a' + bytes([255]) + b'.py'))}"
+    assert tomllib.loads(text) == {"name": "a\\udcff.py"}
