@@ -414,7 +414,7 @@ class Machine:
                 for group in several:
                     active[group.s.start - low : group.s.stop - low] |= group.active
                     self._groups.remove(group)
-                self.group(active, low, pc).gave_way = all(group.gave_way for group in several)
+                self.group(active, low, pc).gave_way = any(group.gave_way for group in several)
 
     @property
     def first_thread(self) -> int:

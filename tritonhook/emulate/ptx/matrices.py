@@ -14,7 +14,7 @@ from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.emulate.tensor_core import products
 from tritonhook.emulate.tensor_core.architectures import FP8
-from tritonhook.emulate.tensor_core.fragments import width
+from tritonhook.emulate.tensor_core.fragments import BITS, width
 from tritonhook.ptx.dataflow import number
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
@@ -38,7 +38,12 @@ def _computing(site: Site, product: Callable[..., Array], kind: str = "b32", mor
 def multiply_by_warp(site: Site) -> Step:
     if "block_scale" in site.modifiers:
         return _scaled(site)
-    *others, d, a, b, c = site.modifiers
+    counts = site.modifiers[-1] == "popc"  # of bits
+    *others, d, a, b, c = site.modifiers[: -2 if counts else None]
+    if counts:
+        if (a, b) != ("b1", "b1") or site.modifiers[-2] not in ("and", "xor"):
+            raise site.refuse()
+        a = b = BITS[site.modifiers[-2] == "xor"]
     shape = _SHAPE.fullmatch(others[0]) if others else None
     site.modifiers = tuple(others[1:])
     how = site.known("row", "col", "satfinite", "kind::f8f6f4")
@@ -48,8 +53,10 @@ def multiply_by_warp(site: Site) -> Step:
     m, n, k = map(int, shape.groups())
     if (d, a, b, n) == ("f64", "f64", "f64", 8) and m in (8, 16):
         return _computing(site, products.of_doubles, "b64")
-    if (m, n) != (16, 8):
+    if (m, n) != (16, 8) and ((m, n) != (8, 8) or c != "s32"):
         raise site.refuse()
+    if counts:
+        k //= 8
     sizes = [len(list_of(site.operands[at])) * 1024 // width(kind) for at, kind in ((1, a), (2, b), (3, c))]
     if sizes != [m * k, n * k, m * n]:
         raise site.refuse("operands")
@@ -77,10 +84,12 @@ opcode("wgmma.fence")(nothing)  # each product is done at once; but who watches 
 @opcode("wgmma.mma_async.sync.aligned")
 def multiply_by_warpgroup(site: Site) -> Step:
     shape = _SHAPE.fullmatch(site.modifiers[0])
-    *others, d, a, b = site.modifiers[1:]
-    if shape is None or others or d not in ("f32", "f16", "s32"):
+    counts = site.modifiers[-2:] == ("and", "popc")  # of bits
+    *others, d, a, b = site.modifiers[1 : -2 if counts else None]
+    if shape is None or counts != (a == "b1") or others or d not in ("f32", "f16", "s32"):
         raise site.refuse()
     _, n, k = map(int, shape.groups())
+    k = k // 8 if counts else k
     targets, adds = site.targets(0, "b32"), site.predicate(3)
     rows = site.rows(1, "b32") if site.operands[1].startswith("{") else None
     rest = [site.integer(number) for number in range(4, len(site.operands))]

@@ -17,7 +17,9 @@ from tritonhook.emulate.words import WORD, joined
 
 _FORMATS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 _INTEGERS = {"S8": "s8", "U8": "u8", "S4": "s4", "U4": "u4"}
-_SHAPES = {"16816": 16, "1688": 8, "1684": 4, "16832": 32, "16864": 64}
+_SHAPES = {"16816": (16, 16), "1688": (16, 8), "1684": (16, 4), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
+_OF_BITS = {"88128": (8, 128), "168128": (16, 128), "168256": (16, 256)}
+_OF_DOUBLES = {"884": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # m, k
 
 
 def _stacked(site: Site, count: int) -> Reader:
@@ -62,25 +64,36 @@ def multiply(site: Site) -> Step:
             raise site.refuse()
         return _computing(site, products.scaled(_kinds(site)[1:]), 4, 4, 2, 2)
     how = site.known(*_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
-    (k,) = [_SHAPES[one] for one in site.modifiers if one in _SHAPES] or [0]
-    if not k:
+    m, k = next((_SHAPES[one] for one in site.modifiers if one in _SHAPES), (0, 0))
+    if not k or (m == 8 and site.base != "IMMA"):
         raise site.refuse()
     kinds = _kinds(site)
     bits, wide = width(kinds[1]), width(kinds[0])
     product = products.of_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", "SAT" in how)
-    return _computing(site, product, wide // 8, 16 * k * bits // 1024, 8 * k * bits // 1024)
+    return _computing(site, product, m * wide // 128, m * k * bits // 1024, 8 * k * bits // 1024)
+
+
+@opcode("BMMA")
+def multiply_bits(site: Site) -> Step:
+    how = site.known(*_OF_BITS, "AND", "POPC")
+    m, k = next((_OF_BITS[one] for one in how if one in _OF_BITS), (0, 0))
+    if len(how) != 3 or not k:
+        raise site.refuse()
+    product = products.of_warp(("s32", "b1", "b1"), k // 8, f"sm_{site.decoder.kernel.arch}")
+    return _computing(site, product, m // 4, m * k // 1024, 8 * k // 1024)
 
 
 @opcode("DMMA")
 def multiply_doubles(site: Site) -> Step:
-    if site.known("884") != {"884"}:
+    (m, k) = next((_OF_DOUBLES[one] for one in site.known(*_OF_DOUBLES)), (0, 0))
+    if not k:
         raise site.refuse()
 
     def product(*given: Array) -> Array:
         found = products.of_doubles(*(joined(words[0::2], words[1::2]) for words in given))
         return np.stack([half.astype(np.uint32) for one in found for half in (one & WORD, one >> np.uint64(32))])
 
-    return _computing(site, product, 4, 2, 2)
+    return _computing(site, product, m // 2, m * k // 16, k // 2)
 
 
 # --- warpgroups ----------------------------------------------------------------------------------
@@ -88,18 +101,21 @@ def multiply_doubles(site: Site) -> Step:
 opcode("WARPGROUP", "WARPGROUPSET")(nothing)  # products are done at once: there is nothing to wait for
 
 
-@opcode("HGMMA", "QGMMA", "IGMMA")
+@opcode("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 def multiply_warpgroup(site: Site) -> Step:
     shape = re.fullmatch(r"64x(\d+)x(\d+)", site.modifiers[0])
     if shape is None:
         raise site.refuse()
     n, k = int(shape[1]), int(shape[2])
-    site.known(site.modifiers[0], "F32", "F16", *_FORMATS, *_INTEGERS)
-    kinds = _kinds(site)
+    of_bits = site.base == "BGMMA"
+    how = site.known(site.modifiers[0], *(("AND", "POPC") if of_bits else ("F32", "F16", *_FORMATS, *_INTEGERS)))
+    if of_bits and not how >= {"AND", "POPC"}:
+        raise site.refuse()
+    kinds, k = (("s32", "b1", "b1"), k // 8) if of_bits else (_kinds(site), k)
     bits, count = width(kinds[1]), n * width(kinds[0]) // 64
     puts = site.targets(count)
     a = _stacked(site, 4) if site.next_is(r"R(\d+|Z)") else None
-    match = re.fullmatch(r"gdesc\[UR(\d+)\]((?:\.tnsp[AB])*)", site.text())
+    match = re.fullmatch(r"gdesc\[UR(\d+)\]((?:\.(?:tnsp|neg)[AB])*)", site.text())
     if match is None:
         raise site.refuse()
 
@@ -114,7 +130,7 @@ def multiply_warpgroup(site: Site) -> Step:
     if site.next_is("gsb0"):
         site.text()
     site.done()
-    product = products.of_warpgroup(kinds, n, k, *tiles, (False, False))
+    product = products.of_warpgroup(kinds, n, k, *tiles, (".negA" in match[2], ".negB" in match[2]))
 
     def step(g: Group) -> None:
         held = c(g)

@@ -10,7 +10,8 @@ import numpy as np
 
 from tritonhook.emulate.numbers import FORMATS, Array, decode
 
-_WIDTH = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "s32": 32}
+BITS = ("b1", "b1.xor")  # numbers of one bit: here eight of them, which lie together, are one
+_WIDTH = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "s32": 32, **dict.fromkeys(BITS, 8)}
 
 
 def width(kind: str) -> int:

@@ -33,17 +33,24 @@ def _integers(codes: Array, kind: str) -> Array:
     return ((codes.astype(np.int64) ^ half) - half).astype(np.float64)
 
 
+def _bits(codes: Array, axis: int, xor: bool) -> Array:
+    """The bits of bytes as float64; for the number of those that differ, behind them the others."""
+    bits = np.unpackbits(codes.astype(np.uint8), axis=axis).astype(np.float64)
+    return np.concatenate([bits, 1 - bits] if axis == -1 else [1 - bits, bits], axis) if xor else bits
+
+
 def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
     """D of codes of A, B and C. kinds: of D and C, of A, of B. arch: "" for a warpgroup's."""
     d, a, b = kinds
     if a in _WHOLE and b in _WHOLE and d == "s32":
         return lambda x, y, z: adding.multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
+    if a == b and a in fragments.BITS and d == "s32" and not saturate:
+        xor = a.endswith("xor")
+        return lambda x, y, z: adding.multiply_integers(_bits(x, -1, xor), _bits(y, -2, xor), z, False)
     if saturate or a not in _FLOATS or b not in _FLOATS or d not in ("f32", "f16"):
         raise NotUnderstood(f"a product of {a} and {b} to {d}")
     if arch and a in FP8 and generation(arch) == "sm_90":
-        if a != b:
-            raise NotUnderstood(f"a product of {a} and {b} on {arch}")
-        return lambda x, y, z: adding.hopper_fp8(x, y, z, a, d)
+        return lambda x, y, z: adding.hopper_fp8(x, y, z, (a, b), d)
     sums = mma_sums(arch, a, k, d) if arch else wgmma_sums(a, k, d)
     return lambda x, y, z: adding.multiply(x, y, z, (a, b, d), sums)
 

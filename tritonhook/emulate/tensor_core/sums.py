@@ -54,12 +54,12 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
     return added
 
 
-def hopper_fp8(a: Array, b: Array, c: Array, kind: str, result: str) -> Array:
+def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str) -> Array:
     """mma.sync of fp8 on sm_90, which has no such instruction: ptxas writes two products of f16, the lower numbers of
     each register and then the upper ones, and adds c to what they give."""
     lower = np.flatnonzero(np.arange(a.shape[-1]) % 4 < 2)
     sums = Sums(25, len(lower), result)
-    halves = [encode(decode(one, kind), "f16") for one in (a, b)]
+    halves = [encode(decode(one, kind), "f16") for one, kind in zip((a, b), kinds, strict=True)]
     found = np.zeros_like(c)
     for k in (lower, lower + 2):
         found = multiply(halves[0][..., k], halves[1][..., k, :], found, ("f16", "f16", result), sums)
