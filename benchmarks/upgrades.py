@@ -31,8 +31,8 @@ from benchmarks.dry_run import LIBRARIES, REPORTED, folder_of, library
 from benchmarks.upgrading.audit import BETTER, WORSE, assembled, compared, read, rows_of
 from tritonhook._util.versions import version_key
 from tritonhook.cli._sweeps import Sweep, running
-from tritonhook.lab.sweep import Limits, ResultCache
 from tritonhook.ptxas.install import add_ptxas, released_versions
+from tritonhook.ptxas.pool import Limits, ResultCache
 from tritonhook.ptxas.tool import Tool, available_ptxas
 
 OLDEST = "12.4"

@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.cli._sweeps import wanted_tools
     from tritonhook.lab.capabilities import survey
     from tritonhook.lab.kernels.instructions import PROBES
-    from tritonhook.lab.sweep import ResultCache, sweep
+    from tritonhook.ptxas.pool import ResultCache, sweep
     from tritonhook.ptxas.tool import find_nvdisasm
     from tritonhook.report.results.capabilities import Capabilities
 

@@ -154,8 +154,8 @@ def assembled(kernels: list[Kernel], tools: list[Any], workers: int | None) -> l
 
 def codes(modules: list[dict[str, Any]], wanted: set[Any], workers: int | None) -> Iterator[tuple[Any, str]]:
     """The code of each (number of the module, ptxas, form, draw)."""
-    from tritonhook.lab.result_cache import ResultCache
-    from tritonhook.lab.sweep import Job, sweep
+    from tritonhook.ptxas.pool import Job, sweep
+    from tritonhook.ptxas.result_cache import ResultCache
 
     jobs: dict[Any, list[Any]] = {}
     for place in wanted:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.cli._sweeps import Sweep, running, wanted_tools
     from tritonhook.lab.name_probe import newest_versions
-    from tritonhook.lab.sweep import ResultCache
+    from tritonhook.ptxas.pool import ResultCache
 
     tools, cache = wanted_tools(("all",))[-1 if arguments.quick else 0 :], ResultCache()
     settings = Sweep(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask, no_cache=False)

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 def jobs(count: int) -> list[Any]:
     from tritonhook.lab.kernels.families import FAMILIES, SHAPES
-    from tritonhook.lab.sweep import Job
+    from tritonhook.ptxas.pool import Job
 
     tools = ptxas()
     archs = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
@@ -75,7 +75,7 @@ def ptxas() -> list[Any]:
 
 
 def swept(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
-    from tritonhook.lab.sweep import ResultCache, sweep
+    from tritonhook.ptxas.pool import ResultCache, sweep
 
     found: list[tuple[Any, bool]] = []
     for _ in sweep(made, workers, ResultCache(cache), lambda job, outcome, known: found.append((outcome, known))):

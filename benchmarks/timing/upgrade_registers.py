@@ -23,7 +23,7 @@ from tritonhook.capture.policy.levers import Lever, lever
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import UsageError
-from tritonhook.lab.sweep import Limits, sweep
+from tritonhook.ptxas.pool import Limits, sweep
 from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of
 
 NEEDS = ("gpu", "fla")

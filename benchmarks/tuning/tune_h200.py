@@ -40,7 +40,7 @@ from tritonhook.capture.selection import Kernel, Skipped, kernels_in
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
-from tritonhook.lab.sweep import Limits, sweep
+from tritonhook.ptxas.pool import Limits, sweep
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import (
     Candidate,

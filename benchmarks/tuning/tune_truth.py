@@ -16,7 +16,7 @@ from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.device.child import Lost
 from tritonhook.errors import TritonHookError
-from tritonhook.lab.sweep import Limits, sweep
+from tritonhook.ptxas.pool import Limits, sweep
 from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate, plain_choice

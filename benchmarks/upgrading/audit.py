@@ -15,12 +15,12 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.lab.result_cache import Outcome
-from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptx.miscompiles import places
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
 from tritonhook.ptx.module import Ptx, lowered_for
 from tritonhook.ptxas.command_line import level_of
+from tritonhook.ptxas.pool import Job, Run
+from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.snapshot.captured import crossed
 from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_of, compare

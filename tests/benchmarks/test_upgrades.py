@@ -13,7 +13,7 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.lab.sweep import Job, Run, sweep
+from tritonhook.ptxas.pool import Job, Run, sweep
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
@@ -46,7 +46,7 @@ def test_two_kernels_under_two_ptxas(folder: Path, tmp_path: Path, monkeypatch: 
     def none_runs(*_: Any) -> None:
         raise AssertionError("assembled again")
 
-    monkeypatch.setattr("tritonhook.lab.sweep.start_limited", none_runs)
+    monkeypatch.setattr("tritonhook.ptxas.pool.start_limited", none_runs)
     assert audited(folder, tmp_path / "cache")["samples"] == document["samples"]
 
 

@@ -24,9 +24,9 @@ from tritonhook.lab.capabilities import (
     survey,
 )
 from tritonhook.lab.kernels.instructions import PROBES
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import ResultCache, sweep
 from tritonhook.ptxas.limits import Limits
+from tritonhook.ptxas.pool import ResultCache, sweep
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain, list_words
 from tritonhook.report.render.markdown import render_markdown

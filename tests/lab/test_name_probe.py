@@ -27,11 +27,11 @@ from tritonhook.lab.name_probe import (
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
 from tritonhook.lab.published_table import condition
-from tritonhook.lab.result_cache import OutcomeKind
-from tritonhook.lab.sweep import sweep
 from tritonhook.ptx.module import Ptx, retarget
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
 from tritonhook.ptx.tokens import IDENTIFIER
+from tritonhook.ptxas.pool import sweep
+from tritonhook.ptxas.result_cache import OutcomeKind
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER
@@ -317,7 +317,7 @@ def test_a_second_run_assembles_and_disassembles_nothing(
         original = getattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])
         monkeypatch.setattr(name, lambda *given: ran.append(name) or original(*given))
 
-    noted("tritonhook.lab.sweep.start_limited")
+    noted("tritonhook.ptxas.pool.start_limited")
     noted("tritonhook.lab.name_probe._diff")
     assert main(words) == 1
     assert json.loads(capsys.readouterr().out) == json.loads(first) and ran == []

@@ -21,9 +21,9 @@ from tritonhook.capture.policy.model import write_policy
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Limits
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.pool import Limits
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.captured import (

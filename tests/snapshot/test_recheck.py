@@ -12,8 +12,8 @@ from tritonhook.capture.model import Stage
 from tritonhook.cli._inputs import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.lab.sweep import sweep
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.pool import sweep
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.captured import Task, disassembler, recheck
 from tritonhook.snapshot.facts import Disassemble

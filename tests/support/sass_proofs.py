@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.lab.sweep import Job, sweep
+from tritonhook.ptxas.pool import Job, sweep
 from tritonhook.ptxas.tool import Tool, find_nvdisasm, run_tool, temporary_file
 from tritonhook.verify.minimise import StillDiffers, Trial
 

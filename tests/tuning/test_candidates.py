@@ -19,7 +19,7 @@ from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.lab.kernels.families import family
-from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run, sweep
+from tritonhook.ptxas.pool import Job, Outcome, ResultCache, Run, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.tuning.candidates import (

@@ -43,7 +43,7 @@ def captured(gemm: Any, tmp_path: Path, triton_cache: Path) -> tuple[list[Any], 
 
 
 def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
-    from tritonhook.lab.sweep import sweep
+    from tritonhook.ptxas.pool import sweep
 
     (entry,) = read_entries(path)
     write_policy(path, [replace(entry, **values)])
@@ -78,7 +78,7 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
     from triton_kernels import compile_gemm
 
     import tritonhook
-    from tritonhook.lab.sweep import sweep
+    from tritonhook.ptxas.pool import sweep
 
     captures, path = captured
     (entry,) = read_entries(path)
@@ -94,7 +94,7 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
 
 
 def test_an_entry_is_called_as_its_kernel_among_the_others(gemm, captured) -> None:
-    from tritonhook.lab.sweep import sweep
+    from tritonhook.ptxas.pool import sweep
 
     captures, path = captured
     (entry,) = read_entries(path)

@@ -53,7 +53,7 @@ def write_site(
 ) -> None:
     """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, and
     a line on standard error. write: writes one file. done: is told of each page."""
-    from tritonhook.lab.sweep import usable_processors
+    from tritonhook.ptxas.pool import usable_processors
     from tritonhook.report.pages import page_of
     from tritonhook.report.render.html import render_html
 

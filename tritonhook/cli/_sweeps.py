@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tritonhook._util.versions import version_key
 from tritonhook.cli._parser import Group, flag, option, positive, seconds
 from tritonhook.cli._streams import is_quiet, unescaped, working
-from tritonhook.lab.result_cache import Outcome
-from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
+from tritonhook.ptxas.pool import Job, Limits, ResultCache, Run, dask_executor, sweep
+from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
 
 Advance = Callable[[Job, Outcome, bool], None]

@@ -22,9 +22,9 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
 from tritonhook.lab.name_probe import newest_versions
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, ResultCache, Run
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.pool import Job, ResultCache, Run
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
 from tritonhook.ptxas.toolchain import list_words
 

@@ -20,11 +20,11 @@ from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.name_templates import PRAGMA, fill_in, neutral
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, ResultCache, Run
 from tritonhook.ptx.module import Ptx, retarget, version_for
 from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
 from tritonhook.ptxas.command_line import without_level
+from tritonhook.ptxas.pool import Job, ResultCache, Run
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 

@@ -26,10 +26,10 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import Lines, read_lines
 from tritonhook.cubin.sass import Sass
 from tritonhook.errors import CaptureError, CubinError, PtxError, SnapshotError, ToolError, TritonHookError, listed
-from tritonhook.lab.result_cache import Outcome
-from tritonhook.lab.sweep import Job, ResultCache, Run, sweep, usable_processors
 from tritonhook.ptx.module import Ptx, lowered_for
 from tritonhook.ptx.normal_form import without_positions
+from tritonhook.ptxas.pool import Job, ResultCache, Run, sweep, usable_processors
+from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import BATCH, MAX_RUNS, STEADY_RUNS, assemble, may_draw, reading_toolchain
 from tritonhook.snapshot.changes import Change, Crossed, renumbered

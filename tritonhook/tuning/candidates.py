@@ -21,10 +21,10 @@ from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary, summarise_image
 from tritonhook.errors import CaptureError, ToolError, TritonHookError, UsageError
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
-from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.ptxas.pool import Job, Run
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_recorded
 
 PLAIN = "plain"  # in place of a lever's text: the compiler's own code
@@ -239,7 +239,7 @@ def choices(
 ) -> Iterator[Choice | TritonHookError]:
     """Assemble kernels under their levers, all in one sweep; give what there is to choose from, in order.
 
-    run: as in lab.sweep, with executor, cache and limits bound. folder: where paths of controls files begin.
+    run: as in ptxas.pool, with executor, cache and limits bound. folder: where paths of controls files begin.
     Gives an error in place of a kernel that its own ptxas does not assemble.
     """
     planned = [_planned(subject, tried, folder) for subject, tried in wanted]

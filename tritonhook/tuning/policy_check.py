@@ -15,8 +15,8 @@ from tritonhook.capture.selection import Settings, settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
-from tritonhook.lab.sweep import Run
 from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.ptxas.pool import Run
 from tritonhook.tuning.candidates import Choice, Subject, choices
 
 

@@ -21,8 +21,8 @@ from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, 
 from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
+from tritonhook.ptxas.pool import Job, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import before

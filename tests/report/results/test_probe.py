@@ -11,8 +11,8 @@ from summaries import kernel_summary
 
 from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.name_probe import NameCell, NameVerdict, SetupKey
-from tritonhook.lab.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
+from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.report.result import Summary, read_result
 from tritonhook.report.results.probe import Probe, SweptCell, gravest
 

@@ -20,7 +20,7 @@ from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, give, is_quiet
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
-from tritonhook.lab.sweep import usable_processors
+from tritonhook.ptxas.pool import usable_processors
 from tritonhook.ptxas.tool import find_nvdisasm
 
 if TYPE_CHECKING:

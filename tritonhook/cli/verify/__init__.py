@@ -38,10 +38,10 @@ from tritonhook.cli._streams import Results, give, working
 from tritonhook.cli.verify.targets import Options, VerifySubject, check_cpu, subjects_of
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, DeviceError, PtxError, TritonHookError, UsageError
-from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of
+from tritonhook.ptxas.pool import usable_processors
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.cpu import CpuExecutor, with_ptx

@@ -13,7 +13,7 @@ from tritonhook._util.schema import Count, Fields, Version, like
 from tritonhook._util.versions import version_key
 from tritonhook.lab.name_probe import CRASHES, NameCell, NameVerdict
 from tritonhook.lab.name_templates import PRAGMA
-from tritonhook.lab.result_cache import Outcome
+from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'

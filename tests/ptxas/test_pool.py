@@ -16,7 +16,7 @@ from shell_ptxas import shell_ptxas
 
 from tritonhook.errors import ToolError
 from tritonhook.lab.published_table import condition
-from tritonhook.lab.sweep import (
+from tritonhook.ptxas.pool import (
     Job,
     Limits,
     Outcome,
@@ -224,7 +224,7 @@ def test_wider_limits_ask_again_only_what_they_can_change(
 @pytest.mark.parametrize(("files", "workers"), [(104, 10), (64, 1), (1 << 20, 12)])
 def test_a_run_of_ptxas_needs_four_files(files: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda which: (files, files))
-    monkeypatch.setattr("tritonhook.lab.sweep.usable_processors", lambda: 2)
+    monkeypatch.setattr("tritonhook.ptxas.pool.usable_processors", lambda: 2)
     assert usual_workers() == workers
 
 
@@ -294,7 +294,7 @@ def test_files_under_any_number_of_ours(ptxas: Tool) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams(ptxas: Tool, closed: str, tmp_path: Path) -> None:
     program = (
-        "import pathlib, sys; from tritonhook.lab.sweep import Job, assemble_job\n"
+        "import pathlib, sys; from tritonhook.ptxas.pool import Job, assemble_job\n"
         "from tritonhook.ptxas.tool import find_ptxas\n"
         f"job = Job(pathlib.Path('k.ptx').read_text(), find_ptxas({str(ptxas.path)!r}))\n"
         "pathlib.Path('kind').write_text(assemble_job(job).kind.value)"

@@ -22,7 +22,6 @@ from queue import SimpleQueue
 
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, ToolError, TritonHookError
-from tritonhook.lab.result_cache import FORMAT, Outcome, OutcomeKind, ResultCache
 from tritonhook.ptxas.limits import (
     INPUT_PATH,
     OUTPUT_PATH,
@@ -33,6 +32,7 @@ from tritonhook.ptxas.limits import (
     start_limited,
     wait_for,
 )
+from tritonhook.ptxas.result_cache import FORMAT, Outcome, OutcomeKind, ResultCache
 from tritonhook.ptxas.tool import Tool, available_ptxas, binary_sha256
 from tritonhook.ptxas.toolchain import complete_options, first_error, fixed_layout_prefix, parse_spills, signal_name
 

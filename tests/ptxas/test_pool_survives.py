@@ -15,7 +15,7 @@ import pytest
 from repository import ROOT, SUPPORT
 
 from tritonhook.lab.published_table import condition
-from tritonhook.lab.sweep import Job, Outcome, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
+from tritonhook.ptxas.pool import Job, Outcome, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -38,8 +38,8 @@ SWEEP = """
 import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from tests.lab.test_sweep_survives import jobs
-from tritonhook.lab.sweep import ResultCache, sweep
+from tests.ptxas.test_pool_survives import jobs
+from tritonhook.ptxas.pool import ResultCache, sweep
 from tritonhook.ptxas.tool import Tool
 for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), 3, ResultCache({cache!r})):
     print("done", flush=True)
@@ -89,7 +89,7 @@ def stored(folder: Path) -> int:
 def test_dask(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a Dask cluster of two worker processes
     distributed = pytest.importorskip("distributed", reason="needs Dask: pip install distributed")
-    monkeypatch.setattr("tritonhook.lab.sweep.DASK_TIMEOUT_S", 120.0)
+    monkeypatch.setattr("tritonhook.ptxas.pool.DASK_TIMEOUT_S", 120.0)
     wanted = jobs(tools.ptxas, 20)
     with (
         distributed.LocalCluster(
@@ -111,7 +111,7 @@ def test_no_scheduler_is_one_sentence(capsys: pytest.CaptureFixture[str], monkey
     pytest.importorskip("distributed", reason="needs Dask: pip install distributed")
     from tritonhook.cli import main
 
-    monkeypatch.setattr("tritonhook.lab.sweep.DASK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("tritonhook.ptxas.pool.DASK_TIMEOUT_S", 0.5)
     assert main(["lab", "probe", "--families", "fma", "--dask", "tcp://127.0.0.1:9"]) == 2
     message = capsys.readouterr().err
     assert "tcp://127.0.0.1:9: no Dask scheduler answers there" in message
