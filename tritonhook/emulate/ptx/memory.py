@@ -113,25 +113,13 @@ def copy(site: Site) -> Step:
     given = site.operands[3] if len(site.operands) == 4 else None
     sizes = _bytes_to_copy(site, given, size)
     memory, copies = site.machine.memory, site.machine.copies
-    unit = 4 if size >= 4 else size
-    count = size // unit
+    if size not in (4, 8, 16):
+        raise site.refuse(f"{size} bytes")
 
     def step(g: Group) -> None:
-        wanted, addresses = sizes(g), source(g)
-        values = np.zeros((count, g.size), np.uint32)
-        if (whole := g.under(wanted == size)) is not None:
-            read = memory.read(whole, GLOBAL, addresses, unit, count)
-            values = read if whole is g else np.where(whole.active, read, values)
-        if (part := g.under((wanted > 0) & (wanted < size))) is not None:
-            _partial(part, addresses, wanted, values)
+        values = copies.read(g, source(g), sizes(g), size)
         store, index = memory.locate(g, SHARED, target(g), size, "c")
-        copies.start(g, store, index, unit, values)
-
-    def _partial(g: Group, addresses: Array, wanted: Array, values: Array) -> None:
-        for place in range(size):  # the rest is zeros
-            if (inner := g.under(wanted > place)) is not None:
-                byte = memory.read(inner, GLOBAL, addresses + np.uint64(place), 1)[0].astype(np.uint32)
-                values[place // unit] |= np.where(inner.active, byte << np.uint32(8 * (place % unit)), np.uint32(0))
+        copies.start(g, store, index, 4, values)
 
     return step
 
