@@ -151,7 +151,6 @@ def test_a_folder_and_a_dash_are_refused() -> None:
     folder(Path("c"))
     assert "c: a folder; name a file in it" in outcome("lock", "c", "-o", "c")[1]
     assert "-: standard output" in outcome("lock", "c", "-o", "-")[1]
-    assert "-: standard output" in outcome("mem", "fix", PTX, "-o", "-")[1]
 
 
 def test_a_dash_is_standard_output_for_what_is_written_there_anyway(capsys: pytest.CaptureFixture) -> None:
