@@ -102,6 +102,12 @@ def test_a_build_that_does_not_end(kernel, fake_gpu, capsys) -> None:
     assert one["verdict"] == "HANG" and "0.5 s" in json.dumps(one)
 
 
+def test_where_no_build_ends_nothing_is_verified(kernel, fake_gpu, capsys) -> None:
+    fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    while True:\n        pass\n")
+    (one,) = document([*kernel, "--inputs", "zeros", "--runs", "1", "--limit", "0.5"], capsys, 2)["kernels"]
+    assert one["verdict"] == "SKIPPED"
+
+
 def test_a_kernel_that_crashes_in_every_build(kernel, fake_gpu, capsys) -> None:
     fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    raise Illegal\n")
     (one,) = document(kernel, capsys, 1)["kernels"]
