@@ -1,5 +1,5 @@
-"""What won the autotunings of a capture folder, by Triton's autotuner and by Inductor's. Pins are made of these winners,
-and compared with them."""
+"""What won the autotunings of a capture folder, by Triton's autotuner and by Inductor's. Pins are made of this, and
+compared with it."""
 
 from __future__ import annotations
 
