@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ SPACES = {
     "local": LOCAL,
     "param": GLOBAL,  # parameters lie in global memory of the machine, where descriptors have addresses
     "param::entry": GLOBAL,
+    "param::func": GLOBAL,
     "const": GLOBAL,
 }
 ORDER = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys")
@@ -33,6 +35,10 @@ def take_space(site: Site) -> str:
     site.modifiers = tuple(one for one in site.modifiers if one not in SPACES)
     if len(found) > 1:
         raise site.refuse()
+    if found and found[0].startswith("param"):  # of a call: in local memory
+        names = re.findall(r"\[([^\]+?)(?:\+[^\]]*)?\]", " ".join(site.operands))
+        if any(site.decoder.slot(site.decoder.function.name, name) is not None for name in names):
+            return LOCAL
     return SPACES[found[0]] if found else GENERIC
 
 
