@@ -245,7 +245,7 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a repeated register, and on one of its registers. ptxas takes 0 for one of the
     two: wrong where the table then differs, in the rows that the operation leaves open."""
-    if operation.name not in ("and", "or", "xor") :
+    if operation.name not in ("and", "or", "xor"):
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
     for index, source in enumerate(narrow):

@@ -226,7 +226,9 @@ class Known(Result, tag="known miscompilations"):
             modules=len(modules),
             places=places,
             unread=tuple(KnownUnread(module.name, module.unread) for module in modules if module.unread is not None),
-            notes=(f"what each bug is: {PAGE}; whether this code is wrong: `tritonhook verify --cpu`",) if places else (),
+            notes=(f"what each bug is: {PAGE}; whether this code is wrong: `tritonhook verify --cpu`",)
+            if places
+            else (),
         )
 
     def summary(self) -> Summary:
