@@ -3,6 +3,7 @@
 import ctypes
 import struct
 import sys
+import tracemalloc
 
 import pytest
 from repository import GOLDEN
@@ -114,7 +115,11 @@ def test_a_frame_that_says_another_size_than_its_entry_is_not_unpacked(in_header
     zstandard = pytest.importorskip("zstandard")
     image = b"\x7fELF".ljust(1 << 20, b"\0")
     packed = zstandard.ZstdCompressor(write_content_size=in_header).compress(image)
-    assert embedded_cubins(fatbin(entry(packed, flags=0x8011, size=4096))).packed == 1
+    false = fatbin(entry(packed, flags=0x8011, size=4096))
+    tracemalloc.start()
+    assert embedded_cubins(false).packed == 1
+    assert tracemalloc.get_traced_memory()[1] < len(image) // 2
+    tracemalloc.stop()
     assert embedded_cubins(fatbin(entry(packed, flags=0x8011, size=len(image)))).cubins == (image,)
 
 

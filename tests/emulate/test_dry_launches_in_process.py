@@ -1,4 +1,4 @@
-"""Launches of a dry run that this process executes: what is written to the tensors, how many CTAs run at a time."""
+"""Launches of a dry run that this process executes: what is written to the tensors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from fake_tensors import Storage, Tensor  # noqa: E402
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
 from tritonhook.emulate import dry_launches as module  # noqa: E402
-from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
-from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.errors import EmulationError, NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 
@@ -68,52 +66,6 @@ def test_a_launch_that_cannot_be_executed(error: Exception, said: str, cause: ty
         module.Emulator().execute("k", "key", lambda: module_of("", 0).text, described)
     assert str(caught.value) == said and type(caught.value.__cause__) is (cause or type(None))
     assert caught.value.__suppress_context__
-
-
-REGISTERS = ".reg .pred %p<2>; .reg .b16 %rs<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .f32 %f<2>; .reg .b8 %rb<2>;"
-MOVES = {
-    "p": "setp.eq.u32 %p1, 0, 0;", "rs": "mov.b16 %rs1, 1;", "r": "mov.b32 %r1, 1;", "rd": "mov.b64 %rd1, 1;",
-    "f": "mov.f32 %f1, 0f00000000;", "rb": "mov.b8 %rb1, 1;",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("used", "most", "grid", "block", "cluster", "together"),
-    [
-        ("", 95, (5, 1, 1), (32, 1, 1), (1, 1, 1), [[0, 1], [2, 3], [4]]),
-        ("", 1, (3, 1, 1), (32, 1, 1), (1, 1, 1), [[0], [1], [2]]),
-        ("", 33 * 1024, (2, 2, 3), (32, 32, 1), (1, 1, 1), [[*range(12)]]),
-        ("p", 64, (3, 1, 1), (33, 1, 1), (1, 1, 1), [[0], [1], [2]]),
-        ("rb", 2 * 64, (3, 1, 1), (3, 4, 3), (1, 1, 1), [[0, 1], [2]]),
-        ("rs", 64 * 3 - 1, (4, 1, 1), (32, 1, 1), (1, 1, 1), [[0, 1], [2, 3]]),
-        ("r", 128 * 3, (1, 2, 2), (2, 4, 4), (1, 1, 1), [[0, 1, 2], [3]]),
-        ("rd", 256, (1, 1, 2), (1, 1, 1), (1, 1, 1), [[0], [1]]),
-        ("f", 16 * 32 * 3, (3, 1, 1), (32, 1, 1), (1, 1, 1), [[0, 1, 2]]),
-        ("r rd", 12 * 32 * 2, (3, 1, 1), (32, 1, 1), (1, 1, 1), [[0, 1], [2]]),
-        ("r", 128 * 5, (8, 1, 1), (32, 1, 1), (2, 1, 1), [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        ("r", 4 * 128, (6, 2, 1), (32, 1, 1), (2, 2, 1), [[0, 1, 2, 3], [4, 5]]),
-        ("r", 128, (1, 2, 2), (32, 1, 1), (1, 2, 2), [[0, 1, 2, 3]]),
-    ],
-)  # fmt: skip
-def test_as_many_ctas_at_a_time_as_memory_allows(
-    monkeypatch: pytest.MonkeyPatch, used: str, most: int, grid: Any, block: Any, cluster: Any, together: Any
-) -> None:
-    """Clusters are not taken apart, and nothing is executed twice."""
-    body = " ".join(MOVES[one] for one in used.split())
-    header = ".version 8.7\n.target sm_90a\n.address_size 64\n"
-    kernel = read_kernel(Ptx(f"{header}.visible .entry k() {{\n{REGISTERS}\n{body}\nret;\n}}"), "k")
-    ran = list[Any]()
-
-    def run_ptx(*given: Any) -> Any:
-        ran.append(given)
-        return SimpleNamespace(contents=[f"after {len(ran)}".encode()])
-
-    monkeypatch.setattr(module, "_MOST_REGISTERS", most)
-    monkeypatch.setattr(module, "run_ptx", run_ptx)
-    launch = Launch("k", grid, block, (), (), cluster)
-    assert module._stored(kernel, Run(launch, (), seed=3), [b"before"]) == [f"after {len(together)}".encode()]
-    before = [[b"before"], *([f"after {number + 1}".encode()] for number in range(len(together)))]
-    assert ran == [(kernel, Run(launch, ctas, seed=3), given) for ctas, given in zip(together, before, strict=False)]
 
 
 # --- the front ends ------------------------------------------------------------------------------

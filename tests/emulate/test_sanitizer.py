@@ -185,7 +185,7 @@ def test_faults_are_findings(line, kind):
 def test_what_never_ends_is_a_finding_with_its_line(body, at):
     got = found(body)
     (one,) = got.findings
-    assert one.kind == "hang" and one.places[0].instruction.startswith(at) and got.ran is None
+    assert one.kind == "hang" and at in one.places[0].instruction and got.ran is None
 
 
 @pytest.mark.parametrize("count", [31, 63, 64, 65])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 
 class Storage:
+    device = SimpleNamespace(type="cuda")
+
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
 

@@ -210,6 +210,17 @@ def test_bulk_copies_are_done_when_their_mbarrier_says_so(w):
     assert race(("bulk copy", 2, copies), ("bulk copy", 5, copies + 1), 512) in w.found
 
 
+def test_what_is_known_stays_known_when_more_mbarriers_have_copies(w):
+    w.access("write", 1, 4)
+    w.hand_over(4, 5, ("mbarrier", BYTES + 8))
+    for place in range(BYTES + 1024, BYTES + 1184, 8):
+        w.order.copied(("mbarrier", place))
+    w.access("read", 2, 5)
+    assert w.found == []
+    w.access("read", 3, 6)
+    assert w.found == [race(("write", 1, 4), ("read", 3, 6))]
+
+
 @pytest.mark.parametrize(("kind", "text"), [("bulk", "read of a bulk store"), ("wgmma", "read of wgmma")])
 def test_what_the_asynchronous_proxy_reads_is_fenced_and_lasts_until_it_is_waited_for(w, kind, text):
     warps = range(128, 256, 32) if kind == "wgmma" else [128]

@@ -2,11 +2,11 @@
 where a CTA is one warp. Below, "warp" is either.
 
 Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (clocks.py). Barriers
-and mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and one
-of the two writes. The bulk copies that one mbarrier waits for are an actor of their own, and so is a CTA's tensor core
-where it executes tcgen05. Reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until a
-commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind
-which comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
+and mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and
+one of the two writes. The bulk copies that one mbarrier waits for are an actor of their own, and so is a CTA's tensor
+core where it executes tcgen05. Reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until
+a commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind which
+comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
 Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
 race.
