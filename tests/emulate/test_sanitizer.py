@@ -8,7 +8,7 @@ np = pytest.importorskip("numpy")
 
 from emulated import launch_of, module_of  # noqa: E402
 
-from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
+from tritonhook.emulate.errors import Fault, Hang, Unfinished  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.sanitizer.findings import source_lines  # noqa: E402
@@ -90,12 +90,13 @@ KERNELS = {
 }  # fmt: skip
 
 
-def found(body, threads=64, grid=1, ctas=(0,)):
+def found(body, threads=64, grid=1, ctas=(0,), limit_s=600.0):
     """What is found in a kernel that stores %r4."""
     buffers = [np.zeros(128, np.uint32)] * 2
     launch = launch_of(*buffers, threads=threads, grid=grid)
     text = ".loc 1 7 3\n" + MINE + body + (STORE if grid == 1 else "")
-    return sanitize(module_of(text, 2, declarations=ROOM), Run(launch, ctas), [one.tobytes() for one in buffers])
+    run = Run(launch, ctas, limit_s=limit_s)
+    return sanitize(module_of(text, 2, declarations=ROOM), run, [one.tobytes() for one in buffers])
 
 
 @pytest.mark.parametrize("name", [name for name, (_, fault) in KERNELS.items() if fault])
@@ -186,6 +187,11 @@ def test_what_never_ends_is_a_finding_with_its_line(body, at):
     got = found(body)
     (one,) = got.findings
     assert one.kind == "hang" and at in one.places[0].instruction and got.ran is None
+
+
+def test_a_kernel_that_is_slow_is_no_faulty_one():
+    got = found("W: add.u32 %r4, %r4, 1;\nsetp.ne.u32 %p1, %r4, 0; @%p1 bra W;", limit_s=0.2)
+    assert got.findings == () and got.ran is None and isinstance(got.error, Unfinished)
 
 
 @pytest.mark.parametrize("count", [31, 63, 64, 65])

@@ -302,6 +302,26 @@ def target(item: Item) -> str | None:
     return item.operands[0] if item.opcode.startswith("bra") and item.operands else None
 
 
+def may_end(items: Sequence[Item], start: int) -> bool:
+    """Return whether control at items[start] can leave the function. Calls and branches by a table count as ways out."""
+    labels = {item.label: number for number, item in enumerate(items) if item.label}
+    seen, left = set[int](), [start]
+    while left:
+        number = left.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        item = items[number] if number < len(items) else None
+        if item is None or item.opcode.partition(".")[0] in ("ret", "exit", "trap", "call", "brx"):
+            return True
+        to = target(item)
+        if to is not None:
+            left.append(labels[to])
+        if to is None or item.guard:
+            left.append(number + 1)
+    return False
+
+
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
     """The items without those that are never reached, without effect or used by nothing that has one."""
     kept = list(items)

@@ -7,19 +7,16 @@ the call returns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
-from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.machine import Group, Machine, Step
 from tritonhook.emulate.ptx.kernel import read_variable
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.ptx.module import split_operands
 from tritonhook.ptx.program import Function
-
-if TYPE_CHECKING:
-    from tritonhook.emulate.ptx.decode import Decoder
 
 MOST_CALLS = 256  # that one thread may be in
 
@@ -36,15 +33,22 @@ class _Call:
 
 @dataclass(eq=False)
 class Stack:
-    """Where the threads of a run return to. depth: of each thread. numbers: of the calls it is in."""
+    """Return addresses of the threads of a run.
 
-    decoder: Decoder
+    depth: calls that each thread is in. A kernel without calls takes no memory for them. It does not refer to the
+    decoder: the two would keep each other in memory.
+    """
+
+    machine: Machine
     calls: list[_Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.depth = np.zeros(self.decoder.machine.threads, np.int64)
-        self._numbers = np.zeros((MOST_CALLS, len(self.depth)), np.int64)
+        self.depth = np.zeros(self.machine.threads, np.int64)
         self._saved: dict[tuple[int, int], list[Array]] = {}  # by depth and call
+
+    @cached_property
+    def _numbers(self) -> Array:
+        return np.zeros((MOST_CALLS, len(self.depth)), np.int64)
 
     def push(self, g: Group, number: int) -> None:
         depth, lanes = self.depth[g.s], np.flatnonzero(g.active) + g.s.start
@@ -61,7 +65,7 @@ class Stack:
         self.depth[lanes] += 1
 
     def _kept(self, number: int) -> list[Array]:
-        memory = self.decoder.machine.memory
+        memory = self.machine.memory
         local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1).T
         return [*(self.calls[number].kept or ()), local]
 
@@ -70,7 +74,7 @@ class Stack:
         lanes = np.flatnonzero(g.active) + g.s.start
         self.depth[lanes] -= 1
         depth = self.depth[lanes]
-        numbers, memory = self._numbers[depth, lanes], self.decoder.machine.memory
+        numbers, memory = self._numbers[depth, lanes], self.machine.memory
         local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1)
         for number in np.unique(numbers):
             call = self.calls[int(number)]

@@ -70,7 +70,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         self.files: dict[str, Array] = {}
-        self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self)
+        self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self.machine)
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
@@ -91,9 +91,7 @@ class Decoder:
                 made.append(self._instruction(item))
         return Code(made, frozenset(self.targets))
 
-    def _items(
-        self, function: Function, begin: int
-    ) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
+    def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
         """The instructions of a function, where its labels are, and its lists of branch targets."""
         items, labels, tables = list[Item](), dict[str, int](), dict[str, tuple[str, ...]]()
         for number, item in enumerate(function.items):

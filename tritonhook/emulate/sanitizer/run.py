@@ -13,7 +13,7 @@ from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.order import MOST, Access, Conflict, Order, watched_bytes
-from tritonhook.ptx.dataflow import flow_of, read_unwritten
+from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
@@ -40,6 +40,11 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
         ran = execute(loaded, run, told)
     except Fault as fault:
         return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
+    except Late as late:  # a slow kernel is no faulty one
+        conflicts = tuple(told.conflicts())
+        if told.may_end(late.pcs[0]):
+            return Sanitized(None, conflicts, Unfinished(str(late)))
+        return Sanitized(None, (*conflicts, *told.hang(late, True)), late)
     except Hang as hang:
         is_whole = len(run.ctas) == math.prod(run.launch.grid)
         found = (*told.conflicts(), *told.hang(hang, is_whole or hang.is_certain))
@@ -72,6 +77,7 @@ class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
     def __init__(self, ptx: Ptx, kernel: Kernel) -> None:
+        self.kernel = kernel
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
@@ -98,6 +104,12 @@ class _Telling:
         line, own = self.code[pc]
         text = self.lines[line - 1].strip() if line else ""
         return Place(what, line, text if text.count(";") == 1 else own, self.source(line))
+
+    def may_end(self, pc: int) -> bool:
+        """Return whether threads at an instruction of the entry can reach its end; True where it is not known."""
+        items = self.kernel.function.items
+        numbers = (n for n, item in enumerate(items) if self.kernel.line(item.position) == self.code[pc][0])
+        return (start := next(numbers, None)) is None or may_end(items, start)
 
     def _access(self, order: Order, one: Access) -> Place:
         geometry, grain = order.machine.geometry, order.grain
