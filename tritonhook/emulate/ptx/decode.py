@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class Decoder:
 
     def code(self) -> Code:
         """The instructions of the entry, then those of the functions that it calls; a return behind each."""
-        listed, made = [], list[Instruction]()
+        listed, made = list[tuple[Any, ...]](), list[Instruction]()
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))
@@ -91,9 +92,7 @@ class Decoder:
                 made.append(self._instruction(item))
         return Code(made, frozenset(self.targets))
 
-    def _items(
-        self, function: Function, begin: int
-    ) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
+    def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
         """The instructions of a function, where its labels are, and its lists of branch targets."""
         items, labels, tables = list[Item](), dict[str, int](), dict[str, tuple[str, ...]]()
         for number, item in enumerate(function.items):

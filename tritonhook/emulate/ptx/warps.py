@@ -6,7 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritonhook.emulate.lanes import ALL, Matrices, by_mask, elected, extreme, matched, reduced, shuffled, transposed, voted
+from tritonhook.emulate.lanes import (
+    ALL,
+    Matrices,
+    by_mask,
+    elected,
+    extreme,
+    matched,
+    reduced,
+    shuffled,
+    transposed,
+    voted,
+)
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS

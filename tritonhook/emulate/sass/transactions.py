@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from tritonhook.emulate import memory as spaces
 from tritonhook.emulate import bulk, tma
+from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.lanes import first_lanes
 from tritonhook.emulate.machine import Group, Step
