@@ -48,17 +48,20 @@ def test_shuffles(machine, kind, segment, clamp):
 
 
 @pytest.mark.parametrize("every", [False, True])
-def test_matches(every):
+def test_matches(machine, every):
+    """Lanes 0 to 3 of each warp are elsewhere; the upper halves of the warps ask each other only."""
     values = draw(high=3)
-    values[32:40] = 7
-    asked = np.array([0xFFFF_FF0F, 0xFF], np.uint32)
-    masks, good = lanes.matched(values, asked, every)
+    values[32:48] = 7
+    members = np.where(np.arange(64) % 32 < 16, 0xFFFF, 0xFFFF_0000).astype(np.uint32)
+    active = np.arange(64) % 32 > 3
+    masks, good = lanes.matched(Group(machine, slice(0, 64), active, 0), values, every, members)
     assert masks.dtype == np.uint32
-    for thread in range(64):
-        warp = thread // 32
-        mine = sum(1 << n for n in range(32) if asked[warp] >> n & 1 and values[32 * warp + n] == values[thread])
-        assert bool(good[thread]) == (mine == asked[warp])
-        assert masks[thread] == (mine if not every or mine == asked[warp] else 0)
+    for thread in np.flatnonzero(active):
+        begin = thread // 32 * 32
+        asked = int(members[thread]) & 0xFFFF_FFF0
+        mine = sum(1 << n for n in range(32) if asked >> n & 1 and values[begin + n] == values[thread])
+        assert bool(good[thread]) == (mine == asked)
+        assert masks[thread] == (mine if not every or mine == asked else 0)
 
 
 @pytest.mark.parametrize("members", [None, 0xFFFF, 0xF0F0_F0F0])

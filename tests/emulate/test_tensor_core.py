@@ -162,7 +162,6 @@ def test_products_of_small_integers_are_exact(kinds, k, arch):
         (("f32", "f16", "u4"), "sm_80", False, "a product of f16 and u4 to f32"),
         (("f32", "f16", "f16"), "sm_80", True, "a product of f16 and f16 to f32"),
         (("bf16", "f16", "f16"), "sm_80", False, "a product of f16 and f16 to bf16"),
-        (("f32", "e4m3", "e5m2"), "sm_90a", False, "a product of e4m3 and e5m2 on sm_90a"),
     ],
 )
 def test_products_of_kinds_that_there_are_not(kinds, arch, saturate, what):

@@ -1,4 +1,4 @@
-"""Copies and reductions of bytes that lie behind one another (cp.async.bulk, UBLKCP, UBLKRED). They are done at once."""
+"""Copies and reductions of bytes that lie behind one another: cp.async.bulk, UBLKCP, UBLKRED. They are done at once."""
 
 from __future__ import annotations
 

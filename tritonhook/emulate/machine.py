@@ -166,8 +166,7 @@ class Group:
         return self
 
     def _become(self, active: Array) -> None:
-        shaped = self.machine.shaped(active, self.s.start)
-        self.s, self.mask = shaped
+        self.s, self.mask = self.machine.shaped(active, self.s.start)
 
     def jump(self, pc: int) -> None:
         self.pc = pc
@@ -217,18 +216,16 @@ class Group:
             raise _Parked
 
     def meet(self, lanes: Array) -> None:
-        """Go on only when all lanes of this mask wait, here or in other places, with the same mask."""
+        """Go on only when all lanes of this mask wait, here or in other places, with the same mask: `waits_with`. Those
+        that need not wait any more are `met`."""
         machine, active = self.machine, self.active
         waits, met = machine.waits_with[self.s], machine.met[self.s]  # views
         waits[active & ~met] = lanes[active & ~met]
-        same = (waits.reshape(-1, WARP)[:, :, None] == waits.reshape(-1, WARP)[:, None, :]).reshape(-1, WARP)
-        bits = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-        live = np.repeat(lanes_of(machine.live[self.s]), WARP)
-        here = (waits != 0) & (waits & live & ~(same * bits).sum(1, dtype=np.uint32) == 0)
+        rows, live = waits.reshape(-1, WARP), np.repeat(lanes_of(machine.live[self.s]), WARP)
+        here = (waits != 0) & (waits & live & ~lanes_of(rows[:, :, None] == rows[:, None, :]) == 0)
         met |= here
         waits[here] = 0
-        if here.any():
-            machine.ask_again()
+        machine.ask_again()
         if not met[active].all():
             raise _Parked
         met &= ~active
@@ -237,8 +234,7 @@ class Group:
         """Go on only when all 128 threads of each warpgroup are here that has one here. A kernel may let one thread
         tell others that the warpgroup has read a tile."""
         here = self.numbers
-        groups = self.machine.cta[here] * WARP + self.machine.warp[here] // 4
-        if len(here) < 4 * WARP * len(np.unique(groups)):
+        if len(here) < 4 * WARP * len(np.unique(self.machine.cta[here] * WARP + self.machine.warp[here] // 4)):
             raise _Parked
 
 
@@ -271,8 +267,7 @@ class Machine:
         self.tid = _coordinates(inside, geometry.block)
         self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
         self.specials = _specials(self)
-        # Of `Group.meet`: the mask that each thread waits with (0: it does not), and who need not wait any more.
-        self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)
+        self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
         self.code = Code((), frozenset())
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}

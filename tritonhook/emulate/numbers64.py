@@ -35,7 +35,7 @@ _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
 def _finish64(found: Array, *sources: Array) -> Array:
-    """Code of float64. NaN: the last of these sources that is one, made quiet; the default NaN where none is. (Executed.)"""
+    """Code of float64. NaN: the last of these sources that is one, made quiet; else the default NaN. (Executed.)"""
     codes = found.view(np.uint64)
     is_nan = found != found
     if is_nan.any():

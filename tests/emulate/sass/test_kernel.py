@@ -47,6 +47,8 @@ def test_constants_of_a_launch(arch):
     }
     descriptor = kernel.places.descriptor
     known |= set(range(descriptor, descriptor + 8))
+    if arch == 90:
+        known |= {*range(0x140, 0x144), *range(0xD0, 0xD8)}
     if window is not None:
         assert unpack_from("<Q", found, window) == (0x1122334455667788,)
         known |= set(range(window, window + 8))
@@ -54,6 +56,12 @@ def test_constants_of_a_launch(arch):
     filled = {*range(block, block + 12), *range(grid, grid + 12), *range(stack, stack + 4)}
     filled |= set(range(window, window + 8)) if window is not None else set()
     assert not any(found[at] for at in set(range(parameters)) - filled)
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_a_kernel_sees_whether_it_was_launched_in_clusters(cluster):
+    found = kernel_of(90).constants(Geometry((2, 1, 1), (4, 1, 1), (0, 1), (cluster, 1, 1)), b"")
+    assert unpack_from("<I", found, 0x140) == (cluster - 1,)
 
 
 def test_another_architecture_is_refused():

@@ -169,7 +169,7 @@ def test_fp8_of_hopper_is_two_products_of_halves(result):
     a[:, ::3] |= 0x80
     values = [[value_of(int(one), "e4m3") for one in ones] for ones in (*a, *b.T)]
     c = np.array([[code_of(Fraction(n) / 3 * 100, result) for n in range(-2, 1)]] * 2, np.uint32)
-    found = sums.hopper_fp8(a, b, c, "e4m3", result)
+    found = sums.hopper_fp8(a, b, c, ("e4m3", "e4m3"), result)
     adds = sums.Sums(25, 16, result)
     for row in range(2):
         for column in range(3):

@@ -185,7 +185,7 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
 def copy_in_bulk(site: Site) -> Step:
     """Copies of so many bytes that lie behind one another, or what they are combined with."""
     drop_hints(site)
-    how, combine = site.modifiers, None
+    how, combine = [*site.modifiers], None
     if site.name.startswith("cp.reduce"):
         *how, operation, kind = (one for one in how if one != "noftz")
         if operation not in OPERATIONS or operation in ("cas", "exch") or kind not in SIZES or how[1][:6] != "shared":

@@ -117,20 +117,23 @@ def call(site: Site) -> Step:
     if len(to) != len(given) or len(of) != len(results):
         raise site.refuse("operands")
     caller = decoder.function.name
-    copies = [
+    places: list[tuple[int | None, int | None, int]] = [
         (decoder.slot(caller, one), decoder.slot(name, variable.name), variable.size)
         for one, variable in zip(given, to, strict=True)
     ]
-    back = tuple(
+    places += [
         (decoder.slot(name, variable.name), decoder.slot(caller, one), variable.size)
         for one, variable in zip(results, of, strict=True)
-    )
-    if None in (place for copy in (*copies, *back) for place in copy):
+    ]
+    known = [(begin, end, size) for begin, end, size in places if begin is not None and end is not None]
+    if len(known) < len(places):
         raise site.refuse("an argument in a register")
+    copies, back = known[: len(to)], tuple(known[len(to) :])
+    target = decoder.begins[name]
     again = caller in decoder.kernel.reached[name]
-    stack, target, memory = decoder.stack, decoder.begins[name], site.machine.memory
+    stack, memory = decoder.stack, site.machine.memory
     number, behind = len(stack.calls), decoder.index + 1
-    stack.calls.append(_Call(behind, back, tuple(decoder.files.values()) if again else None))  # type: ignore[arg-type]
+    stack.calls.append(_Call(behind, back, tuple(decoder.files.values()) if again else None))
     decoder.targets.update((target, behind))
 
     def step(g: Group) -> None:

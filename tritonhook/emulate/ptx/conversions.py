@@ -51,10 +51,10 @@ def convert(site: Site) -> Step:
     elif to in _FLOATS and source in _FLOATS:
         options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
-        function = partial(numbers64.between, source=source, target=to, **options)
+        between: Callable[..., Array] = partial(numbers64.between, source=source, target=to, **options)
+        function = between
         if ftz and (source, to) == ("f32", "f64"):  # first a product with 1, on sm_80 to sm_120
-            given = function
-            function = lambda a: given(numbers.finish32(a.view(np.float32), True, False))  # noqa: E731
+            function = lambda a: between(numbers.finish32(a.view(np.float32), True, False))  # noqa: E731
     else:
         raise site.refuse()
     return site.compute(lambda a: function(a).astype(KINDS[to]), to, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class Decoder:
 
     def code(self) -> Code:
         """The instructions of the entry, then those of the functions that it calls; a return behind each."""
-        listed, made = [], list[Instruction]()
+        listed, made = list[tuple[Any, ...]](), list[Instruction]()
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))

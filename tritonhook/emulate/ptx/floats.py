@@ -47,8 +47,11 @@ def arithmetic(site: Site) -> Step:
     site.count(sources + 1)
     of_half, single, double = _OPERATIONS[name]
     options: dict[str, Any] = {"ftz": "ftz" in how, "unit": "sat" in how}
-    half = kind.removesuffix("x2")
-    if kind in _HALVES.split():
+    half, of_fma = kind.removesuffix("x2"), {"relu", "oob"}
+    unknown = {"f64": {"ftz", "sat", *of_fma}, "f16": {"rz", "rm", "rp"}, "bf16": {"rz", "rm", "rp", "ftz", "sat"}}
+    if how & unknown.get(half, of_fma) or (how & of_fma and (site.name != "fma" or "sat" in how)):
+        raise site.refuse()
+    if half in ("f16", "bf16"):
         function = of_halves(kind, of_half, **options, relu="relu" in how)
         if "oob" in how:
             function = _each(kind, partial(numbers.fma_oob, name=half, relu="relu" in how))
@@ -57,9 +60,10 @@ def arithmetic(site: Site) -> Step:
     else:
         function = _each(kind, partial(single, mode=rounding(how), **options))
     if site.name == "sub":
-        mask = sign_mask(kind)
-        minus = numbers64.with_sign if kind == "f64" else lambda b: b ^ mask
-        return site.compute(lambda a, b: function(a, minus(b)), kind, kind, kind)
+        mask, is_double = sign_mask(kind), kind == "f64"
+        return site.compute(
+            lambda a, b: function(a, numbers64.with_sign(b) if is_double else b ^ mask), kind, kind, kind
+        )
     return site.compute(function, kind, *[kind] * sources)
 
 

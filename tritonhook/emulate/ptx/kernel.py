@@ -139,7 +139,7 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
     if main is None:
         raise NotUnderstood(name, why="an entry without a body")
     functions = (main, *_called([main], program.functions).values())
-    outside, inside = _outer(program), _inner(main)
+    outside = _outer(program)
     both = outside + [one for function in functions for one in _inner(function)]
     local = [
         replace(one, name=f"{function.name}/{one.name}", space="local")

@@ -85,8 +85,11 @@ def least(site: Site) -> Step:
         found, *values = [read(g) for read in terms]
         for number, value in enumerate(values):
             lower = picks[min(number, len(picks) - 1)](g)
-            both = partial(comparisons.extreme, lower=lower, kind=kind, **options)
-            found = numbers.by_halves(both, found, value) if of_halves else both(found, value)
+            if of_halves:
+                both = partial(comparisons.extreme, lower=lower, kind=kind, **options)
+                found = numbers.by_halves(both, found, value)
+            else:
+                found = comparisons.extreme(found, value, lower, kind=kind, **options)
         put(g, found)
 
     return step
@@ -134,7 +137,7 @@ def compare(site: Site) -> Step:
 
 
 def _extreme_of_doubles(site: Site) -> Step:
-    """DSETP.MIN, .MAX: whether the first source is it, and whether both are NaN: then the second one is it. (Executed.)"""
+    """DSETP.MIN, .MAX: whether it is the first source, and whether both are NaN: then it is the second. (Executed.)"""
     how = site.known("MIN", "MAX", "AND")
     first, both_nan, a, b, other = site.take("PPddp.")
 
