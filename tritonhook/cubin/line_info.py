@@ -83,7 +83,7 @@ def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple
 
 
 def _functions(elf: Elf, section: str) -> list[str]:
-    """The functions whose addresses a linker fills into the line table, in order."""
+    """List the functions whose addresses a linker writes into the line table, in order."""
     symbols = elf.symbols()
     waiting = sorted((relocation.offset, relocation.symbol) for relocation in elf.relocations(section))
     named = [symbols[index] for _, index in waiting]

@@ -63,18 +63,18 @@ class Image:
         self._contents: dict[Header, str] = {}
 
     def headers_of(self, kernel: str) -> list[Header]:
-        """The sections in memory that are this kernel's or the whole module's."""
+        """List the loaded sections of this kernel and of the whole module."""
         return [*self._headers.get(None, ()), *self._headers.get(kernel, ())]
 
     def symbols_of(self, kernel: str) -> list[Symbol]:
-        """The symbols in sections of the kernel or the module, and those that are not defined."""
+        """List the symbols in sections of the kernel or the module, and the undefined symbols."""
         return [*self._symbols.get(None, ()), *self._symbols.get(kernel, ())]
 
     def named(self, kernel: str) -> Sequence[Symbol]:
         return self._named.get(kernel, ())
 
     def content_of(self, header: Header) -> str:
-        """A hash of a section's bytes, with 0 where a relocation writes."""
+        """Hash a section's bytes, with 0 wherever a relocation writes."""
         if header not in self._contents:
             self._contents[header] = _hash(_unlinked(self, header))
         return self._contents[header]
@@ -82,18 +82,18 @@ class Image:
 
 @lru_cache(maxsize=64)
 def loaded_of(cubin: bytes, kernel: str) -> Mapping[str, str]:
-    """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
+    """Hash each part of one kernel of a cubin; omit empty parts. Raises CubinError if the image is damaged."""
     return {part: code for part, code in loaded_parts(image_of(cubin), kernel).items() if code}
 
 
 def image_of(cubin: bytes) -> Image:
-    """Raises CubinError where the image is damaged."""
+    """Parse a cubin. Raises CubinError if it is damaged."""
     elf = read_elf(cubin)
     return Image(elf, elf.symbols(), frozenset(kernel_names(elf)))
 
 
 def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
-    """The hash of each part of PARTS; "" for one that is empty. Raises CubinError where the image is damaged."""
+    """Hash each part of PARTS; "" for an empty part. Raises CubinError if the image is damaged."""
     read = (_parameters, _attributes, _data, _relocations)
     lines = {part: sorted(lines_of(image, kernel)) for part, lines_of in zip(PARTS, read, strict=True)}
     return {part: _hash("\n".join(texts).encode()) if texts else "" for part, texts in lines.items()}
@@ -119,7 +119,7 @@ def _parameters(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _attributes(image: Image, kernel: str) -> Iterator[str]:
-    """What the driver keeps to when it launches, and whether others may replace the kernel."""
+    """List the attributes that the driver obeys at a launch, and whether another kernel may replace this one."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind not in _LEFT_OUT and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
             yield _line(image, kernel, attribute)
@@ -168,7 +168,7 @@ def _is_code(header: Header, kernel: str) -> bool:
 
 
 def _unlinked(image: Image, header: Header) -> bytes:
-    """The bytes of a section, with 0 where a relocation writes."""
+    """Read the bytes of a section, with 0 wherever a relocation writes."""
     content = bytearray(image.elf.bytes_of(header))
     for relocation in image.elf.relocations(header.name):
         end = min(relocation.offset + 8, len(content))
@@ -190,7 +190,8 @@ def _hash(data: bytes) -> str:
 
 
 def _role(name: str, kernel: str) -> str:
-    """A name with the kernel's replaced where it is all of it, its last part, or that of `$kernel$function`."""
+    """Replace the kernel's name in a section name where it is the whole name, its last part, or part of
+    `$kernel$function`."""
     if name == kernel:
         return _KERNEL
     if name.startswith(f"${kernel}$"):

@@ -56,15 +56,15 @@ Stackless = Callable[[], frozenset[str]]
 
 
 def spills_of_code(traffic: LocalTraffic | None) -> Spills:
-    """The spills that the code alone proves: none, if it has no traffic."""
+    """Report the spills that the code alone proves: no spills if the code does not use local memory."""
     return traffic if traffic == (0, 0) else (None, None)
 
 
 def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stackless) -> Spills:
-    """The spills of a kernel: those that are known, else all its traffic to local memory if its PTX asks for no stack.
+    """Return a kernel's known spills. If they are unknown and its PTX needs no stack, count all local-memory traffic.
 
-    stackless: of its PTX; asked only where it matters. A system call takes its arguments on the stack, such as that
-    of ptxas 12.9 for TMA loads on sm_120a: beside one, traffic proves nothing.
+    stackless: lists the PTX's entries without a stack; called only if needed. A system call passes its arguments on the
+    stack, e.g. that of ptxas 12.9 for TMA loads on sm_120a: next to such a call, traffic proves nothing.
     """
     if known.spill_stores is None and known.local_stores is not None and not known.externs and kernel in stackless():
         return known.local_stores, known.local_loads
@@ -72,7 +72,8 @@ def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stac
 
 
 def stackless_in(ptx: Ptx | str | None) -> Stackless:
-    """The entries of PTX that ask for no stack, read once, when they are asked for; none if it is not PTX."""
+    """Make a function that lists the entries of PTX that need no stack. It reads the PTX once, at its first call, and
+    lists nothing if the text is not PTX."""
 
     @lru_cache(maxsize=1)
     def entries() -> frozenset[str]:

@@ -68,7 +68,7 @@ class Instruction(NamedTuple):
         return _shape(self.predicate, self.opcode, self.operands)
 
     def at(self, offset: int) -> Instruction:
-        """The same bytes at another place."""
+        """Copy the instruction with another offset."""
         operands = self.operands
         if self.opcode.startswith(_RELATIVE):
             operands = _TARGET.sub(lambda match: hex(int(match[1], 16) - self.offset + offset), operands)
@@ -181,8 +181,8 @@ def parse_nvdisasm(
 
 
 def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The instructions by kernel. nvdisasm 12.8 to 13.1 list a subroutine at the end of a kernel as a function of its
-    own, with a name that starts with "$"; 13.5 lists it in the kernel."""
+    """List the instructions of each kernel. nvdisasm 12.8 to 13.1 list a subroutine at the end of a kernel as a
+    function of its own, with a name that starts with "$"; 13.5 lists it in the kernel."""
     listed: dict[str, list[dict[str, Any]]] = {}
     kernel, end = "", 0
     for function in functions:
@@ -196,7 +196,7 @@ def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dic
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """The bytes of each instruction of a code section."""
+    """Split a code section into the bytes of its instructions."""
     ends = range(INSTRUCTION_BYTES, len(text) + 1, INSTRUCTION_BYTES)
     return [text[end - INSTRUCTION_BYTES : end] for end in ends]
 
@@ -378,7 +378,7 @@ CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
 
 @lru_cache(maxsize=4096)
 def opcode_class(base_opcode: str) -> str:
-    """The class of an opcode, one of CLASSES; without a fitting pattern it is integer arithmetic, logic or a move."""
+    """Look up the class of an opcode, one of CLASSES. If no pattern fits, it is integer arithmetic, logic or a move."""
     return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])
 
 

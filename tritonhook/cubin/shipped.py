@@ -138,7 +138,7 @@ class _Entry(NamedTuple):
 
 
 def _unpacked(entry: _Entry) -> bytes | None:
-    """A compressed cubin; None if it cannot be read."""
+    """Decompress a cubin; None if it cannot be read."""
     packed_size, flags, size = entry.compression
     packed = entry.payload[:packed_size]
     for unpack in (_unpack_lz4, _system_lz4) if flags & _LZ4 else (_unpack_zstd, _system_zstd):
@@ -263,7 +263,7 @@ def _may_have_code(start: bytes) -> bool:
 
 
 def _in_wheel(path: Path, room: Room) -> Iterator[ShippedFile]:
-    """What each member of a wheel holds."""
+    """List the cubins and PTX in each member of a wheel."""
     unpacked = 0
     try:
         with zipfile.ZipFile(path) as wheel:

@@ -208,7 +208,7 @@ class _Flow:
         return any(name in table.shared for table in tables) and not any(name in table.others for table in tables)
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
-        """The register that a name means in a statement: of the innermost scope that declared it before."""
+        """Resolve a register name in a statement: the innermost scope that declared it before counts."""
         for scope in item.scope.numbers:
             if (self.own if scope else self.module).register(scope, name, item.position):
                 return scope, name
@@ -266,7 +266,7 @@ class _Flow:
         return _AddressKind(why_else=f"{item.opcode} is done to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
-        """The kind of a sum, as in an address: symbol or register, plus constants."""
+        """Compute the kind of a sum, as in an address: symbol or register, plus constants."""
         kinds = [self._term(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
@@ -280,7 +280,8 @@ class _Flow:
         return _OWN if owns else _AddressKind(reach=max(kind.reach for kind in known))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
-        """The kind of one operand; None if nothing is known yet, as of a register that a loop writes."""
+        """Look up the kind of one operand; None if it is unknown so far, e.g. for a register that a loop writes
+        later."""
         return self._sum(_PLUS.split(text), item)
 
     def _term(self, text: str, item: Statement) -> _AddressKind | None:
@@ -301,7 +302,8 @@ class _Flow:
 
 
 def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
-    """The highest bit that an operation can set, from those of its sources. None: a shift by what is no constant."""
+    """Compute the highest bit that an operation can set from those of its sources; None for a shift by a variable
+    amount."""
     constants = [number(source) for source in sources]
     last = constants[-1]
     if name == "shl":
@@ -323,7 +325,7 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
-    """The kind of a register that can have either value."""
+    """Merge the kinds of two values that one register can hold."""
     if a is None or b is None or a == b:
         return a or b
     if a.why_else or b.why_else:

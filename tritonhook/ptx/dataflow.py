@@ -48,7 +48,7 @@ class MemoryAccess(NamedTuple):
 
 
 def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
-    """What an instruction does with its operands. An address in brackets is never its result."""
+    """Decide which operands an instruction reads or writes in memory. An address in brackets is never its result."""
     first = operands[0] if operands else ""
     is_written = first.startswith("(") or ".red." in opcode
     if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
@@ -58,7 +58,7 @@ def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
 
 
 def elements(operand: str) -> Sequence[str]:
-    """An operand, or the elements of a list in braces or parentheses."""
+    """Split a list in braces or parentheses into its elements; any other operand stays whole."""
     return split_operands(operand[1:-1]) if operand[:1] + operand[-1:] in ("{}", "()") else (operand,)
 
 
@@ -71,7 +71,7 @@ class StatementNames(NamedTuple):
 
 
 def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> StatementNames:
-    """What an instruction writes and reads, as names."""
+    """List the names that an instruction writes and reads."""
     result, sources = access(opcode, operands)
     inside = (text for operand in operands for text in _BRACKETS.findall(operand))
     outside = (_BRACKETS.sub(" ", operand) for operand in (*sources, guard))
@@ -80,7 +80,7 @@ def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> Statement
 
 
 def number(text: str) -> int | None:
-    """A PTX integer; a leading 0 makes it octal. None for another text."""
+    """Parse a PTX integer; a leading 0 makes it octal. None if the text is not an integer."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -155,7 +155,7 @@ class Declarations:
 
 
 def _count(digits: str) -> int:
-    """The number of a register, or of registers."""
+    """Parse the number of a register, or the number of registers."""
     return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
@@ -196,12 +196,12 @@ class Operation:
         return self.sources[index] if index < len(self.sources) else None
 
     def number(self, index: int) -> int | None:
-        """The number that this operand is; None if it is not known."""
+        """Read an operand as a number; None if it is not constant."""
         source = self.source(index)
         return source if isinstance(source, int) else None
 
     def made_by(self, index: int) -> Operation | None:
-        """The operation whose only result this operand is; None if no statement made it."""
+        """Find the operation whose only result is this operand; None if no statement made it."""
         return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
@@ -213,7 +213,7 @@ class Operation:
 
 
 def only_maker(source: Source | None) -> Operation | None:
-    """The operation whose only result this is."""
+    """Find the operation whose only result is this source; None if there is no such operation."""
     return source.operation if isinstance(source, Part) and source.operation.results == 1 else None
 
 
@@ -241,7 +241,7 @@ class Chain:
             self.held[target] = self.labels, value
 
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
-        """What each target of a statement holds after it."""
+        """Compute the value of each target after a statement."""
         self.keep(operation)
         return [Part(operation, index) for index in range(len(targets))]
 
@@ -253,7 +253,7 @@ class Chain:
         self.operations.append(operation)
 
     def source(self, text: str) -> Source:
-        """What an operand is; of an address, its first name."""
+        """Look up the value of an operand; of an address, the value of its first name."""
         if (constant := number(text)) is not None:
             return constant
         name = text if text in self.held else match[0] if (match := NAME.search(text)) else text
@@ -282,7 +282,7 @@ class Flow(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 16)
 def flow_of(item: Item) -> Flow:
-    """What an item writes and reads."""
+    """List what an item writes and reads."""
     base = item.opcode.partition(".")[0]
     if not base:
         return Flow(frozenset(), frozenset(), False, False)
@@ -298,12 +298,12 @@ def is_branch(item: Item) -> bool:
 
 
 def target(item: Item) -> str | None:
-    """The label that a branch goes to; None for another item, and for a branch to one of several labels."""
+    """Find the label that a branch goes to; None for other items and for a branch with several labels."""
     return item.operands[0] if item.opcode.startswith("bra") and item.operands else None
 
 
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
-    """The items without those that are never reached, without effect or used by nothing that has one."""
+    """Drop unreachable items, and items without effect whose results reach no effect."""
     kept = list(items)
     while True:
         count = len(kept)
@@ -382,8 +382,8 @@ def _declared(item: Item) -> str:
 
 
 def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
-    """The registers that some path reads before it has written them for sure: their value is not defined. Each with the
-    instruction that reads it."""
+    """Find registers that some path reads before they are certainly written, so that their value is undefined. Each
+    comes with the instruction that reads it."""
     items = function.items
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)

@@ -85,13 +85,13 @@ class Body:
 
 
 def line_numbers(ptx: Ptx) -> Callable[[int], int]:
-    """A function that gives the number of the line, from 1, of a position."""
+    """Make a function that converts a position in the text to a line number, from 1."""
     ends = [match.start() for match in re.finditer("\n", ptx.text)]
     return lambda position: bisect_left(ends, position) + 1
 
 
 def bodies(ptx: Ptx) -> dict[str, Body]:
-    """The body of each entry and function. A declaration has none."""
+    """Find the body of each entry and function. A declaration has no body."""
     code = ptx.tokens.code
     return {head.name: Body(code[start:end], end + 1) for start, end, _, head in pieces(ptx) if head is not None}
 
@@ -148,7 +148,7 @@ def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
 
 
 def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
-    """The functions that each entry and function calls directly; without those that call none."""
+    """Map each entry and function to the functions that it calls directly; omit those without calls."""
     functions, calls = set(ptx.functions), dict[str, set[str]]()
     for item in statements(ptx):
         if item.parts[0] == "call" and item.function:
@@ -158,7 +158,7 @@ def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
 
 
 def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
-    """These functions, and all entries and functions that reach one of them by direct calls."""
+    """Find these functions and all entries and functions that reach one of them by direct calls."""
     callers: dict[str, list[str]] = {}
     for caller, called in direct_calls(ptx).items():
         for name in called:
@@ -173,7 +173,7 @@ def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
 
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
-    """The entries that ask for no stack: they have no variables in local memory, and call nothing."""
+    """List the entries that need no stack: no variable in local memory, and no call."""
     if not any(word in ptx.tokens.code for word in (".local", "call", "alloca")):
         return frozenset(ptx.entries)
     asking = {
@@ -297,7 +297,8 @@ class Ptx(Notebook):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def only_entry(self, entry: str | None = None) -> str:
-        """The entry named, or the only one. Raises PtxError if there is none, or several and no name."""
+        """Check and return an entry's name, or return the only entry. Raises PtxError if no entry fits, or if there are
+        several and `entry` is None."""
         if entry is not None:
             if entry not in self.entries:
                 raise PtxError(f"no entry {entry!r}; the module has: {listed(self.entries)}")
@@ -312,7 +313,7 @@ class Ptx(Notebook):
         return self._parameters().get(entry, ())
 
     def _parameters(self) -> dict[str, tuple[str, ...]]:
-        """The parameters of each entry, as its first list of them has them."""
+        """List the parameters of each entry, from its first parameter list."""
         parameters: dict[str, tuple[str, ...]] = {}
         for head in self.tokens.heads:
             if head.is_entry and head.listed is not None:
@@ -365,7 +366,7 @@ class Ptx(Notebook):
         return {old: new for old, new in changes.items() if old != new}
 
     def _edited(self, edits: Iterable[tuple[Span, str]]) -> Ptx:
-        """The module with pieces of its text replaced."""
+        """Copy the module with these spans of its text replaced."""
         pieces: list[str] = []
         done = 0
         for span, new in sorted(edits, key=lambda edit: edit[0].start):
@@ -389,7 +390,7 @@ class Ptx(Notebook):
                 raise PtxError(f"no symbol {old!r} in the module; entries: {listed(self.entries)}")
 
     def _check_renamed(self, renamed: Ptx, changes: Mapping[str, str], counts: Mapping[str, int]) -> None:
-        """Raises PtxError unless the result has every entry under its new name, and every use was replaced."""
+        """Check that every entry has its new name and every use was replaced. Raises PtxError."""
         for before, after in ((self.entries, renamed.entries), (self.functions, renamed.functions)):
             wanted = tuple(changes.get(name, name) for name in before)
             if wanted != after:
@@ -428,7 +429,7 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
 
 
 def newest_version(ptxas: str) -> str:
-    """The newest PTX ISA version that a ptxas of this version reads, e.g. "8.7" for "12.8.93".
+    """Look up the newest PTX ISA version that a ptxas reads, e.g. "8.7" for "12.8.93".
 
     PTX ISA, "Release Notes": 11.x reads 7.x; 12.0 to 12.5 read 8.0 to 8.5, 12.6 still 8.5, 12.7 8.6; 13.x reads 9.x.
     """

@@ -91,7 +91,7 @@ class ThroughputPragma:
 
 
 def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
-    """The entries that have the pragma in their body, in the module's order."""
+    """List the entries that have the pragma in their body, in the module's order."""
     if PRAGMA not in ptx.text:
         return ()
     having = set(functions_with_pragma(ptx))
@@ -99,7 +99,7 @@ def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
 
 
 def functions_with_pragma(ptx: Ptx) -> Iterator[str]:
-    """The entries and functions with the pragma in their body, once for each time that it stands there."""
+    """List the entries and functions that have the pragma in their body, once per occurrence."""
     for statement in statements(ptx):
         if statement.opcode == ".pragma":
             end = ptx.text.find(";", statement.position)  # a pragma's string has no semicolon
@@ -163,16 +163,15 @@ class Trigger:
 
 
 def trigger_of(entry: str, text: str | None, ptxas: str | None) -> Trigger:
-    """The trigger of an entry, as in triggers_of."""
+    """Find the trigger of one entry, as in triggers_of."""
     return triggers_of([entry], text, ptxas)[entry]
 
 
 def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> dict[str, Trigger]:
-    """The trigger of each of these entries. text: of their PTX module; None if there is none. ptxas: the version that
-    made the code.
+    """Find the trigger of each entry. text: their PTX module, or None. ptxas: the version that made the code.
 
-    The pragma counts in the entry's body, and in that of a function that the entry calls. No code of a ptxas that does
-    not know the pragma can have it.
+    The pragma counts in the entry's body and in functions that it calls. Code of a ptxas that does not know the pragma
+    cannot have it.
     """
     if ptxas is not None and version_key(ptxas) < version_key(PTXAS_VERSION):
         having: dict[str, bool] | None = dict.fromkeys(entries, False)

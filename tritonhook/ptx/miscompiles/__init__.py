@@ -95,7 +95,10 @@ def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...
 
 
 def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
+    """Find code that this ptxas version miscompiles, or may miscompile; empty if the version is unknown. Raises
+    PtxError.
+
+    If no opcode of this version's bugs occurs, the text is not parsed.
 
     A text without the opcodes of bugs that this version may have is not read further.
     """
@@ -118,12 +121,13 @@ def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) ->
 
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
-    """A warning for each suspect. Raises PtxError."""
+    """Write a warning for each suspect. Raises PtxError."""
     return [suspect.warning for suspect in suspects(text, ptxas, level)]
 
 
 def bugs_met(text: str, ptxas: str | None, level: str) -> frozenset[str]:
-    """The names of the bugs that a module meets; none where it cannot be read. A process looks once at each text."""
+    """List the names of the bugs that a module meets; empty if it cannot be read. Each process checks a text only
+    once."""
     key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), ptxas, level
     if key not in _met:
         _met[key] = frozenset()

@@ -21,7 +21,7 @@ def _is_spelled(operation: Operation, *names: str) -> bool:
 
 
 def _made(value: Source | None, name: str, *types: str) -> Operation | None:
-    """The operation of this name that made a value, also behind a guard, without which it is 0."""
+    """Find the operation of this name that made a value, even if a guard replaces the value by 0."""
     made = only_maker(value)
     if made is not None and (guarded := _guarded(made)) is not None:
         made = made.made_by(guarded)
@@ -85,8 +85,8 @@ def _selects_by_nan(operation: Operation) -> bool:
 
 
 def _compares_shifted_sign(operation: Operation) -> bool:
-    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign: one that the largest
-    number of 32 - k bits decides. With more than four signs in front, this comes out right."""
+    """Match an unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign, if the largest
+    number of 32 - k bits decides the comparison. ptxas is right with more than four sign bits in front."""
     if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
         return False
     for index, source in enumerate(operation.sources):
@@ -104,7 +104,8 @@ def _compares_shifted_sign(operation: Operation) -> bool:
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
-    """A product of two numbers of which the lowest 1 is known, so that of the product is known too; read bit by bit."""
+    """Match a product of two numbers whose lowest bit is known to be 1, if its result is read bit by bit. The lowest
+    bit of the product is then known, too."""
     if not operation.is_a("mul.lo", "b32"):
         return False
     places = [_lowest_one(operation.source(index)) for index in (0, 1)]
@@ -192,7 +193,7 @@ def _masks_signs(operation: Operation) -> bool:
 
 
 def _widest(value: Source) -> Source:
-    """A number of 32 bits whose low bits this is, or which was widened to 64."""
+    """Find the 32-bit number whose low bits are this value, or which was widened to 64 bits to make it."""
     made = only_maker(value)
     if isinstance(value, Part) and value.operation.is_a("mov", "b32") and not value.index:
         return value.operation.sources[0] if value.operation.results == 2 else value
@@ -243,8 +244,8 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
-    """A logical operation on `lop3` of a repeated register, and on one of its registers. ptxas takes 0 for one of the
-    two: wrong where the table then differs, in the rows that the operation leaves open."""
+    """Match a logical operation on a `lop3` that repeats a register, and on one of the registers of that `lop3`. ptxas
+    takes 0 for one of the two. That is wrong if the table differs in the rows that the operation leaves open."""
     if operation.name not in ("and", "or", "xor"):
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
@@ -267,7 +268,7 @@ def _folds_repeated_operand(operation: Operation) -> bool:
 
 
 def _narrow(value: Source) -> Source:
-    """A number of 32 bits before it was widened, or before it became the low half of a pair."""
+    """Find the 32-bit number that was widened, or became the low half of a pair, to make this value."""
     made = only_maker(value)
     is_wide = made is not None and (made.is_a("cvt.u64", "u32") or made.is_a("cvt.s64", "s32"))
     is_pair = made is not None and made.is_a("mov", "b64") and len(made.sources) == 2

@@ -93,14 +93,14 @@ class NormalChain(Chain):
         return [self.chosen(statement, new, target) for new, target in zip(made, targets, strict=True)]
 
     def chosen(self, statement: Statement, new: Source, target: str) -> Source:
-        """What a register holds after a guarded statement."""
+        """Compute the value of a register after a guarded statement."""
         pair = new, self.source(target)
         is_negated = statement.guard.startswith("!")
         guard = self.source(statement.guard.lstrip("! "))
         return self.make(statement, "selp", "b32", *(pair[::-1] if is_negated else pair), guard)
 
     def make(self, statement: Statement, name: str, type_: str, *sources: Source) -> Source:
-        """The value of an operation: what was there before, a number, or a new operation."""
+        """Return the value of an operation: reuse an equal one, fold it to a number, or make a new operation."""
         if name.startswith("set."):
             compared = self.make(statement, f"setp.{name.split('.')[1]}", type_, *sources)
             return self.make(statement, "selp", "b32", (1 << _bits(name.split(".")[-1])) - 1, 0, compared)
@@ -125,7 +125,7 @@ class NormalChain(Chain):
 
 
 def _named(operation: Operation) -> tuple[str, str]:
-    """The name and type without what makes no difference."""
+    """Split an opcode into name and type, without modifiers that make no difference here."""
     name, type_ = operation.name, operation.type
     if name in _SIGNLESS and _bits(type_):
         return name, f"b{_bits(type_)}"
@@ -137,7 +137,7 @@ def _named(operation: Operation) -> tuple[str, str]:
 
 
 def _bits(type_: str) -> int:
-    """The size of an integer's type; 0 for others."""
+    """Parse the size of an integer type in bits; 0 for other types."""
     match = _TYPE.fullmatch(type_)
     return int(match[1]) if match else 0
 
@@ -153,7 +153,7 @@ def _fewest(name: str) -> int:
 
 
 def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
-    """The bits of a value that are known to be 0."""
+    """Compute the mask of bits that are always 0 in a value."""
     ones = (1 << bits) - 1
     if isinstance(value, int):
         return ~value & ones
@@ -190,7 +190,7 @@ class _Rule:
         return self.chain.make(self.statement, name, type_ or self.type, *sources)
 
     def value(self, sources: tuple[Source, ...]) -> Source | None:
-        """A copy, a number, or what the rule of this name says."""
+        """Return the source of a copy, a number, or the result of the rule for this opcode."""
         name = self.name
         numbers = [source for source in sources if isinstance(source, int)]
         if name == "mov" and len(numbers) == len(sources) > 1:
@@ -269,7 +269,7 @@ class _Rule:
         return None
 
     def _negated(self, value: Source) -> Source | None:
-        """What this is the `not` of."""
+        """Find x if this value is `not x`."""
         made = only_maker(value)
         return ~value & self.ones if isinstance(value, int) else made.sources[0] if made and made.is_a("not") else None
 

@@ -37,7 +37,7 @@ def _adds_to_half(operation: Operation) -> bool:
 
 
 def _widens_a_negated(operation: Operation) -> bool:
-    """A signed number of 16 bits, made by a negation, that is widened, compared, divided or shifted."""
+    """Match a signed 16-bit number, made by a negation, that is widened, compared, divided or shifted."""
     if operation.type != "s16" or not operation.name.startswith(_WIDENING):
         return False
     for made in {made for made, _ in (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))}:

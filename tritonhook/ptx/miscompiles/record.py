@@ -45,7 +45,8 @@ class Range:
     last: str
 
     def verdict(self, ptxas: str) -> PtxasVerdict:
-        """What this version does. One between two that were tried is like both; where they differ, not known."""
+        """Judge a ptxas version by tested ones. A version between two tested ones gets their verdict if it is the same,
+        else "not known"."""
         key = version_key(ptxas)
         if version_key(self.first) <= key <= version_key(self.last):
             return PtxasVerdict.WRONG
@@ -70,7 +71,7 @@ class Example:
     threads: int = 1
 
     def ptx(self, target: str, version: str, lines: str | None = None) -> str:
-        """The text of a module with the kernel `k(out, in)`."""
+        """Write a module that has the kernel `k(out, in)`."""
         return f"{_HEAD.format(version=version, target=target)}{lines or self.lines}\nret;\n}}\n"
 
 
@@ -112,7 +113,7 @@ class Miscompilation:
         return f"{self.instead}, or use ptxas {other}" if other else self.instead
 
     def verdict(self, ptxas: str, target: str, level: str = "-O3") -> PtxasVerdict:
-        """What a version does for a target. One that was not tried is like those of the same generation."""
+        """Judge a ptxas version for a target. An untested target gets the verdict of tested ones of its generation."""
         if level == UNOPTIMISED and not self.unoptimised:
             return PtxasVerdict.RIGHT
         alike = [span for span in self.ranges if target in span.targets] or [
