@@ -152,7 +152,7 @@ def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quic
 
 
 def _machine() -> tuple[str, dict[str, str]]:
-    """The GPU, and the versions that decide the results."""
+    """Read the GPU's name, and the versions that decide the results."""
     import torch
     import triton
 

@@ -38,7 +38,7 @@ class KernelConfig:
         return "bf16" if self.fp8 else self.dtype
 
     def why_not(self, arch: int) -> str | None:
-        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
         raise NotImplementedError
 
     def require(self, arch: int, *problem: Any) -> None:
@@ -61,7 +61,7 @@ def why_not_causal(causal: Any) -> str | None:
 
 
 def entry_name(specialization: Any) -> str:
-    """The entry's name, which is the constexpr NAME: Triton's compile hash covers constexprs, but not `repr`."""
+    """Return the constexpr NAME as the entry's name: Triton's compile hash covers constexprs, but not `repr`."""
     return str(specialization.constants["NAME"])
 
 

@@ -78,7 +78,7 @@ class Field:
 def fields(
     signature: dict[str, str], maps: Sequence[Any], arguments: dict[str, Any], tensors: dict[str, str]
 ) -> Iterator[Field]:
-    """The parameters of a kernel in order, without those that Triton adds.
+    """List the parameters of a kernel in order, without those that Triton adds.
 
     `signature` and `maps`: types by name and metadata of descriptors, of the compiled kernel. `arguments`: what it was
     launched with. `tensors`: argument -> the name of its tensor, where that differs from call to call.
@@ -101,7 +101,7 @@ def fields(
 
 
 def tensor_map(descriptor: Any, metadata: dict[str, Any]) -> bytes:
-    """The CUtensorMap of a Triton TensorDescriptor."""
+    """Encode the CUtensorMap of a Triton TensorDescriptor."""
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     shape, strides = list(descriptor.shape), list(descriptor.strides)
@@ -196,7 +196,7 @@ def parameter_count(ptx: str) -> int:
 
 
 def added_by_triton(function: int, count: int, found: list[Field]) -> list[Field]:
-    """The parameters of `count` behind those of the signature: null pointers, as the kernel uses no scratch memory.
+    """List the parameters up to `count` that follow the signature: null pointers, as the kernel uses no scratch memory.
 
     Raises Unsupported if the kernel's parameters do not have the sizes that were expected.
     """

@@ -75,7 +75,7 @@ def check_problem(
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...], *, zero_strides: bool = True) -> str:
-    """The one of `dtypes` that q, k and v have. Raises TypeError or ValueError for what no kernel can read."""
+    """Check q, k and v, and return their dtype, one of `dtypes`. Raises TypeError or ValueError for other tensors."""
     dtype = _common_dtype(q, k, v, dtypes)
     if tuple(k.shape) != tuple(v.shape):
         raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")

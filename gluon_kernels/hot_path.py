@@ -40,7 +40,7 @@ class Prepared:
     __slots__ = ("device", "dtype", "launch", "lse_shape")
 
     def __init__(self, launched: Launched, q: Tensor, o: Tensor, lse: Tensor | None) -> None:
-        """Raises Unsupported."""
+        """Prepare a launch that can be repeated. Raises Unsupported."""
         self.launch = Launch(*launched, TENSORS)
         self.device = q.get_device()
         self.dtype = None if o.dtype == q.dtype else o.dtype
@@ -75,7 +75,7 @@ def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
 
 
 def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """The result of `first(q, k, v, **options)`, which is only called if no call was like this one.
+    """Return the result of `first(q, k, v, **options)`; `first` is only called if no earlier call was like this one.
 
     `kernel`: the subpackage of `first`. Under torch.compile, with fake tensors and with subclasses of torch.Tensor the
     call goes through the operator.
@@ -144,7 +144,7 @@ def _triton() -> tuple[Any, Any, Any, Any, Any]:
 
 
 def own_code(function: Any, owner: Any) -> Any:
-    """The code of a function or a property of a module or class, if it is in the same file; else None."""
+    """Find the code of a function or property of a module or class; None if it is not in the same file."""
     code = getattr(getattr(function, "fget", function), "__code__", None)
     home = getattr(owner, "__file__", None) or sys.modules[owner.__module__].__file__
     return code if code is not None and code.co_filename == home else None

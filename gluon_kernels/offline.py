@@ -51,7 +51,7 @@ def compile_offline(
 
 
 def kernel_source(config: KernelConfig, with_lse: bool = False) -> Any:
-    """The GluonASTSource that a launch with 16-byte aligned tensors would make."""
+    """Make the GluonASTSource that a launch with 16-byte aligned tensors would make."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
     launcher = _launcher(config)

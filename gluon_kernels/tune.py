@@ -57,7 +57,7 @@ def tune(
 
 
 def best(tried: list[Tried]) -> Any:
-    """The fastest config; of those that are as fast within NOISE, the first with the usual scheduler."""
+    """Choose the fastest config; of those within NOISE of it, the first with the usual scheduler."""
     times = [(t.config, t.timed.median_ms) for t in tried if t.timed is not None]
     if not times:
         raise ValueError(f"no candidate could be timed: {'; '.join(t.reason for t in tried if t.reason)}")

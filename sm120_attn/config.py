@@ -57,7 +57,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> Features:
-        """What a config or a shape is for."""
+        """Read the features that a config or a shape needs."""
         return cls(*(getattr(value, name) for name in cls._fields))
 
 

@@ -92,7 +92,7 @@ def needs_two_levels(shape: Shape) -> bool:
 
 
 def two_level_fields(head_dim: int) -> dict[str, Any]:
-    """What a kernel with two levels changes of the tiles, so that no register is spilled."""
+    """Return the tile fields that a kernel with two levels changes, so that no register is spilled."""
     fields: dict[str, Any] = {"q_in_registers": False}
     return fields | ({"tile_n": 32, "stages_k": 1, "stages_v": 1} if head_dim > 192 else {})
 
@@ -174,13 +174,13 @@ FP8_CACHE_CHOICES = {
 
 
 def choices_of(dtype: str, head_dim: int, kv_dtype: str = "") -> tuple[_Choice, ...]:
-    """The choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
+    """List the choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
     table = FP8_CHOICES if dtype in FP8 else FP8_CACHE_CHOICES if kv_dtype else CHOICES
     return table[min((d for d in table if d >= head_dim), default=max(table))]
 
 
 def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
-    """The fields of Config with the least estimated time, and the reason."""
+    """Choose the fields of Config with the least estimated time, and explain why."""
     choices = choices_of(shape.dtype, shape.head_dim, shape.kv_dtype)
     least = min(_estimate_us(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _estimate_us(choice, shape) <= CLOSE * least)

@@ -64,11 +64,11 @@ class Rename:
         return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
 
     def new_name(self, name: str) -> str:
-        """The name that an entry gets; `name` itself if nothing applies."""
+        """Compute the new name of an entry; unchanged if no rule applies."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The name that each entry gets."""
+        """Map each entry to its new name."""
         exact = dict(self.mapping)
         return {name: exact[name] if name in exact else self._by_words(name) for name in names}
 
@@ -80,7 +80,7 @@ class Rename:
         return name
 
     def other_name(self, name: str) -> str:
-        """The name that an entry gets. Raises UsageError if it is the old one."""
+        """Compute an entry's new name. Raises UsageError if it equals the old one."""
         new = self.new_name(name)
         if new != name:
             return new
@@ -116,11 +116,11 @@ class Control:
         return f"control-1:{self.rename.key}"
 
     def new_name(self, name: str) -> str:
-        """The control name of an entry; `name` itself if the rename leaves it as it is."""
+        """Compute the control name of an entry; unchanged if the rename does not change it."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The name that each entry gets."""
+        """Map each entry to its control name."""
         new_names = self.rename.new_names(names)
         return {name: name if new == name else control_name(name, new) for name, new in new_names.items()}
 

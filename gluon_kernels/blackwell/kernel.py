@@ -162,7 +162,7 @@ class PartitionArgs:
 
     @gluon.jit
     def last_key(self, row):
-        """The last key that each row sees."""
+        """Compute the last key that each row sees."""
         if self.causal and self.ragged:
             return gl.minimum(row + self.causal_offset, self.seqlen_k - 1)
         elif self.causal:
@@ -338,7 +338,7 @@ def read_scores(p, half: gl.constexpr, phase):
 
 @gluon.jit
 def hide_keys(p, scores, last):
-    """The scores of one block, -inf in the columns of each row behind `last`."""
+    """Replace the scores of one block by -inf in the columns of each row behind `last`."""
     # Comparing with constants takes no register for the key's number.
     column = gl.arange(0, p.block_n, gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] <= last[:, None], scores, -float("inf"))
@@ -360,7 +360,7 @@ def softmax_block(p, half: gl.constexpr, scores, fma_parts: gl.constexpr, row_ma
 
 @gluon.jit
 def anchor(p, new_max):
-    """The number that is added to score_scale * score before exp2."""
+    """Compute the number that is added to score_scale * score before exp2."""
     if p.exp_bits == 0:
         return -new_max
     else:

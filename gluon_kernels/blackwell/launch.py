@@ -80,7 +80,7 @@ def launch(config: AttentionConfig, problem: Problem, q: Tensor, k: Tensor, v: T
 
 
 def constexprs(config: AttentionConfig) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+    """Make the kernel's compile-time arguments."""
     return {
         "NAME": config.name,
         "BLOCK_M": config.block_m,

@@ -20,7 +20,7 @@ LEAST = -126.0
 
 
 def word(x: float) -> int:
-    """The bits of x as fp32."""
+    """Convert x to fp32 and return its bits."""
     return int.from_bytes(struct.pack("<f", x), "little")
 
 

@@ -8,7 +8,7 @@ from .exp2_polynomial import exp2_asm
 
 @gluon.jit
 def mul2(a, b):
-    """a * b elementwise for fp32 tensors, two elements per instruction."""
+    """Compute a * b elementwise for fp32 tensors, two elements per instruction."""
     return gl.inline_asm_elementwise(
         """
         {
@@ -29,7 +29,7 @@ def mul2(a, b):
 
 @gluon.jit
 def fma2(a, b, c):
-    """a * b + c elementwise for fp32 tensors, two elements per instruction."""
+    """Compute a * b + c elementwise for fp32 tensors, two elements per instruction."""
     return gl.inline_asm_elementwise(
         """
         {
@@ -69,7 +69,7 @@ def pair(a, b):
 
 @gluon.jit
 def unpair(x):
-    """The two fp32 tensors that `pair` packed."""
+    """Unpack the two fp32 tensors that `pair` packed."""
     return gl.inline_asm_elementwise(
         "mov.b64 {$0, $1}, $2;", "=r,=r,l", [x], dtype=[gl.float32, gl.float32], is_pure=True, pack=1
     )

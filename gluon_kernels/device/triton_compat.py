@@ -12,7 +12,7 @@ OLDEST = (3, 6)
 
 
 def release(version: str = triton.__version__) -> tuple[int, int]:
-    """The major and the minor number of a version."""
+    """Parse the major and the minor number of a version."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 

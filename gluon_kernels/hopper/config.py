@@ -226,7 +226,7 @@ class HopperConfig(KernelConfig):
         )
 
     def why_not(self, arch: int) -> str | None:
-        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
         if arch not in HOPPER:
             return f"arch {arch}: wgmma exists on sm_90 only"
         if self.dtype not in BITS:
@@ -284,7 +284,7 @@ TUNED: dict[tuple[bool, int, bool], dict[int, Form]] = {
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> HopperConfig:
-    """The fastest that was measured. For a head_dim that no kernel has: one whose why_not says so."""
+    """Choose the fastest measured configuration. If no kernel has this head_dim: one whose why_not reports that."""
     config = HopperConfig(dtype, head_dim, causal)
     forms = TUNED.get((config.fp8, head_dim, causal is not None))
     if forms is None:
@@ -293,7 +293,7 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seq
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
-    """Configurations that compute the same as `config` on `arch`; `config` comes first."""
+    """Yield configurations that compute the same as `config` on `arch`; `config` comes first."""
     yield config
     for form in starmap(Form, product((2, 3), (64, 128), (False, True), (False, True))):
         other = replace(config, **form._asdict())

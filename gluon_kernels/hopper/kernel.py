@@ -118,7 +118,7 @@ class PartitionArgs:
 
     @gluon.jit
     def tile_number(self, turn):
-        """The number of this CTA's next tile. Callers ask one tile ahead, as `ordered` reads it from memory."""
+        """Look up this CTA's next tile number. Callers ask one tile ahead, as `ordered` reads it from memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
         if self.options.ordered:
             return gl.load(self.order + index)
@@ -143,7 +143,7 @@ class PartitionArgs:
 
     @gluon.jit
     def block(self, tile, left):
-        """The number of the key block after which `left` blocks of a tile are left."""
+        """Compute the number of the key block after which `left` blocks of a tile are left."""
         if self.options.own_first:
             block = tile.own_block + 1 - tile.blocks + left
             return gl.where(block < 0, block + tile.blocks, block)
@@ -366,7 +366,7 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 @gluon.jit
 def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at):
-    """The softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
+    """Compute the softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """
@@ -450,7 +450,7 @@ def write_lse(p, tile, row, row_max, total):
 
 @gluon.jit
 def product_minus(a, b, c):
-    """a * b - c, rounded once."""
+    """Compute a * b - c, rounded once."""
     return gl.inline_asm_elementwise(
         "{ .reg .f32 minus; neg.f32 minus, $3; fma.rn.f32 $0, $1, $2, minus; }", "=f,f,f,f", [a, b, c],
         dtype=gl.float32, is_pure=True, pack=1,

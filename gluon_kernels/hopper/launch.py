@@ -148,7 +148,7 @@ def launch(
 
 @cache
 def unread(device: Any) -> Tensor:
-    """A tensor for arguments that the kernel does not read or write. It is kept for good: graphs have its address."""
+    """Make a tensor for arguments that the kernel never accesses. It is kept for good: graphs have its address."""
     import torch
 
     with uncaptured(), torch.cuda.stream(torch.cuda.Stream(device)):
@@ -178,7 +178,7 @@ def order_on_gpu(
 
 
 def constexprs(config: HopperConfig) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+    """Make the kernel's compile-time arguments."""
     return {"NAME": config.name, "OPTIONS": Constants(config.options)}
 
 

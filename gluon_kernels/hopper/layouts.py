@@ -16,7 +16,7 @@ def mma_layout(columns, dtype):
 
 @gluon.constexpr_function
 def left_layout(columns, dtype):
-    """The left operand, in registers, of an MMA whose result has `columns` columns."""
+    """Make the layout of the left operand, in registers, of an MMA whose result has `columns` columns."""
     return gl.DotOperandLayout(0, mma_layout(columns, dtype), 32 // dtype.primitive_bitwidth)
 
 

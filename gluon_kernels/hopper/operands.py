@@ -43,6 +43,6 @@ def part_keys(head_dim):
 
 @gluon.constexpr_function
 def widen_layout(columns):
-    """A thread has eight neighbours: it loads 8 bytes and stores 16, without bank conflicts."""
+    """Make a layout with eight neighbours per thread: it loads 8 bytes and stores 16, without bank conflicts."""
     lanes = columns // 8
     return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])

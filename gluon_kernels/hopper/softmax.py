@@ -32,7 +32,7 @@ class View:
 
 @gluon.jit
 def first_softmax(p, scores, view, block):
-    """The softmax of a tile's first block: (probs, row_max, row_sum).
+    """Compute the softmax of a tile's first block: (probs, row_max, row_sum).
 
     The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and a wrong guess
     costs as much as a block.
@@ -48,7 +48,7 @@ def first_softmax(p, scores, view, block):
 
 @gluon.jit
 def probs_of(p, scores, row_max):
-    """The probabilities of a block, rounded, and for each lane the sums of its own."""
+    """Compute the probabilities of a block, rounded, and for each lane the sums of its own."""
     exponentials = exp2_of(p, scores, row_max)
     probs = to_probs(p, exponentials)
     if p.options.half_sums:
@@ -77,7 +77,7 @@ def add_halves(a, b):
 
 @gluon.jit
 def next_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
-    """The softmax of a later block, searched for a maximum only if the old one is too small.
+    """Compute the softmax of a later block; search for a new maximum only if the old one is too small.
 
     The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type.
     Returns acc_o, scaled to the new maxima, and probs, row_max and row_sum.
@@ -132,7 +132,7 @@ def scale_rows(acc_o, factor):
 
 @gluon.jit
 def visible(p, scores, view, block):
-    """The scores, -inf for keys that a row does not see."""
+    """Replace the scores by -inf where a row does not see the key."""
     if block >= view.open_blocks:
         scores = mask(p, scores, view.row, block)
     return scores
@@ -140,7 +140,7 @@ def visible(p, scores, view, block):
 
 @gluon.jit
 def mask(p, scores, row, block):
-    """The scores, -inf for keys that a row does not see.
+    """Replace the scores by -inf where a row does not see the key.
 
     A column is 8 * group + 2 * lane + i. Group and i are constants for each register, so only the limit of a row takes
     registers, two per thread.

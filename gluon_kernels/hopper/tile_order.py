@@ -20,7 +20,7 @@ def tile_order(
     programs: int,
     tiles_m: int | None = None,
 ) -> list[int]:
-    """The tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
+    """List the tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
 
     `tiles_m`: tiles of a head, if the lengths are rounded.
 

@@ -99,7 +99,7 @@ class RunningSoftmax:
 
 @gluon.jit
 def new_maximum(scores, row_max, score_scale):
-    """The larger of row_max and the maximum of all parts. Parts are compared before the threads of a row."""
+    """Compute the larger of row_max and the maximum of all parts. Parts are compared before the threads of a row."""
     largest = scores[0]
     for i in gl.static_range(1, len(scores)):
         largest = gl.maximum(largest, scores[i])
@@ -108,7 +108,7 @@ def new_maximum(scores, row_max, score_scale):
 
 @gluon.jit
 def hide(scores, first_column: gl.constexpr, limit):
-    """The scores, -inf where a row does not see the key."""
+    """Replace the scores by -inf where a row does not see the key."""
     # Comparing with constants takes no register for the key's number.
     column = first_column + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] < limit[:, None], scores, float("-inf"))
@@ -200,7 +200,7 @@ class Tile:
 
     @gluon.jit
     def softmax_values(self, scores, state, block, slot, masked: gl.constexpr):
-        """The new state. The exponentials of a part are computed while the part before is multiplied with V."""
+        """Compute the new state. The exponentials of a part are computed while the part before is multiplied with V."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.v_smem.index(slot)
         dtype: gl.constexpr = smem.dtype
@@ -279,7 +279,7 @@ def one_block(t, state, block, masked: gl.constexpr, STAGES: gl.constexpr):
 
 @gluon.jit
 def all_blocks(t, state, steady, blocks, STAGES: gl.constexpr):
-    """The state after all blocks. Blocks before `steady`, and the copies that they start, need no mask."""
+    """Compute the state after all blocks. Blocks before `steady`, and the copies that they start, need no mask."""
     t.load_k(gl.to_tensor(0), 0, True)
     if STAGES == 2:
         t.load_v(gl.to_tensor(0), 0, True)

@@ -178,7 +178,7 @@ def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 
 def _worst_row(o: Tensor, exact: Tensor, blind: Tensor, spare: Any = 0.0) -> float:
-    """The largest error beyond `spare`, relative to the largest value of its row; NaN if o has a NaN."""
+    """Compute the largest error beyond `spare`, relative to the largest value of its row; NaN if o has a NaN."""
     if bool(blind.all()):
         return 0.0
     size = exact.abs().amax(-1).clamp_min(1e-30)
@@ -187,7 +187,7 @@ def _worst_row(o: Tensor, exact: Tensor, blind: Tensor, spare: Any = 0.0) -> flo
 
 
 def _lse_slack(case: Case, q: Tensor, k: Tensor, exact: Tensor, fp8_loss: float) -> Any:
-    """The error of lse that comes from the tensor cores.
+    """Estimate the error of lse that comes from the tensor cores.
 
     They add 16 products a step in float32 and truncate each step; sums of fp8 products lose more.
     """
@@ -198,7 +198,7 @@ def _lse_slack(case: Case, q: Tensor, k: Tensor, exact: Tensor, fp8_loss: float)
 
 
 def _lse_error(lse: Tensor, exact: Tensor, blind: Tensor, slack: Any) -> float:
-    """The largest error beyond `slack`."""
+    """Compute the largest error beyond `slack`."""
     if bool(blind.all()):
         return 0.0
     error = (lse[:, :, ~blind].double() - exact[:, :, ~blind]).abs() - slack
@@ -206,7 +206,7 @@ def _lse_error(lse: Tensor, exact: Tensor, blind: Tensor, slack: Any) -> float:
 
 
 def _largest(errors: Tensor) -> float:
-    """The largest of the errors and 0; NaN if there is a NaN."""
+    """Compute the largest error, at least 0; NaN if there is a NaN."""
     largest = float(errors.max())
     return largest if math.isnan(largest) else max(0.0, largest)
 

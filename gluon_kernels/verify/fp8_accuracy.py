@@ -75,7 +75,7 @@ def _smooth(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _rising(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """The first key is six times as long as the last: kernels that visit keys backwards find rising maxima."""
+    """Make the first key six times as long as the last: kernels that visit keys backwards meet rising maxima."""
     import torch
 
     return q, k * torch.linspace(6.0, 1.0, k.shape[2], device=k.device)[:, None], v
@@ -199,13 +199,13 @@ def judge_accuracy(
 
 
 def _errors(o: Tensor, exact: Tensor) -> tuple[float, float]:
-    """The error relative to the norm, of all rows together and of the worst row."""
+    """Compute the error relative to the norm, of all rows together and of the worst row."""
     error = o.double() - exact
     rows = error.norm(dim=-1) / exact.norm(dim=-1)
     return float(error.norm() / exact.norm()), float(rows.max())
 
 
 def _most(errors: Iterator[float]) -> float:
-    """The largest error; NaN if there is a NaN."""
+    """Compute the largest error; NaN if there is a NaN."""
     found = list(errors)
     return math.nan if any(map(math.isnan, found)) else max(found)

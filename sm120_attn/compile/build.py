@@ -110,7 +110,7 @@ def why_not(config: KernelConfig) -> str | None:
 
 
 def build(config: KernelConfig) -> tuple[Any, tuple[Any, ...]]:
-    """The host function of a kernel, and fake arguments to compile it with. Raises ValueError if it cannot be built."""
+    """Make a kernel's host function, and fake arguments to compile it. Raises ValueError if it cannot be built."""
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
@@ -144,6 +144,6 @@ def source_hash(kind: type) -> str:
 
 
 def source_files(kind: type) -> Iterator[Path]:
-    """The files of source_hash, always in the same order."""
+    """Yield the files of source_hash, always in the same order."""
     for pattern in SHARED_SOURCES + FAMILIES[kind].sources:
         yield from sorted(PACKAGE.glob(pattern))

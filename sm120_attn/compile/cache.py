@@ -79,7 +79,7 @@ def prebuild(config: KernelConfig) -> None:
 
 
 def cache_folder() -> Path | None:
-    """The folder where kernels are kept; None if they are not kept."""
+    """Find the folder where kernels are kept; None if they are not kept."""
     named = os.environ.get("SM120_ATTN_CACHE")
     if named == "off":
         return None
@@ -98,7 +98,7 @@ def key_of(config: KernelConfig) -> str:
 
 @cache
 def _environment() -> dict[str, Any]:
-    """What a compiled kernel depends on beside its config and sources."""
+    """Collect what a compiled kernel depends on besides its config and sources."""
     return {
         "format": FORMAT,
         "dsl": dsl_versions(),
@@ -108,7 +108,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    """A hash of the processor's features; the DSL compiles host code for them."""
+    """Hash the processor's features: the DSL compiles host code for them. None if they cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

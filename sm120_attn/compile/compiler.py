@@ -115,7 +115,7 @@ def _version(package: str) -> str | None:
 
 
 def ptxas_version(cubin: bytes) -> str | None:
-    """The version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin does not say."""
+    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin does not have it."""
     found = _PTXAS.search(cubin)
     return found.group(1).decode() if found else None
 

@@ -80,14 +80,14 @@ def fake_probe_arguments(config: ProbeConfig) -> tuple[Any, ...]:
 
 
 def _rows(rank: int, head_dim: int, dtype: str):
-    """A tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
+    """Make a tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
     lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim // PACKED_COLUMNS.get(dtype, 1))
     strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], lengths, strides, assumed_align=16)
 
 
 def _scales(config: Any):
-    """The scales of K and V, for every so many columns of head_dim; None for formats without."""
+    """Make the scales of K and V, one per block of columns of head_dim; None for formats without scales."""
     if config.kv_dtype not in SCALE_COLUMNS:
         return None, None
     columns = config.head_dim // SCALE_COLUMNS[config.kv_dtype]
@@ -107,7 +107,7 @@ def _mean(config: AppendConfig):
 
 
 def _numbers(kind, align: int = 4):
-    """A contiguous tensor of one dimension."""
+    """Make a contiguous tensor of one dimension."""
     return make_fake_tensor(kind, (cute.sym_int32(),), (1,), assumed_align=align)
 
 

@@ -57,7 +57,7 @@ class Warp:
     part: Any  # with split_keys: 0 for tiles of even number, 1 for odd
 
     def own(self, count):
-        """The first number from `count` on of a tile that this warp takes."""
+        """Find the first number from `count` on of a tile that this warp takes."""
         return count + ((count ^ self.part) & 1) if self.config.split_keys else count
 
     @cute.jit
@@ -141,7 +141,7 @@ class Warp:
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores, starts):
-        """A function from a step of keys to the operands of P, which makes them when it is called."""
+        """Make a function from a step of keys to the operands of P; it computes them when it is called."""
         policy = self.policy
         columns = policy.step_columns
 
@@ -196,7 +196,7 @@ class Attention:
             ptx.mma_throughput()
 
     def problem(self, q, k, given: Given, max_seqlen_q):
-        """The scheduler's Problem of these tensors.
+        """Make the scheduler's Problem from these tensors.
 
         With varlen or a cache the host does not know the number of keys; max_seqlen_q is taken for it.
         """
@@ -212,7 +212,7 @@ class Attention:
         return scheduler.Problem(num_heads, num_heads_kv, tiles_m, group, total, max_seqlen_q, seqlen_k, divisors)
 
     def scores_of(self, scale_log2, softcap, window_left, window_right):
-        """The Scores of a call. A negative window size, which means no limit, becomes NO_BOUND."""
+        """Make the Scores of a call. A negative window size, which means no limit, becomes NO_BOUND."""
         scale, tanh_scale = scale_log2, Float32(0.0)
         if self.config.softcap:
             scale, tanh_scale = softcap * LOG2_E, 2.0 * scale_log2 / softcap

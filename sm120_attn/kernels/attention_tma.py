@@ -144,7 +144,7 @@ class AttentionTma(Attention):
                 self.load(cta)
 
     def work_of(self, cta):
-        """This CTA's tile of queries, the keys that it sees, and their tiles."""
+        """Find this CTA's tile of queries, the keys that it sees, and their tiles."""
         c = self.config
         work = scheduler.work_of(c, cta.problem, cta.given, cta.item)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.scores.window_left, cta.scores.window_right)
@@ -184,7 +184,7 @@ class AttentionTma(Attention):
                 self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
     def page_of_lane(self, cta, work, key):
-        """The page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
+        """Look up the page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
 
         The load warp asks a tile ahead, and once for K and V: boxes follow each other too fast to wait for the table.
         """

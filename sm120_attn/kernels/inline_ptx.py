@@ -185,12 +185,12 @@ def twice(pair, half: int):
 
 
 def choose_bits(a, b, mask: int):
-    """The bits of a where mask has ones, and those of b elsewhere."""
+    """Take the bits of a where mask has ones, and those of b elsewhere."""
     return _ptx(f"lop3.b32 {{$w0}}, {{$r0}}, {{$r1}}, {mask:#x}, 0xE4;", [Int32], a, b)
 
 
 def min_halves(a, most: int):
-    """The smaller of two unsigned numbers, in each half of a register."""
+    """Compute the minimum of two unsigned numbers, in each half of a register."""
     return _ptx(f"{{ .reg .b32 most; mov.b32 most, {most:#x}; min.u16x2 {{$w0}}, {{$r0}}, most; }}", [Int32], a)
 
 
@@ -207,7 +207,7 @@ def transpose_8x8(word):
 
 
 def bits(x):
-    """The bits of a Float32, as an Int32."""
+    """Return the bits of a Float32 as an Int32."""
     return Int32(llvm.bitcast(T.i32(), x.ir_value()))
 
 
@@ -233,7 +233,7 @@ def reciprocal(x):
 
 
 def quad_max(x):
-    """The maximum over the four lanes that share a row of an MMA accumulator."""
+    """Compute the maximum over the four lanes that share a row of an MMA accumulator."""
     x = cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=1))
     return cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=2))
 
@@ -260,17 +260,17 @@ def select(condition, if_true, if_false):
 
 
 def warp_max(x):
-    """The largest Int32 of all lanes, as unsigned numbers."""
+    """Compute the largest Int32 of all lanes, as unsigned numbers."""
     return _ptx("redux.sync.max.u32 {$w0}, {$r0}, 0xffffffff;", [Int32], x)
 
 
 def max_bits(dtype: str, a, b):
-    """The larger of the bits of two absolute values; with 16-bit values for each half of the register."""
+    """Compute the larger of the bits of two absolute values; with 16-bit values for each half of the register."""
     return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
 
 
 def from_bits(x):
-    """The Float32 with the bits of an Int32."""
+    """Return the Float32 with the bits of an Int32."""
     return Float32(llvm.bitcast(T.f32(), x.ir_value()))
 
 
@@ -283,22 +283,22 @@ def widened(dtype: str, x):
 
 
 def unsigned_shift(x, bits: int):
-    """An Int32, shifted to the right; zeros come from the left."""
+    """Shift an Int32 to the right; zeros come from the left."""
     return _ptx(f"shr.u32 {{$w0}}, {{$r0}}, {bits};", [Int32], x)
 
 
 def upper(x):
-    """The upper half of an Int32, moved to the lower half."""
+    """Move the upper half of an Int32 to the lower half."""
     return unsigned_shift(x, 16)
 
 
 def divide(a, b):
-    """a / b, rounded to nearest; not the approximate division."""
+    """Divide a by b, rounded to nearest; not the approximate division."""
     return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
 
 
 def clock():
-    """The lower 32 bits of the SM's clock. Keeps its place among accesses to memory."""
+    """Read the lower 32 bits of the SM's clock. The compiler keeps its order among accesses to memory."""
     return _memory_ptx("mov.u32 $0, %clock;", 1)
 
 

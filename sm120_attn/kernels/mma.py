@@ -46,11 +46,11 @@ class Mma:
         return self.row_numbers(first, lane)
 
     def key_of(self, value: int) -> int:
-        """The key of a value of an n8 column of scores, after the lane's first one."""
+        """Compute the key of a value of an n8 column of scores, relative to the lane's first key."""
         return value % 2
 
     def row_max(self, x):
-        """The maximum over the lanes that share a row of S."""
+        """Compute the maximum over the lanes that share a row of S."""
         return ptx.quad_max(x)
 
     def load_q(self, base, offsets, step: int):

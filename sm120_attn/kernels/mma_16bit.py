@@ -43,7 +43,7 @@ class Mma16(Mma):
         return ptx.mma_m16n8k16(self.dtype, a, b, c)
 
     def q_pairs(self, words):
-        """A lane's words of a row of Q, as the two registers of each of q_steps steps."""
+        """Split a lane's registers of a row of Q into the two registers of each of q_steps steps."""
         return [words]
 
     # --- accumulators ---
@@ -59,7 +59,7 @@ class Mma16(Mma):
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
 
     def group_factors(self, of_rows):
-        """The factors of the four values of each group. of_rows: one factor per row of S."""
+        """List the factors of the four values of each group. of_rows: one factor per row of S."""
         return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
 
     def scale_row(self, acc_o, row: int, factor):
@@ -69,7 +69,7 @@ class Mma16(Mma):
                 acc_o[block, n, i] = acc_o[block, n, i] * factor
 
     def row_words(self, acc_o, row: int, factor):
-        """A thread's part of one row of O, times factor: two 16-bit values for each n8 column."""
+        """Multiply a thread's part of one row of O by factor, and pack two 16-bit values for each n8 column."""
         block, (low, high) = self.row_of(row)
         dtype = self.config.dtype
         return [
@@ -82,7 +82,7 @@ class Mma16(Mma):
         return lane & 3
 
     def row_sum(self, x):
-        """The sum over the lanes that share a row."""
+        """Compute the sum over the lanes that share a row."""
         return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):

@@ -51,7 +51,7 @@ class MmaFp8Cache(Mma16):
         return found
 
     def q_factor(self, words):
-        """A power of two, and its inverse: Q times the inverse is at most 2^15, which FP16 holds, and above 2^14.
+        """Compute a power of two and its inverse: Q times the inverse is above 2^14, at most 2^15 (for FP16).
 
         words: all registers of Q of this thread. The factor is that of all of the warp's rows. What FP16 then rounds
         off is below 2^-29 of the largest value of Q.
@@ -99,7 +99,7 @@ class MmaFp8Cache(Mma16):
                     self.add_column(acc_o, p, [first[odd], second[odd]], 2 * chunk + odd)
 
     def row_words(self, acc_o, row: int, factor):
-        """A thread's part of one row of O, times factor: of each 16 columns its four, in two registers."""
+        """Multiply a thread's part of one row of O by factor: its four values of each 16 columns, in two registers."""
         block, values = self.row_of(row)
         dtype = self.config.dtype
         return [

@@ -76,7 +76,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return [low, high]
 
     def chunks_of(self, base, offsets, transpose: bool):
-        """A function from a group of 8 keys and a chunk to its word. Loads four chunks when it first needs one."""
+        """Make a function from a group of 8 keys and a chunk to its register; it loads four chunks at once."""
         loaded = {}
 
         def word(keys: int, chunk: int):
@@ -114,7 +114,7 @@ class MmaNvfp4Cache(MmaScaledCache):
                     self.add_keys(scores, q[i], [k[2 * i : 2 * i + 2] for k in keys], first)
 
     def scales_of_keys(self, base, selector, n: int):
-        """The scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
+        """Load the scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
         (words,) = self.scale_words(base, 8 * n, 1)
         pairs = [(words[i], words[min(i + 1, len(words) - 1)]) for i in range(0, len(words), 2)]
         return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
@@ -132,7 +132,7 @@ class MmaNvfp4Cache(MmaScaledCache):
             self.add_columns(acc_o, p, [[v[0][i], v[1][i]] for i in range(4)], 4 * chunk)
 
     def scales_of_pairs(self, base, selector, keys: int):
-        """The scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
+        """Load the scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
         first, second = self.scale_words(base, 8 * keys, 2)
         return [
             half
@@ -217,7 +217,7 @@ class MmaNvfp4CacheColumns(MmaNvfp4Cache):
 
 
 def rows_of(columns):
-    """The B operands of two n8 columns, as one A operand of 16 rows."""
+    """Join the B operands of two n8 columns to one A operand of 16 rows."""
     (a, b), (c, d) = columns
     return [a, c, b, d]
 
@@ -252,7 +252,7 @@ class MmaMxfp8Cache(MmaScaledCache):
                         ]
 
     def exponent(self, words, block: int):
-        """The e8m0 byte of a block of 32 columns."""
+        """Extract the e8m0 byte of a block of 32 columns."""
         return (words[block // 4] >> (8 * (block % 4))) & 0xFF
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):

@@ -40,7 +40,7 @@ class OnlineSoftmax:
         self.rescale_if_grown(self.largest(scores), acc_o)
 
     def largest(self, scores):
-        """The largest of this thread's scores, per row."""
+        """Compute the largest of this thread's scores, per row."""
         found = []
         for r in range(self.policy.rows):
             block, values = self.policy.row_of(r)
@@ -139,7 +139,7 @@ def finish(softmax, sink=None):
 
 
 def finished(row_max, row_sum, sink=None):
-    """The factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
+    """Compute the factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
     factor = None
     if sink is not None:
         bits = sink * LOG2_E

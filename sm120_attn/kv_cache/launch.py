@@ -128,7 +128,7 @@ def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
 
 
 def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
-    """The shape by which the kernel is chosen."""
+    """Compute the shape by which the kernel is chosen."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
     return CacheShape(
@@ -148,7 +148,7 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
 
 
 def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     made = {"partials": ((scratch,), (1,)), "num_splits": plan.num_splits}
     return score_arguments(tensors, call) | cache_arguments(tensors) | made
 
@@ -180,7 +180,7 @@ def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> R
 
 
 def prepared(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> PreparedCacheCall:
-    """What is known of a call; worked out now if it is the first one of its kind."""
+    """Look up the prepared call; prepare it if it is the first of its kind."""
     try:
         facts = facts_of(tensors, asked)
     except AttributeError:

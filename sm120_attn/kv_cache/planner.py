@@ -99,7 +99,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
 
 
 def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
+    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: of all heads."""
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
     for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
@@ -137,7 +137,7 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
-    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel.
+    """Set as many stages as fit into shared memory. Raises ValueError if there is no kernel.
 
     With 8 rows 2 at most: more are slower, and on an SM120 leave no room for a second CTA.
     """
@@ -156,7 +156,7 @@ def ctas_per_sm(config: DecodeConfig) -> int:
 
 
 def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
-    """The number of splits with the least estimated time; the smaller one of two equal ones.
+    """Choose the number of splits with the least estimated time; the smaller one of two equal ones.
 
     tiles: of rows, each of which reads key_tiles with `warps` warps. places: CTAs that run at the same time.
     """

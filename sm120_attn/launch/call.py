@@ -119,7 +119,7 @@ def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
 
 
 def features_of(tensors: Any, call: Any) -> Features:
-    """What a call asks of its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    """List what a call needs from its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
     return Features(
         causal=call.visible.causal,
         window=call.visible.window,
@@ -131,5 +131,5 @@ def features_of(tensors: Any, call: Any) -> Features:
 
 
 def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
-    """The output's dtype: q's, or for FP8 what was asked for."""
+    """Choose the output's dtype: q's, or for FP8 the one that the caller asked for."""
     return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype

@@ -165,7 +165,7 @@ def zeros(
     lse_shape: tuple[int, ...] | None,
     sinks: torch.Tensor | None,
 ) -> Result:
-    """The result where there is no query, or none that sees a key: O is 0, and LSE -inf or the sink of the head."""
+    """Make the result if there is no query, or no query sees a key: O is 0, and LSE -inf or the head's sink."""
     lse = None
     if lse_shape is not None:
         lse = q.new_full(lse_shape, -math.inf, dtype=torch.float32)

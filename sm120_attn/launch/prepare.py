@@ -71,7 +71,7 @@ def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
 
 
 def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     cu_seqlens = ((shape.batch + 1,), (1,))
     arguments = score_arguments(tensors, call) | {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
     for name, tensor, descale in zip(DESCALES, tensors[:3], tensors.descales, strict=True):
@@ -105,7 +105,7 @@ def descale_argument(descale: torch.Tensor | None, batch: int, heads: int) -> tu
 
 
 def fill(kernel: kernels.Compiled, arguments: dict[str, Any]) -> list[Any]:
-    """The values of a kernel's slots, with addresses of 0."""
+    """Fill a kernel's slots with these arguments, with addresses of 0."""
     values: list[Any] = []
     for slot in kernel.layout.slots:
         argument = arguments[slot.name]
@@ -123,7 +123,7 @@ def refuse_in_capture(config: Any, function: str) -> None:
 
 
 def shape_of(tensors: Tensors, call: Call) -> Shape:
-    """The Shape by which the kernel is chosen, with lengths in whole tiles."""
+    """Compute the Shape by which the kernel is chosen, with lengths in whole tiles."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
     # With as many queries as keys both alignments are the same.
@@ -152,7 +152,7 @@ def planned(shape: Shape) -> Config:
 
 
 def fp8_mma() -> str:
-    """The FP8 path that the environment asks for."""
+    """Read the FP8 path from the environment."""
     asked = os.environ.get(FP8_MMA_VARIABLE, FP8_MMAS[0])
     if asked not in FP8_MMAS:
         raise ValueError(f"{FP8_MMA_VARIABLE}={asked}: must be one of {', '.join(FP8_MMAS)}, or not be set")
@@ -161,7 +161,7 @@ def fp8_mma() -> str:
 
 @cache
 def device_facts(index: int) -> tuple[str, int]:
-    """The architecture of a device as ptxas names it, and its number of multiprocessors."""
+    """Look up the architecture of a device as ptxas names it, and its number of multiprocessors."""
     properties = torch.cuda.get_device_properties(index)
     capability = (properties.major, properties.minor)
     if capability not in ARCHS:

@@ -19,7 +19,7 @@ def is_aligned(tensor: torch.Tensor) -> bool:
 
 
 def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy whose rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
+    """Copy a tensor so that its rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
     *outer, columns = tensor.shape
     wide = whole_rows(columns, tensor.element_size())
     if wide == columns:
@@ -34,7 +34,7 @@ def whole_rows(columns: int, element_bytes: int) -> int:
 
 
 def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
-    """The tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
+    """Return the tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
     shape: Sequence[int] = tensor.shape
     strides: Sequence[int] = tensor.stride()
     if 1 not in shape:

@@ -118,7 +118,7 @@ class PreparedQuantize(Launcher):
 
 
 def new_output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """An empty tensor for the FP8 values, with rows that begin at multiples of 16 bytes."""
+    """Make an empty tensor for the FP8 values, with rows that begin at multiples of 16 bytes."""
     *outer, columns = x.shape
     wide = whole_rows(columns, dtype.itemsize)
     if wide == columns:
@@ -176,7 +176,7 @@ def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantiz
 
 
 def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     arguments: dict[str, Any] = {
         "partials": ((work.scratch,), (1,)),
         "pieces": work.pieces,

@@ -44,7 +44,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return lambda after: [cache_writes.bytes_of(after[name]).copy_(old[name]) for name in old]
 
     def one_more(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """The row behind the last new one is written too."""
+        """Write the row behind the last new one, too."""
         page = int(made["block_table"][0, 333 // 16])
         return lambda after: after["v_cache"][page, 333 % 16].zero_()
 

@@ -198,7 +198,7 @@ def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -
 def right_ones(
     problem: BenchProblem, makers: dict[str, Maker], q: Any, k: Any, v: Any
 ) -> tuple[dict[str, Launch], dict[str, str]]:
-    """The launches whose results agree with torch's, and why the others are left out."""
+    """Choose the launches whose results agree with torch's; explain why the others are omitted."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
     largest = max(wanted.abs().max().item(), 1.0)
     launches, left_out = {}, {}
@@ -232,7 +232,7 @@ def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]
 
 
 def _count(launch: Launch) -> int:
-    """Number of launches in a sample, found after a warm-up."""
+    """Determine the number of launches in a sample, after a warm-up."""
     _span_ms(launch, FEWEST)
     return max(FEWEST, min(MOST, round(SPAN_MS / max(_span_ms(launch, FEWEST) / FEWEST, 1e-3))))
 
@@ -288,7 +288,7 @@ def host_costs() -> dict[str, float]:
 
 
 def _fresh_lengths() -> Launch:
-    """A launch as in text generation: with one key more at each call."""
+    """Make a launch as in text generation: with one key more at each call."""
     import itertools
 
     import torch

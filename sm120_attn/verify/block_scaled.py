@@ -50,7 +50,7 @@ def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any
 
 
 def dequantised(data: Any, scales: Any, kv_dtype: str) -> Any:
-    """The values of a cache in float32, exact, without descales."""
+    """Convert the values of a cache to float32, exactly, without descales."""
     import torch
 
     data, scales = data.view(torch.uint8), scales.view(torch.uint8)

@@ -21,7 +21,7 @@ E4M3_LARGEST = 448.0
 
 
 def new_tensors(case: CacheCase, normal: Callable[..., Any], device: str) -> dict[str, Any]:
-    """New keys and values, and the tables of a rotary embedding with as many positions as the longest sequence."""
+    """Make new keys and values, and tables of a rotary embedding with as many positions as the longest sequence."""
     import torch
 
     rows = (sum(case.counts),) if case.packed else (len(case.lengths), case.new)
@@ -41,7 +41,7 @@ CACHES = ("k_cache", "v_cache", "k_scales", "v_scales")
 
 
 def snapshot(made: dict[str, Any]) -> dict[str, Any]:
-    """The bytes of all memory of the caches."""
+    """Copy the bytes of all memory of the caches."""
     return {name: bytes_of(made[name]).clone() for name in CACHES if name in made}
 
 
@@ -86,7 +86,7 @@ def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: in
 
 
 def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """What is wrong with the caches after the call. before: see snapshot."""
+    """List what is wrong with the caches after the call. before: see snapshot."""
     import torch
 
     table = made["block_table"].tolist() if "block_table" in made else None
@@ -149,7 +149,7 @@ def _as_integers(tensor: Any) -> Any:
 
 
 def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
-    """The descale of each new row and head, [rows, heads_kv, 1] or one number."""
+    """Compute the descale of each new row and head, [rows, heads_kv, 1] or one number."""
     descale = made.get(f"{name}_descale")
     if descale is None or descale.numel() == 1:
         return 1.0 if descale is None else descale.double().reshape(())
@@ -171,7 +171,7 @@ def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
 
 
 def attended(case: CacheCase, made: dict[str, Any], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors and options of a call that appends nothing, over the caches as they are now."""
+    """Make the tensors and options of a call that appends nothing, over the caches as they are now."""
     import torch
 
     masked = case.causal or case.window is not None

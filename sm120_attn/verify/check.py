@@ -119,14 +119,14 @@ def parse_target(text: str) -> tuple[str, int]:
 
 
 def selected_of_cache(arguments: argparse.Namespace) -> list[CacheCase]:
-    """The cases over a cache that the arguments choose. Raises ValueError for arguments that do not fit together."""
+    """Select the cases over a cache by the arguments. Raises ValueError for arguments that do not fit together."""
     if arguments.fp8 or arguments.kernel:
         raise ValueError("--cache: neither --fp8 nor --kernel goes with it; the kernels are the planned ones")
     return [case for case in cache_cases.matrix() if arguments.only in case.name]
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
-    """The cases that the arguments choose. Raises ValueError for a kernel that does not exist."""
+    """Select the cases by the arguments. Raises ValueError for a kernel that does not exist."""
     if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
         raise ValueError(f"--kernel {arguments.kernel}: with --fp8 it must be {', '.join(cases.FP8_TILES)} or all")
     matrix, tiles = cases.matrix, ("cp_async", *cases.TILES)
@@ -194,7 +194,7 @@ def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
 
 
 def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
-    """What the judge says is wrong with a wrong result; "" if it accepts it, or if it could not be tried."""
+    """Report what the judge criticises in a wrong result; "" if it accepts it, or if it could not be tried."""
     try:
         return verdict().why
     except (RuntimeError, ValueError, TypeError) as error:
@@ -203,7 +203,7 @@ def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
 
 
 def _promise(promise: Callable[[], str]) -> str:
-    """What is wrong, "" if nothing; NOT_TRIED where the GPU has too little memory."""
+    """Report what is wrong, "" if nothing; NOT_TRIED if the GPU has too little memory."""
     import torch
 
     try:

@@ -58,7 +58,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return tensor.index_select(axis, order)
 
     def swapped_pages(table: Any) -> Any:
-        """A page that the window hides in part, and one that every query sees: else the order of keys is nothing."""
+        """Swap a page that the window partly hides with one that every query sees: else the order has no effect."""
         table = table.clone()
         table[0, [13, 19]] = table[0, [19, 13]]
         return table
@@ -197,7 +197,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 
 def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
-    """The kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
+    """List the kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
     others = [
         MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,

@@ -91,7 +91,7 @@ def lane_map(arch: str) -> dict[str, bool]:
 
 
 def expected(path: str, rows: list[list[int]]) -> list[list[list[int]]]:
-    """The expected bytes of each word of each lane: the A operand of V^T, 16 columns by 32 keys.
+    """Compute the expected bytes of each register of each lane: the A operand of V^T, 16 columns by 32 keys.
 
     Where the native path has columns g and g+8, the portable one has 2g and 2g+1, and other keys; see mma_fp8.py.
     """
@@ -136,7 +136,8 @@ def mma(arch: str, dtype: str) -> dict[str, Any]:
 
 
 def operands(values: Any) -> tuple[Any, Any]:
-    """The matrices A [products, 16, 32] and B [products, 32, 8], from the lanes' values: 16 of A and 8 of B each."""
+    """Build the matrices A [products, 16, 32] and B [products, 32, 8] from the lanes' values: 16 of A and 8 of B
+    each."""
     import torch
 
     count = values.shape[0]
@@ -155,7 +156,7 @@ def operands(values: Any) -> tuple[Any, Any]:
 
 
 def product(lanes: Any) -> Any:
-    """The products [products, 16, 8], from the lanes' values."""
+    """Build the products [products, 16, 8] from the lanes' values."""
     import torch
 
     d = torch.zeros(lanes.shape[0], 16, 8)

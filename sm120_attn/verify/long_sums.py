@@ -36,7 +36,7 @@ def measure() -> dict[str, Any]:
 
 
 def error(case: cases.Case, made: dict[str, Any], options: dict[str, Any], two_level: bool) -> float:
-    """The error of the planned kernel with one or two levels."""
+    """Compute the error of the planned kernel with one or two levels."""
     from ..launch.call import Tensors
     from ..launch.prepare import device_facts, forward
     from .reference import attention_reference

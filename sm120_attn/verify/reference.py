@@ -39,7 +39,7 @@ class Replay:
         )
 
     def whole_warps(self, rows: int) -> int:
-        """The number of rows, rounded up to whole warps."""
+        """Round the number of rows up to whole warps."""
         return -(-rows // self.config.rows_per_warp) * self.config.rows_per_warp
 
 

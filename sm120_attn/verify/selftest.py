@@ -97,7 +97,7 @@ def _probes(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def cases_of(quick: bool, fp8: bool) -> list[Case]:
-    """The cases of the self-test; quick: a few, on the planned kernels only."""
+    """List the cases of the self-test; quick: a few, on the planned kernels only."""
     matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
     if quick:
         return [case for case in matrix(None) if any(text in case.name for text in QUICK)]

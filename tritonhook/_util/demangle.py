@@ -39,7 +39,7 @@ for name in sys.stdin.buffer:
 
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
-    """The declaration behind a mangled name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
+    """Demangle a name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
     demangle = _library() if name.startswith("_Z") and len(name) <= _MOST and name.isprintable() else None
     if demangle is None:
         return name
@@ -82,7 +82,7 @@ class _Children:
         self._owner = self._lost = 0
 
     def declaration(self, library: str, name: str) -> str:
-        """The declaration; "" where there is none, or it takes too long."""
+        """Demangle a name by a library; "" if the library cannot, or takes too long."""
         with self._lock:
             if self._child is None or self._owner != os.getpid():  # of a fork the child is its parent's
                 if self._lost == _MOST_LOST:
@@ -114,7 +114,7 @@ _CHILDREN = _Children()
 
 
 def function_name(name: str) -> str:
-    """The function behind a mangled name, with its template arguments: "row<float>" of the name above."""
+    """Demangle a name and keep only the function with its template arguments: "row<float>" in the example above."""
     whole = demangled(name)
     if whole == name:
         return name

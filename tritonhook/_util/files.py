@@ -135,7 +135,7 @@ def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
 
 
 def staged_beside(path: StrPath) -> str:
-    """A new name in the folder of `path`, for what is renamed to `path` when it is whole.
+    """Make a new file name beside `path`; write there, then rename the complete file to `path`.
 
     It begins with STAGED. No two processes or threads get the same name.
     """

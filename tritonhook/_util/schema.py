@@ -94,7 +94,7 @@ def read_json(data: bytes | str, shape: type[T]) -> T:
 
 
 def _check_json(data: bytes | str) -> None:
-    """Raises DocumentError for what would take more memory than there may be."""
+    """Check that JSON can be parsed within the memory limit. Raises DocumentError."""
     if len(data) > MOST_JSON:
         raise DocumentError(f"{len(data):,} bytes, more than the {MOST_JSON:,} that are read")
     if len(data) <= _MOST_JSON_VALUES:
@@ -129,7 +129,7 @@ def read_toml(data: bytes, shape: type[T], newest: int) -> T:
 
 
 def check_toml(data: bytes) -> None:
-    """Raises DocumentError for what would be read for minutes, or take more memory than there is."""
+    """Check that TOML can be parsed within seconds and within the memory limit. Raises DocumentError."""
     if len(data) > MOST_TOML:
         raise DocumentError(f"{len(data):,} bytes, more than the {MOST_TOML:,} that are read")
     signs = data.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -151,8 +151,8 @@ def as_schema(document: Any, shape: type[T]) -> T:
 
 
 def like(value: object, shape: type[T], **given: Any) -> T:
-    """A schema's value from one whose attributes have the names of its fields, but for those that are given; UNSET: the
-    field is left out. For values of this program."""
+    """Make a schema's value from an object with attributes of the same names. Keyword arguments replace fields; UNSET
+    omits one. Only for values made by this program: nothing is checked."""
     if not given:
         return msgspec.convert(value, shape, from_attributes=True)
     told = {}
@@ -165,7 +165,7 @@ def like(value: object, shape: type[T], **given: Any) -> T:
 
 @functools.cache
 def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """The names of a schema's fields, and those in its documents. msgspec reads annotations each time."""
+    """Map the names of a schema's fields to those in its documents. Cached: msgspec reads annotations each time."""
     return {it.name: it.encode_name for it in msgspec.structs.fields(shape)}
 
 

@@ -220,8 +220,8 @@ class CubinDiff(Notebook):
         return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
 
     def with_launches(self, a: int | None, b: int | None) -> CubinDiff:
-        """The same diff with the shared memory of launches: `shared` counts what a launch of each side adds, and
-        `dynamic_shared` says how much that is. a, b: bytes; None: not known. Nothing changes where none adds any."""
+        """Copy the diff and add the launches' dynamic shared memory to `shared` and `dynamic_shared`. a, b: bytes per
+        launch on each side; None: unknown. Unchanged if neither launch adds any."""
         if not (a or b):
             return self
         deltas: list[ResourceDelta] = []
@@ -348,7 +348,7 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
 
 
 def check_architectures(a: Cubin, b: Cubin) -> None:
-    """Raises CubinError if two images are for two architectures."""
+    """Check that both images are for one architecture. Raises CubinError."""
     if a.arch != b.arch:
         raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
 

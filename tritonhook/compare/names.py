@@ -71,7 +71,7 @@ class NameComparison(Notebook):
     codes: tuple[int, int, int]
 
     def with_launches(self, dynamic_shared: int | None) -> NameComparison:
-        """The same comparison with the shared memory that a launch adds."""
+        """Copy the comparison and add the dynamic shared memory of a launch, in bytes."""
         diff, control = (
             it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
         )

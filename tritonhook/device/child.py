@@ -135,7 +135,7 @@ class Child:
         return self.answer(*kinds, rest_s=rest_s)
 
     def answer(self, *kinds: type[M], rest_s: float | None) -> M:
-        """The next message of these kinds."""
+        """Wait for the next message of these kinds."""
         while True:
             limit_s = rest_s if self._at is None else self._limit_s
             line = self._line(limit_s)
@@ -172,7 +172,7 @@ class Child:
                     pipe.close()
 
     def _line(self, limit_s: float | None) -> bytes | None:
-        """The next line; None if there is none in time, b"" if the output has come to its end."""
+        """Read the next line; None if `limit_s` passes first, b"" at the end of the output."""
         assert self._process.stdout is not None
         until = None if limit_s is None else time.monotonic() + limit_s
         while b"\n" not in self._read:

@@ -89,7 +89,7 @@ def load_library() -> Any:
 
 
 def gpu_name() -> str:
-    """The name of the first GPU that this process may use; "" where there is none."""
+    """Read the name of the first GPU that this process may use; "" if there is none."""
     try:
         driver = Driver()
         driver.init()
@@ -129,7 +129,7 @@ class Driver:
             raise CudaError(f"{what}: cuInit says {self._error(code)}", code)
 
     def device_count(self) -> int:
-        """The number of devices that CUDA_VISIBLE_DEVICES leaves."""
+        """Count the devices that CUDA_VISIBLE_DEVICES leaves visible."""
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
@@ -140,7 +140,7 @@ class Driver:
         return handle.value
 
     def uuid(self, device: int) -> str:
-        """The UUID without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
+        """Read a device's UUID, without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         return str(uuid.UUID(bytes=bytes(raw)))
@@ -165,7 +165,7 @@ class Driver:
         return 10 * self.attribute(device, _MAJOR) + self.attribute(device, _MINOR)
 
     def version(self) -> str:
-        """The CUDA version of the driver, e.g. "13.0"."""
+        """Read the CUDA version of the driver, e.g. "13.0"."""
         number = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
@@ -195,7 +195,7 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def limit(self, which: int = STACK_SIZE) -> int:
-        """A limit of the current context; the stack's is in bytes per thread and rises with the deepest kernel."""
+        """Read a limit of the current context. STACK_SIZE is in bytes per thread and grows with the deepest kernel."""
         value = ctypes.c_size_t()
         self._call("cuCtxGetLimit", ctypes.byref(value), which)
         return value.value
@@ -249,7 +249,7 @@ class Driver:
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
-        """The bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
+        """Read the bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
         if not hasattr(self._cuda, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []

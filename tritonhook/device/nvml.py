@@ -89,8 +89,8 @@ class Nvml:
         return _text(self._ask("nvmlSystemGetDriverVersion"))
 
     def memory(self, uuid: str) -> DeviceMemory:
-        """Used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g. with
-        NOT_SUPPORTED on GB10."""
+        """Read used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g.
+        with NOT_SUPPORTED on GB10."""
         handle = self._handle(uuid)
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         named = {} if version is None else {"version": version}
@@ -100,7 +100,8 @@ class Nvml:
         return DeviceMemory(int(info.used), int(info.total))
 
     def conditions(self, uuid: str) -> Conditions:
-        """The present clock, temperature and power, and what limits the clock. None for what NVML does not tell."""
+        """Read the present clock, temperature and power, and what limits the clock; None for values that NVML does not
+        report."""
         handle = self._handle(uuid)
 
         def ask(name: str, *what: Any) -> Any:

@@ -43,7 +43,7 @@ class Clock:
     """Stamps in torch's current stream, two for each sample."""
 
     def __init__(self, pairs: int) -> None:
-        """Raises DeviceError where the driver does not take the kernel."""
+        """Load the clock kernel. Raises DeviceError if the driver rejects it."""
         import torch
 
         self._driver = Driver()
@@ -70,9 +70,10 @@ class Clock:
 
 
 def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
-    """The average SM clock over several samples; None if no pair can be used.
+    """Compute the average SM clock over several samples; None if no pair is usable.
 
-    All cycles over all nanoseconds: the global timer ticks in up to a microsecond, which one short sample would feel.
+    Divide all cycles by all nanoseconds: the global timer has steps of up to a microsecond, too coarse for one short
+    sample.
     """
     spans = [(after[0] - before[0], after[1] - before[1]) for before, after in pairs if before[2] == after[2]]
     usable = [(cycles, ns) for cycles, ns in spans if cycles > 0 and ns > 0]

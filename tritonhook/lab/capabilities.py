@@ -129,7 +129,7 @@ class Cell:
     reason: str = ""
 
     def reason_for(self, arch: str) -> str:
-        """The reason, with the target's name in it."""
+        """Insert the target's name into the reason."""
         return self.reason.replace("{arch}", arch)
 
 
@@ -145,7 +145,7 @@ _LINE = re.compile(r"^line \d+: ")  # in front of a message of ptxas
 
 
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
-    """The cell for a probe that gave no cubin; None if it gave one."""
+    """Make the cell for a probe that failed to give a cubin; None if it gave one."""
     if outcome.kind is OutcomeKind.ASSEMBLED:
         return None
     if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
@@ -155,7 +155,7 @@ def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
 
 
 def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
-    """The cell for a probe whose code has these opcodes and these undefined symbols."""
+    """Make the cell for a probe from its code's opcodes and its undefined symbols."""
     code = list(opcodes)
     hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))
     called = sorted(externs)
@@ -172,7 +172,7 @@ def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterabl
 
 
 def _listed(opcodes: Counter[str]) -> str:
-    """The four most frequent opcodes, matrix instructions first."""
+    """List the four most frequent opcodes, matrix instructions first."""
     ranked = sorted(opcodes.items(), key=lambda item: ("MMA." not in item[0], -item[1]))
     return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in ranked[:4])
 
@@ -262,7 +262,7 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
 
 
 def _opcodes_key(nvdisasm: Tool, arch: str, sha256: str) -> str:
-    """The key under which the opcodes of a code are kept."""
+    """Make the cache key for the opcodes of a cubin."""
     return hashlib.sha256(f"opcodes-1 {nvdisasm.version} {arch} {sha256}".encode()).hexdigest()
 
 

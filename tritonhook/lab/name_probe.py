@@ -190,13 +190,13 @@ class Setup:
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
     def no_answer(self, template: str, outcome: Outcome) -> NameCell:
-        """The cell of a template where ptxas rejects the module under any name."""
+        """Make the cell of a template for a module that ptxas rejects under any name."""
         name = fill_in(template, self.entry)
         return NameCell(self.key, template, name, neutral(name), outcome, outcome)
 
     def cell(self, template: str, outcomes: dict[str, Outcome]) -> NameCell:
-        """The cell of a template after one run of each name. A difference is confirmed here only if the records of
-        .nv.capmerc prove it."""
+        """Make the cell of a template after one run of each name. A difference counts as confirmed only if the records
+        of .nv.capmerc prove it."""
         name = fill_in(template, self.entry)
         control = neutral(name)
         cell = NameCell(self.key, template, name, control, outcomes[name], outcomes[control])
@@ -208,7 +208,8 @@ class Setup:
 
 
 def _records(cell: NameCell) -> tuple[int, int] | None:
-    """Number of records of the other scheduler, for the name and for the control; None: the images have none."""
+    """Count the records of the other scheduler, for the name and for the control; None if the images have no such
+    records."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
     a = cell.named.image.kernel(cell.name).scheduler_records
@@ -241,8 +242,8 @@ def setups(
 
 
 def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
-    """The setups whose ptxas knows the pragma, for the template PRAGMA alone. All of their modules have a version that
-    allows the pragma, so that a kernel differs from its control in the pragma only."""
+    """Choose the setups for the template PRAGMA: those whose ptxas knows the pragma. All of their modules get a version
+    that allows the pragma, so that a kernel and its control differ in the pragma only."""
     for setup in chosen:
         if ThroughputPragma().why_not(setup.tool.version) is None:
             version = max(setup.module.version, PTX_VERSION, key=version_key)
@@ -260,7 +261,7 @@ _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
 
 
 def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
-    """The newest PTX version that each ptxas reads, from its answer to a module of version 99."""
+    """Find the newest PTX version that each ptxas reads, from its answer to a module of version 99."""
     asked = Ptx(".version 99.0\n.target sm_80\n.address_size 64\n")
     newest = {}
     for job, outcome in run(Job(asked.text, tool, ("--gpu-name=sm_80",)) for tool in tools):
@@ -334,7 +335,7 @@ def _ask_names(
 
 
 def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
-    """The names that the templates mean for this kernel, and their controls, each once."""
+    """List the names that the templates make for this kernel, and their controls, each once."""
     names = [fill_in(template, setup.entry) for template in templates]
     return tuple(dict.fromkeys([*names, *map(neutral, names)]))
 
@@ -400,7 +401,7 @@ def _case(cell: NameCell) -> _Case:
 
 
 def _result(outcome: Outcome, name: str) -> tuple[object, ...]:
-    """The result of one draw: the kernel's form, or how the run failed."""
+    """Summarise one run as a comparable key: the kernel's form, or how the run failed."""
     return ((outcome.kind, outcome.signal),) if outcome.image is None else form(outcome.image, name)
 
 
@@ -469,7 +470,7 @@ def _detect(
 
 
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
-    """The control's code against the name's, from outcomes that hold the cubins."""
+    """Compare the control's code with the name's code. Both outcomes must hold their cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
     return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # assembles nothing
 

@@ -112,7 +112,7 @@ def find_gpu(name: str) -> GpuSpecs:
 
 
 def make_gpu(sms: int, threads_per_sm: int | None) -> GpuSpecs:
-    """A GPU that is not in the table. Raises UsageError without threads_per_sm."""
+    """Make the specs of a GPU that is missing in the table. Raises UsageError without threads_per_sm."""
     if threads_per_sm is None:
         raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
     return GpuSpecs(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
@@ -234,7 +234,7 @@ class Prediction:
 
 
 def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
-    """The need of one kernel, from its image. unbounded: ptxas could not compute the size of its stack."""
+    """Compute the stack need of one kernel from its image. unbounded: ptxas could not compute the size of its stack."""
     buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls
@@ -250,19 +250,20 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
 
 
 def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed, ...]:
-    """The needs of an image's kernels. unbounded: those whose stack size ptxas could not tell."""
+    """Compute the stack needs of an image's kernels. unbounded: kernels whose stack size ptxas could not compute."""
     without_bound = set(unbounded)
     return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
 
 
 def pool_bytes(stack: int, gpu: GpuSpecs, overhead: int = 0) -> int:
-    """The whole pool for `stack` bytes per thread, rounded as open drivers do."""
+    """Compute the size of the whole pool for `stack` bytes per thread, rounded as NVIDIA's open driver does."""
     slice_bytes = _align(32 * (stack + overhead), _WARP_BYTES)
     return _align(slice_bytes * (gpu.threads_per_sm // 32) * 2, _TPC_BYTES) * gpu.sms // 2
 
 
 def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
-    """The growth of an existing pool: the difference in stack times the threads that the GPU can hold."""
+    """Compute how much an existing pool grows, in bytes: the stack difference times the threads that the GPU can
+    hold."""
     return max(0, stack - before) * gpu.resident_threads
 
 

@@ -171,7 +171,7 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def _context(self, source: str) -> list[GrowthCause]:
-        """What was taken before the first mark, if the watch began without a context."""
+        """List the memory taken before the first mark, if the watch began without a context."""
         first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
         if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
             return []

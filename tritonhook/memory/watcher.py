@@ -143,7 +143,8 @@ class Devices:
             return f"GPU-{uuid}"  # NVML does not show it: in some containers, and with MIG
 
     def current(self, capturing: bool) -> WatchedDevice | None:
-        """The GPU of the current context. capturing: a graph is captured, so that a new one is not identified."""
+        """Find the GPU of the current context. capturing: a graph is being captured, so a new context is not
+        identified."""
         if not capturing:
             self.identify_current()
         try:
@@ -154,7 +155,7 @@ class Devices:
     # --- reading them
 
     def snapshot(self, device: WatchedDevice) -> Snapshot:
-        """What all sources report. For both ends of a watch: only here NVML is asked for its slow list of processes."""
+        """Read all sources. Only for both ends of a watch: NVML's list of processes is slow."""
         used: dict[str, int] = {}
         others: int | None = None
         if self._nvml is not None:
@@ -189,7 +190,7 @@ class Devices:
         device.add_sample(now(), used, torch_bytes(device.ordinal) if with_torch and device.active else (None, None))
 
     def reading(self, stream: int = 0) -> Reading | None:
-        """What the current context says; None during graph capture, and without a context."""
+        """Read the memory of the current context; None during graph capture, and without a context."""
         driver = self._driver
         if driver is None or not driver.has_context() or self.is_capturing(stream):
             return None
@@ -216,8 +217,8 @@ class Devices:
 
 
 def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES can mean. UUIDs there may be shortened. Where it has indices all GPUs stay
-    until CUDA says which one is meant: NVML counts in another order."""
+    """List the GPUs that CUDA_VISIBLE_DEVICES can mean. Its UUIDs may be shortened. If it has indices, all GPUs stay
+    until CUDA resolves them: NVML counts in another order."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return uuids
@@ -332,7 +333,7 @@ class Watch(Notebook):
         )
 
     def _sample(self) -> None:
-        """The sampling thread."""
+        """Sample until stopped; runs in a thread of its own."""
         count = 0
         while not self._stop.wait(self._period_ns / 1e9):
             for device in self._devices.sampled:
@@ -407,7 +408,7 @@ class _LoadAndLaunchHooks:
             self._guarded(lambda: self._end("launch", str(data["name"]), data.get("stream") or 0))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """An error here must not reach the user's launch."""
+        """Run `work` and record its error: no error here may reach the user's launch."""
         try:
             work()
         except Exception as error:

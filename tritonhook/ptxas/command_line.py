@@ -88,7 +88,7 @@ def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
 
 
 def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """The words, with the words of options files (-optf FILE,...) in place of these options."""
+    """Expand options files: yield the arguments, with each -optf FILE,... replaced by the arguments in its files."""
     given = iter(words)
     for word in given:
         name, has_value, value = word.partition("=")
@@ -101,7 +101,7 @@ def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
 
 
 def _words_in(path: str) -> list[str]:
-    """The words of an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
+    """Read the arguments in an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
     try:
         text = Path(path).read_text(errors="surrogateescape")
     except OSError:
@@ -120,7 +120,7 @@ def _is_file(path: str) -> bool:
 
 
 def _ptx_file(path: str) -> bytes | None:
-    """The bytes of a PTX file; None for any other file. A pipe is not read: ptxas would miss those bytes."""
+    """Read a PTX file; None for any other file. Pipes are not read: ptxas would miss those bytes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return None
@@ -163,7 +163,8 @@ _LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how a word with the lev
 
 
 def level_of(options: Sequence[str] | None) -> str:
-    """The level, as "-O3", which is ptxas's default and the answer for options that are not known."""
+    """Read the optimisation level from options, such as "-O3". That is ptxas's default, and the answer for unknown
+    options."""
     level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):
@@ -175,7 +176,7 @@ def level_of(options: Sequence[str] | None) -> str:
 
 
 def without_level(options: Sequence[str]) -> tuple[str, ...]:
-    """The options without those that choose the level."""
+    """Remove the options that choose the level."""
     pairs = zip(options, ("", *options), strict=False)
     return tuple(
         word
@@ -213,7 +214,8 @@ _VALUE = re.compile(r"[\w$.,]{1,4096}", re.ASCII)
 
 
 def refused_option(options: Iterable[str]) -> str | None:
-    """The first option that is not on the list, or whose value is no word or number; None if all are."""
+    """Find the first option that is not allowed, or whose value is not a plain name or number; None if all are
+    allowed."""
     words = iter(options)
     for word in words:
         name, equals, value = word.partition("=")

@@ -174,8 +174,8 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """A small environment, so that the program's memory has the same layout wherever it is started, and Python has
-    less to copy. If this ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
+    """Make a small environment: ptxas's memory then has the same layout in every shell, and Python copies less. If this
+    ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     return given | {WRAPPER: "off"}
 

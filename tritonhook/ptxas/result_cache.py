@@ -125,7 +125,7 @@ class ResultCache:
         weakref.finalize(self, _close, self._files)
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
-        """The outcome of a key; None if there is none. with_cubin: with the cubin, if it was kept."""
+        """Look up the outcome of a key; None if it is not cached. with_cubin: include the cubin, if it was kept."""
         document = self.get_document(key)
         try:
             if not isinstance(document, dict):
@@ -143,7 +143,7 @@ class ResultCache:
         self.put_document(key, document)
 
     def get_document(self, key: str) -> Any:
-        """The JSON values kept under a key; None if there are none."""
+        """Look up the JSON values under a key; None if there are none."""
         body = self._shard(key).get(key.encode())
         return None if body is None else json.loads(body)
 

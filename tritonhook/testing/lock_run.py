@@ -140,13 +140,14 @@ class LockRun(RecordedRun):
         return fails
 
     def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:
-        """What this run compiled, with the numbers that the lock has."""
+        """List the kernels that this run compiled, numbered as in the lock."""
         now = lockable(read_folders(folder)[0].kernels, () if self.update else old)
         facts = renumbered(old, [locked for locked, _ in now])
         return [(kernel, ptx) for (_, ptx), kernel in zip(now, facts, strict=True)]
 
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
-        """The kernels of the lock of which this run says nothing, as it did not compile them, and notes on them."""
+        """Find the kernels of the lock that this run did not compile, so that it proves nothing about them; add notes
+        on them."""
         archs = {facts.identity.arch for facts in now}
         missing = {facts.identity for facts in old} - {facts.identity for facts in now}
         why = self._why_part()
@@ -215,7 +216,7 @@ class RunScope:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """A worker of pytest-xdist has ended."""
+        """Add the counts of a pytest-xdist worker that ended; a worker that crashed counts as failed."""
         self._deselected += getattr(node, "workeroutput", {}).get(DESELECTED, 0)
         self._failed += bool(error)
 

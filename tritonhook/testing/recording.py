@@ -24,7 +24,7 @@ def is_recorded() -> bool:
 
 
 def sessions() -> list[Session]:
-    """What captures in this process; empty while it has imported no compiler."""
+    """List the sessions that capture in this process; empty until it imports a compiler."""
     return bootstrap.sessions
 
 

@@ -105,8 +105,8 @@ class _Collection:
         self.blocks: list[SampleBlock] = []
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
-        """Returns the result, and why it stopped. The rule looks at the interval's width, never at the verdict: to stop
-        at a wanted answer would find differences between equal kernels."""
+        """Run processes until the rule stops them; return the result and the reason. The rule looks at the interval's
+        width, never at the verdict: stopping at a desired verdict would find differences between equal kernels."""
         enough = False  # the processes asked for have taken all their blocks
         try:
             while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
@@ -162,7 +162,7 @@ class _Collection:
 
 
 def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock], band: float) -> Timed:
-    """The result so far, from what the processes prepared. They must have compiled the same code."""
+    """Combine what the processes measured so far. All of them must have compiled the same code."""
     first = reports[0]
     if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
@@ -197,7 +197,7 @@ def _tuning_notes(reports: Sequence[Prepared]) -> list[str]:
 
 
 def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:
-    """The side whose code the control has; None if neither."""
+    """Find the side whose code equals the control's code; None if neither does."""
     if kernels[CONTROL] == kernels[REFERENCE]:
         return "reference"
     return "candidate" if kernels[CONTROL] == kernels[CANDIDATE] else None

@@ -149,7 +149,7 @@ def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
 
 
 def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
-    """What each side is. report: what a timing process prepared."""
+    """Describe each side by what a timing process prepared. report: from that process."""
     compiled = report.compiled
     names = plan.names
     if names is None and plan.candidate is not None:

@@ -64,7 +64,7 @@ class CodePlaces:
 
 
 def padding(steps: int) -> str:
-    """The PTX of a kernel of at least so many instructions. Written for any GPU; the driver assembles it."""
+    """Write the PTX of a kernel with at least `steps` instructions. It fits any GPU; the driver assembles it."""
     body = "\n".join("    mad.lo.u32 %r1, %r1, %r1, %r2;" for _ in range(steps))
     return f"""
 .version 6.4
@@ -109,9 +109,9 @@ def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[
 
 
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
-    """A random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
+    """Draw a random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
 
-    The start is not part of the answer, as it was the sample before.
+    The result omits the start, which is the previous sample.
     """
     ahead = {side: draw.sample(list(sides), len(sides)) for side in sides}
     walk: list[str] = []

@@ -102,7 +102,7 @@ class Timed(Notebook, Fields):
         return Comparison(self.blocks, self.band, self.control_of)
 
     def but(self, **given: Any) -> Timed:
-        """The same with other values of these fields."""
+        """Copy with other values of these fields."""
         return structs.replace(self, **given)
 
     @property

@@ -34,7 +34,7 @@ class LaunchMemory(Protocol):
         """Allocate bytes for the kernel's own use, filled with zeros; returns their address."""
 
     def stream(self) -> int | None:
-        """The stream for the next launch; None for the default one."""
+        """Look up the stream for the next launch; None for the default stream."""
 
 
 class Buffers:
@@ -103,7 +103,7 @@ class Buffers:
                 _load(tensor, path, buffer.size)
 
     def views(self) -> list[Any]:
-        """The buffers, each as a tensor of the dtype it was used with."""
+        """View each buffer as a tensor of the dtype it was used with."""
         return _typed(self.launch, self.tensors)
 
 
@@ -263,7 +263,8 @@ def _as_by_host(tiling: Tiling, address: int) -> Any:
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
-    """Raises UsageError where the arguments do not fit the kernel. wanted: the bytes of each parameter, if known."""
+    """Check that the arguments fit the kernel. wanted: the bytes of each parameter, or None if unknown. Raises
+    UsageError."""
     given = tuple(ctypes.sizeof(argument) for argument in arguments)
     if wanted is None or given == tuple(wanted):
         return

@@ -47,7 +47,7 @@ def rough_times(
 
 
 def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_s: float) -> Iterator[Measured]:
-    """What one process measures, until it is lost at a launch, or all are done."""
+    """Yield what one process measures, until a launch kills it or all launches are done."""
     try:
         child.begin()
         _ = child.device  # there is a context

@@ -79,8 +79,8 @@ class SampleBlock(Brief):
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
     def log_carry_over(self, candidate: str, reference: str) -> float | None:
-        """The log ratio of samples that follow the candidate to those that follow the reference, over the samples of
-        both sides. None where the order is not known or a side never followed one of them."""
+        """Compute the log ratio of samples that follow the candidate to those that follow the reference, over the
+        samples of both sides. None if the order is unknown or a side never followed one of them."""
         after: dict[tuple[str, str], list[float]] = {}
         taken = {side: iter(times) for side, times in self.times_us.items()}
         for before, side in pairwise(self.order):
@@ -118,7 +118,7 @@ class Effect:
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Effect:
-        """This effect with ratio and interval times a factor."""
+        """Multiply ratio and interval by a factor."""
         return replace(self, ratio=self.ratio * factor, low=self.low * factor, high=self.high * factor)
 
     def verdict(self, band: float = DEFAULT_BAND) -> TimingVerdict:
@@ -170,7 +170,7 @@ class Comparison(Brief):
         return effect(self.usable, candidate, reference)
 
     def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """The effect in SM cycles; None where a usable block has no clock."""
+        """Compute the effect in SM cycles; None if a usable block has no clock."""
         return cycles_effect(self.usable, candidate, reference)
 
     def carry_over(self) -> Effect | None:
@@ -226,7 +226,7 @@ class Comparison(Brief):
 
 
 def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """The paired effect over blocks with its interval; None without blocks."""
+    """Compute the paired effect over blocks with its interval; None without blocks."""
     return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
@@ -236,12 +236,14 @@ def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str)
 
 
 def carry_over_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Samples after the candidate against samples after the reference; None if the order of some block is not known."""
+    """Compare samples after the candidate with samples after the reference; None if the order in some block is
+    unknown."""
     return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
 
 
 def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
-    """The effect over blocks, each given as its process and log ratio. None without blocks, or if one is not known."""
+    """Compute the effect over blocks, each a pair (process, log ratio). None without blocks, or if a log ratio is
+    None."""
     by_process: dict[int, list[float]] = {}
     for process, value in log_ratios:
         if value is None:
@@ -265,7 +267,7 @@ def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
 
 
 def student(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of some values, and half the width of its interval: Student's t, as they are few."""
+    """Compute the mean of a few values and half the width of its interval, by Student's t."""
     degrees = len(values) - 1
     if degrees == 0:
         return values[0], math.inf
@@ -274,5 +276,5 @@ def student(values: Sequence[float]) -> tuple[float, float]:
 
 
 def percent(ratio: float) -> str:
-    """A ratio of times as a signed difference: 1.012 is "+1.20%"."""
+    """Format a ratio of times as a signed difference: 1.012 is "+1.20%"."""
     return f"{(ratio - 1) * 100:+.2f}%"

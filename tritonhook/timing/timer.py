@@ -159,9 +159,11 @@ class Timer:
                 return
 
     def _rounds(self, count: int) -> tuple[list[str], dict[str, tuple[float, ...]], dict[str, float | None]]:
-        """The order, with the predecessor of the first sample before it, and times and average clocks by side.
+        """Measure rounds: return the order, starting with the sample before the first one, and times and average clocks
+        by side.
 
-        Everything is queued at once and read at the end, so that the host's speed does not matter."""
+        Everything is queued at once and read at the end, so that the host's speed does not matter.
+        """
         import torch
 
         sides = {name: self._order.choice([s for s in self.sides if s.name == name]) for name in self.names}

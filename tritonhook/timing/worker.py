@@ -169,7 +169,8 @@ def _no_launch() -> None:
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
-    """Raises UsageError where a side compiled no kernel: there would be nothing to rename, and no code to compare."""
+    """Check that each side compiled a kernel: else there is nothing to rename and no code to compare. Raises
+    UsageError."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             raise UsageError(

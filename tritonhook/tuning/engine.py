@@ -199,7 +199,7 @@ class _OneKernel:
         return replace(self.found, reason=reason, is_judged=is_judged, seconds=seconds)
 
     def _run(self) -> None:
-        """Raises _Left where there is no win, TritonHookError where the GPU cannot do it."""
+        """Race and confirm. Raises _Left if nothing wins, TritonHookError if the GPU cannot do it."""
         if not self.choice.levered:
             raise _Left("no lever gives it other code")
         self._write()
@@ -221,8 +221,8 @@ class _OneKernel:
     # --- the race
 
     def _race(self) -> tuple[Candidate, list[Candidate]]:
-        """The candidate to confirm, and what it has to beat: the best plain code first. One that crashes or hangs is
-        dropped, and the others race on."""
+        """Race the candidates; return the one to confirm and its rivals, the best plain code first. A candidate that
+        crashes or hangs is dropped, and the others race on."""
         waiting = self.codes[1:]
         while True:
             try:
@@ -275,7 +275,8 @@ class _OneKernel:
         return left[leader], self._rivals(left[leader], [left[name] for name in raced.rivals], raced.worth)
 
     def _rivals(self, winner: Candidate, plain: Sequence[Candidate], worth: float) -> list[Candidate]:
-        """What the winner has to beat: the best plain code first, then the next ones and that of its configuration."""
+        """List what the winner has to beat: the best plain code first, then the next plain ones, and that of its
+        configuration."""
         own = self.choice.plain
         best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
         names = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
@@ -284,8 +285,8 @@ class _OneKernel:
     # --- the confirmation
 
     def _confirm(self, winner: Candidate, launched: Launched, rivals: Sequence[Candidate]) -> Comparison:
-        """Samples of processes that took no part in the race, with the fastest rival as the reference. Their number is
-        fixed, unless it is no gain anyway."""
+        """Sample the winner and its rivals by processes that took no part in the race, and compare it with the fastest
+        rival. The number of processes is fixed, but they stop early if there is clearly no gain."""
         first, *others = rivals
         codes = [self._code(first, launched, REFERENCE), self._code(first, launched, CONTROL, like=REFERENCE)]
         codes += [self._code(code, launched) for code in others]
@@ -311,7 +312,7 @@ class _OneKernel:
         return comparison
 
     def _check_other(self, winner: Candidate, other: Launched, rivals: Sequence[Candidate]) -> None:
-        """Raises _Left where the winner is slower at another launch of the kernel."""
+        """Check that the winner is not slower at another launch of the kernel. Raises _Left."""
         comparison = self._confirm(winner, other, rivals)
         effect, text = comparison.effect(), f"{_gain(comparison)} at {other.summary}"
         if effect is None or effect.ratio > 1 + self.settings.band:
@@ -340,8 +341,8 @@ class _OneKernel:
         return ready
 
     def _steering(self, launched: Launched) -> tuple[int, ...] | None:
-        """The buffers that must keep their contents when the others hold special numbers; None where that is not tried:
-        making so many numbers would take too long."""
+        """Find the buffers that must keep their contents while the others hold special numbers; None if the buffers are
+        too large to fill in time, or the launch cannot be read."""
         try:
             launch = read_launch(launched.path)
         except CaptureError:
@@ -358,7 +359,8 @@ class _OneKernel:
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """A code to time. name: None for its own. like: None for the plain code of its configuration."""
+        """Describe a code to time. name: None keeps its own name. like: None means the plain code of its
+        configuration."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name
@@ -368,7 +370,7 @@ class _OneKernel:
         return LeverCode(name or code.name, path, code.kernel, None if launch is launched else launch.path, like)
 
     def _launch_of(self, candidate: Candidate, launched: Launched) -> Launched | None:
-        """The launch of a code's configuration with the same arguments; None where it was not recorded."""
+        """Find the launch of a candidate's configuration with the same arguments; None if it was not recorded."""
         choice = self.choice.of(candidate)
         if choice is self.choice:
             return launched

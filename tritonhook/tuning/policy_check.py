@@ -53,7 +53,8 @@ class Checked:
 
 
 def entries_here(path: Path) -> list[Checked]:
-    """The entries of a policy, and whether what they need is here. Raises PolicyError if there is no policy."""
+    """List the entries of a policy, and whether what each needs is installed. Raises PolicyError if there is no
+    policy."""
     pairs = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
     return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
 
@@ -69,12 +70,12 @@ class CheckedPin:
 
 
 def pins_here(path: Path) -> list[CheckedPin]:
-    """The pins of a policy. Raises PolicyError if there is no policy."""
+    """List the pins of a policy. Raises PolicyError if there is no policy."""
     return [CheckedPin(pin, State.USABLE) for pin in read_pins(path)]
 
 
 def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
-    """The pins of a policy beside the tunings of a capture folder: which winners changed? Raises PolicyError."""
+    """Compare the pins of a policy with the tunings of a capture folder: which winners changed? Raises PolicyError."""
     seen = {(won.function, won.arch, won.key): won for won in winners(folder)}
     return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in read_pins(path)]
 
@@ -93,8 +94,8 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
 
 
 def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
-    """The entries of a policy beside captured kernels. Those that apply are assembled under their lever, and must give
-    the code that was certified. Raises PolicyError if there is no policy."""
+    """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
+    certified code. Raises PolicyError if there is no policy."""
     seen = [_Seen.of(capture) for capture in captures]
     entries_checked = entries_here(path)
     entries = [each.entry for each in entries_checked]
@@ -166,13 +167,13 @@ def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -
 
 
 def _plain_of(entry: Entry, seen: Sequence[_Seen]) -> Capture | None:
-    """The capture with the entry's PTX."""
+    """Find the capture with the entry's PTX."""
     return next((kernel.capture for kernel in seen if kernel.is_named(entry) and kernel.ptx == entry.ptx), None)
 
 
 def _assembled(entries: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
-    """The same, with those that apply assembled under their lever. What cannot be assembled here, as of the CuTe DSL,
-    stays as it is."""
+    """Assemble the entries that apply under their lever. Kernels that cannot be assembled here, e.g. the CuTe DSL's,
+    stay unchanged."""
     subjects: dict[int, Subject] = {}
     for number, each in enumerate(entries):
         if each.state is State.APPLIES and (capture := _plain_of(each.entry, seen)) is not None:

@@ -61,8 +61,8 @@ class Race:
         return max(map(len, self.log_ratios.values()), default=0)
 
     def after(self, block: SampleBlock) -> Race:
-        """The race after one more block, which has a side for each candidate that is left. A block in whose time the
-        GPU was disturbed changes nothing."""
+        """Update the race by one block, which has a side for each remaining candidate. A block during which the GPU was
+        disturbed changes nothing."""
         if block.conditions.unfit is not None:
             return self
         taken = {name: (*values, block.log_ratio(name, REFERENCE)) for name, values in self.log_ratios.items()}
@@ -176,8 +176,8 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
-    """The same samples with the fastest of the reference and its rivals as the reference. rivals: sides that are other
-    configurations without a lever. The choice looks at the samples, which makes gains smaller, never larger."""
+    """Make the fastest of the reference and its rivals the reference of the same samples. rivals: sides that are other
+    configurations without a lever. Choosing by the same samples makes gains smaller, never larger."""
     ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
     fastest = min(ratios, key=lambda name: ratios[name], default=None)
     if fastest is None or ratios[fastest] >= 1:
@@ -229,7 +229,7 @@ def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
 
 
 def upper_tail(t: float, degrees: int) -> float:
-    """The chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
+    """Compute the chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
     26.7.4: a finite sum)."""
     angle = math.atan2(t, math.sqrt(degrees))
     cosine = math.cos(angle)
@@ -319,7 +319,7 @@ def _judged(kernel: TriedKernel, certificate: Certificate | None) -> Tuned:
 
 
 def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
-    """What there is before anything was raced."""
+    """Make the result of a run before anything was raced."""
     rows = (
         Tuned(TriedKernel(kernel, choice, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
         for kernel, choice in chosen
@@ -328,7 +328,7 @@ def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
 
 
 def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
-    """A policy's entries for the wins. date, folder: as in entry_of."""
+    """Make the policy entries for the wins. date, folder: as in entry_of."""
     won = []
     for row in run.wins:
         tried = row.tried
@@ -341,8 +341,8 @@ def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
 
 
 def pins(run: TuneRun, date: str) -> list[Pin]:
-    """The configurations that go with the wins, for the keys for which they were chosen from. A lever that won in one
-    configuration says nothing of the others."""
+    """Make the pins for the wins: the configuration of each win, and the keys for which it was chosen. A lever's win in
+    one configuration proves nothing for the others."""
     pinned = []
     for row in run.wins:
         kernel, winner = row.tried.kernel, row.tried.winner

@@ -140,7 +140,7 @@ def _measured(
 
 
 def _largest(data: bytes, form: FloatFormat) -> float:
-    """The largest finite magnitude in a buffer, or in a part of it that is spread over all of it."""
+    """Find the largest finite magnitude in a buffer; in a large buffer, by samples spread over all of it."""
     elements = array(_CODES[form.bits // 8], data)
     mask, limit = form.magnitude, form.first_not_finite
     step = -(-len(elements) // _SAMPLED)
@@ -157,8 +157,8 @@ _Mask = tuple[int, int]  # bits that stay random, bits that are set
 
 
 def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Collection[int] = ()) -> bytes:
-    """What a buffer of a launch holds before it, under an input. keep: buffers that hold what was recorded under every
-    input. folder: where the recorded contents are. Raises UsageError if they have another size."""
+    """Make the contents of a buffer before a launch, under an input. keep: buffers that hold their recorded contents
+    under every input. folder: has the recorded contents. Raises UsageError if their size differs."""
     buffer = launch.buffers[number]
     name = RECORDED if number in keep else name
     if name == RECORDED and folder is not None and buffer.values is not None:
@@ -172,9 +172,10 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
 
 
 def made(size: int, dtype: str, number: int, name: str) -> bytes:
-    """The contents of a buffer of `size` bytes under an input. number: the buffer's, which seeds its random bits.
+    """Generate the contents of a buffer of `size` bytes under an input. number: the buffer's, as seed of its random
+    bits.
 
-    Under RECORDED, that is where nothing was recorded, integers are zeros: they may be indices.
+    Under RECORDED, used here only without recorded contents, integers are zeros: they may be indices.
     """
     form = FLOATS.get(dtype)
     width = DTYPE_BYTES[dtype]

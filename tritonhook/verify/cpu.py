@@ -33,7 +33,7 @@ _SUFFIX = ".ptx"
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
-    """The builds with the PTX before them, as the reference."""
+    """Put the PTX before the builds, as their reference."""
     path = folder / f"reference{_SUFFIX}"
     path.write_text(ptx.text)
     return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
@@ -110,7 +110,8 @@ def sanitized(
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
-    """What each build stores on one input. The first that comes to its end is the one that others are compared with."""
+    """Run each build on one input and yield what it stores. The first build that ends is the reference for the
+    others."""
     launch = order.launch
     if launch.cooperative:  # CTAs wait for one another
         ctas = math.prod(launch.grid)

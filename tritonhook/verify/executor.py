@@ -91,7 +91,7 @@ class Executor:
         return tuple(results[name, build.label] for name in order.inputs for build in order.builds)
 
     def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
-        """What each build gives on one input, by as many children as it takes."""
+        """Run each build on one input, by as many child processes as that takes."""
         reference, waiting, done = order.builds[0], order.builds, set[str]()
         while waiting:
             last = ""
@@ -105,7 +105,7 @@ class Executor:
             waiting = again + left
 
     def _one_child(self, order: Order, name: str, builds: tuple[Build, ...]) -> Iterator[Ran]:
-        """What one child gives for these builds on one input, until it is done or lost."""
+        """Run these builds on one input in one child process, until they are done or the child is lost."""
         if self._child is None:
             self._child = self._spares.popleft() if self._spares else self._started()
         child = self._child

@@ -41,7 +41,7 @@ class Latitude:
 
 
 def latitude_of(ptx: Ptx) -> Latitude:
-    """What the instructions of a module allow. Inline assembly and called functions count too."""
+    """Determine how much results may differ by a module's instructions, with inline assembly and called functions."""
     contraction, atomics, errors = False, False, dict[str, float]()
     for opcode in _opcodes(ptx):
         root, *rest = opcode.split(".")
@@ -170,7 +170,8 @@ def _differences(
 def _of_difference(
     change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude, special: bool
 ) -> tuple[Verdict, str]:
-    """The verdict on one buffer of one build, and its reason. special: whether the input has the largest numbers."""
+    """Judge the difference in one buffer of one build; return the verdict and its reason. special: whether the input
+    has the largest numbers."""
     is_float = change.dtype in FLOATS
     share = change.share
     if is_float and change.only_nans:

@@ -211,7 +211,7 @@ class Ordering:
 
 
 def ordering_of(items: Sequence[Item]) -> Ordering:
-    """What the statements of a kernel order."""
+    """Determine which orders the statements of a kernel enforce."""
     products = threads = proxies = True
     fenced = open_group = committed = False
     stored = unfenced = False

@@ -113,7 +113,7 @@ def _pragmas(parts: Parts) -> list[int]:
 
 
 def _pointers(items: Sequence[Item]) -> frozenset[str]:
-    """The 64-bit registers that may hold an address that came as a parameter."""
+    """Find the 64-bit registers that may hold an address from a parameter."""
     pointers: set[str] = set()
     while True:
         count = len(pointers)

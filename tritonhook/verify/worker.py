@@ -49,7 +49,7 @@ class Worker:
         yield Done()
 
     def _made(self) -> tuple[Driver, int]:
-        """The driver with a context of its own, and the GPU."""
+        """Make a driver with a context of its own; return it with the GPU's number."""
         driver = self._given or Driver()
         driver.init()
         if not driver.device_count():

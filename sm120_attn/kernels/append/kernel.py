@@ -135,7 +135,7 @@ class Append:
                 )
 
     def token_of(self, given, row, batches, seqlen_q, seqlen_new):
-        """The token with this row: of all packed tokens, or of as many for each sequence as the most it has."""
+        """Find the token of this row: among all packed tokens, or among seqlen_new tokens for each sequence."""
         if self.config.varlen:
             batch = sequence_of(row, batches, given.cu_seqlens_q)
             start = given.cu_seqlens_q[batch]
@@ -148,7 +148,7 @@ class Append:
         return Token(batch, start, number, cutlass.max(given.cache_seqlens[batch], Int32(0)), is_new, is_query)
 
     def chunk_of(self, given, token, place, q_step):
-        """The thread's chunk, turned if that is to be: four registers, and its values in float32."""
+        """Load the thread's chunk, rotated if the config asks for it: four registers, and its values in float32."""
         c = self.config
         there = (place.is_key | place.is_value) & token.is_new
         values, keys = (new_row(c, new, token, place.head) for new in (given.v_new, given.k_new))
@@ -170,7 +170,7 @@ class Append:
         return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
 
     def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):
-        """The values of a chunk, turned by the angles of a position; the last one of the table for those behind it."""
+        """Rotate the values of a chunk by the angles of a position; positions behind the table use its last one."""
         c = self.config
         row = cutlass.min(position, rotary_cos.shape[0] - 1)
         half = rotary_cos.shape[1]
@@ -248,7 +248,7 @@ class Append:
 
 
 def quantised(config, values, descale, inverse):
-    """The scale of a block as a byte, and a thread's chunk of it in registers. See verify/block_scaled.py.
+    """Quantise a thread's chunk: its block's scale as a byte, the chunk in registers. See verify/block_scaled.py.
 
     inverse: of descale. The threads of a block are neighbours. One with a value that is not finite has NaN for a scale.
     """
@@ -275,7 +275,7 @@ def quantised(config, values, descale, inverse):
 
 
 def in_e2m1(x):
-    """The nearest e2m1 value, at most 6, of two equally near ones the even one. Also where the target has no cvt."""
+    """Round x to the nearest e2m1 value, at most 6; a tie goes to the even one. Works on targets without cvt, too."""
     sign = ptx.unsigned_shift(ptx.bits(x), 28) & 8
     size = cute.arch.fmin(ptx.from_bits(ptx.bits(x) & FINITE), Float32(LARGEST["nvfp4"]))
     small = ptx.bits(size + 2.0**22) & 7  # whole steps of 0.5, as the sum is rounded
@@ -286,7 +286,7 @@ def in_e2m1(x):
 
 @cute.jit
 def sequence_of(row, batches, cu_seqlens_q):
-    """The last sequence that begins at this row or before it."""
+    """Find the last sequence that begins at this row or before it."""
     low, high = Int32(0), batches
     while high - low > 1:
         middle = (low + high) >> 1

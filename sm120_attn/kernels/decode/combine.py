@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
         return self.batch * self.num_heads_kv * self.group * self.max_seqlen_q
 
     def part(self, batch, head_kv, split, row):
-        """Number of a row of a split in scratch memory. 64 bits."""
+        """Compute the index of a row of a split in scratch memory. 64 bits."""
         return Int64((batch * self.num_heads_kv + head_kv) * self.num_splits + split) * Int64(
             self.group * self.max_seqlen_q
         ) + Int64(row)
@@ -179,7 +179,7 @@ def add_parts(largest, made, parts):
 
 
 def joined(stats):
-    """The maximum and the sum over all parts of a row, and the factor of each part's O. stats: (maximum, sum) pairs."""
+    """Join the parts of a row: its maximum, its sum, and the factor of each part's O. stats: (maximum, sum) pairs."""
     largest = functools.reduce(cute.arch.fmax, [row_max for row_max, _ in stats])
     factors = [ptx.exp2(row_max - largest) for row_max, _ in stats]
     total = Float32(0.0)

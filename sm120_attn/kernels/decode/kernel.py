@@ -62,7 +62,7 @@ class Source:
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
     def starts(self, tile):
-        """The first key of each group of a tile, and the keys of the sequence from it on. Past the sequence: key 0."""
+        """Compute the first key of each group of a tile, and the keys left from it on. Past the sequence: key 0."""
         for first in range(0, self.config.tile_n, self.config.group_keys):
             key = tile * self.config.tile_n + first
             left = self.seqlen - key
@@ -343,7 +343,7 @@ class Decode(Attention):
 
     @cute.jit
     def keep_q(self, words: cutlass.Constexpr, q_base, warp, lane):
-        """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory.
+        """Make a function from a step along head_dim to the A operands of Q, from registers or shared memory.
 
         Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
         """
@@ -387,7 +387,7 @@ class Decode(Attention):
 
 
 def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> scheduler.Work:
-    """The sequence of a CTA. head: that of the first row; rows have heads of their own."""
+    """Find the sequence of a CTA. head: that of the first row; rows have heads of their own."""
     start_q, seqlen_q = Int32(0), max_seqlen_q
     if config.varlen:
         start_q = given.cu_seqlens_q[batch]

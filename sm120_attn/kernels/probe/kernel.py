@@ -92,7 +92,7 @@ class ProbeKernel:
         return words[0] | words[1] | words[2] | words[3]
 
     def offset_of(self, order: str, lane):
-        """A lane's byte offset: from the MMA policy, as in the kernels, with or without the turn of rows."""
+        """Compute a lane's byte offset: by the MMA policy, as in the kernels, with or without the rotation of rows."""
         if order == "eight ways":  # no swizzle: eight lanes in the same banks
             return lane * PANEL_BYTES
         tensor, head_dim, rows = order.split()

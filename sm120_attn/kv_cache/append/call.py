@@ -117,7 +117,7 @@ def _check_table(name: str, table: torch.Tensor, q: torch.Tensor) -> None:
 
 
 def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
-    """New keys of each sequence."""
+    """Count the new keys of each sequence."""
     starts = tensors.cu_seqlens_q
     return int(new.k_new.shape[1]) if starts is None else starts[1:] - starts[:-1]
 

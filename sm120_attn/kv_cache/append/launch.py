@@ -131,7 +131,7 @@ def prepare(
 
 
 def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> AppendConfig:
-    """The kernel that appends these tensors."""
+    """Choose the kernel that appends these tensors."""
     q, table = tensors.q, new.rotary_cos
     return AppendConfig(
         arch=device_facts(q.get_device())[0],
@@ -147,7 +147,7 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
 
 
 def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: int) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     arguments = score_arguments(tensors, call) | attention.cache_arguments(tensors)
     for name, t in (("k_new", new.k_new), ("v_new", new.v_new)):
         arguments[name] = (t.shape, kernel_strides(t))
@@ -174,7 +174,7 @@ def prepared(
     asked: tuple[Any, ...],
     interleaved: bool,
 ) -> PreparedAppend:
-    """What is known of a call; worked out now if it is the first one of its kind. asked: as for the attention."""
+    """Look up the prepared call; prepare it if it is the first of its kind. asked: as for the attention."""
     try:
         facts = facts_of(tensors, new, asked, interleaved)
     except AttributeError:

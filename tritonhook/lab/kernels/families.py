@@ -169,11 +169,11 @@ class Family:
         return arch in self.archs
 
     def opcode_on(self, arch: str) -> str:
-        """The SASS opcode, without modifiers, that does the work on this architecture."""
+        """Look up the SASS opcode, without modifiers, that does the work on this architecture."""
         return dict(self.other_opcodes).get(arch, self.opcode)
 
     def lowest_version(self, arch: str) -> str:
-        """The lowest PTX ISA version that has both the architecture and the instruction."""
+        """Look up the lowest PTX ISA version that has both the architecture and the instruction."""
         return max(self.version, TARGETS[arch], key=version_key)
 
     def ptx(self, shape: str, arch: str, name: str = "kernel_x", version: str | None = None) -> Ptx:
@@ -397,7 +397,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family(name: str) -> Family:
-    """The family of that name. Raises KeyError with the list of names."""
+    """Look up a family by name. Raises KeyError with the list of names."""
     for item in FAMILIES:
         if item.name == name:
             return item

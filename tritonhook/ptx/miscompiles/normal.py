@@ -125,7 +125,7 @@ class NormalChain(Chain):
 
 
 def _named(operation: Operation) -> tuple[str, str]:
-    """Split an opcode into name and type, without modifiers that make no difference here."""
+    """Normalise the name and type of an operation: types that give the same result become one."""
     name, type_ = operation.name, operation.type
     if name in _SIGNLESS and _bits(type_):
         return name, f"b{_bits(type_)}"

@@ -45,8 +45,8 @@ class Range:
     last: str
 
     def verdict(self, ptxas: str) -> PtxasVerdict:
-        """Judge a ptxas version by tested ones. A version between two tested ones gets their verdict if it is the same,
-        else "not known"."""
+        """Judge a ptxas version: wrong from the first to the last version seen wrong; right up to, or from, a tested
+        version outside of these; in between not known."""
         key = version_key(ptxas)
         if version_key(self.first) <= key <= version_key(self.last):
             return PtxasVerdict.WRONG
