@@ -62,7 +62,7 @@ def _value(given: object, name: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    """One attribute in at most 60 characters. Sizes stand for bytes and for collections that are longer."""
+    """Shorten an attribute to at most 60 characters. Bytes and longer collections become their sizes."""
     from enum import Enum
     from pathlib import PurePath
 

@@ -90,14 +90,14 @@ class DeviceError(TritonHookError):
 
 
 def listed(names: Collection[str], between: str = ", ") -> str:
-    """Names for a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
+    """List names in a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
     more = len(names) - _LISTED
     end = "" if more <= 0 else f"{' ' if between == ', ' else between}and {more:,} more"
     return (between.join(islice(names, _LISTED)) or "none") + end
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean --ptxas?" if one of the known words is close to it, else nothing."""
+    """Suggest a known name that is close to an unknown one: "; did you mean --ptxas?"; else ""."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, known)

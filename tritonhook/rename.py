@@ -97,7 +97,7 @@ class Rename:
 
 
 def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
-    """Old and new names as pairs, from pairs or from a Mapping."""
+    """List old and new names as pairs, from pairs or from a Mapping."""
     items = mapping.items() if isinstance(mapping, Mapping) else mapping
     pairs = tuple(items) if isinstance(items, Iterable) else (items,)
     if not all(isinstance(pair, (tuple, list)) and [*map(type, pair)] == [str, str] for pair in pairs):
@@ -150,15 +150,15 @@ class Rewrites:
         return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
 
     def why_not(self, ptxas_version: str | None) -> str | None:
-        """Why a ptxas of this version cannot assemble what the steps make, with the remedy; None if nothing is known
-        against it."""
+        """Explain why a ptxas of this version cannot assemble the rewritten PTX, with the remedy; None if no obstacle
+        is known."""
         if ptxas_version is None:
             return None
         reasons = (getattr(step, "why_not", lambda _: None)(ptxas_version) for step in self.steps)
         return next((reason for reason in reasons if reason is not None), None)
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Remarks of the steps on a module: what they will change, and what they leave alone."""
+        """List the steps' remarks on a module: what they will change, and what they leave unchanged."""
         return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))
 
 

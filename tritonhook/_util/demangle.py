@@ -69,7 +69,7 @@ def _may_be_long(name: str) -> bool:
 
 
 def _references(name: str) -> int:
-    """How many such as S_, S1_, T0_ there are, and what looks like one; in linear time."""
+    """Count substitutions such as S_, S1_, T0_, and what looks like one; in linear time."""
     return sum(run[-1] == "_" and ("S" in run or "T" in run) for run in _RUN.findall(name))
 
 

@@ -111,7 +111,7 @@ def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
 
 
 def _open_regular(path: StrPath, folder: int | None = None) -> int:
-    """folder: a handle of the one where a relative path begins."""
+    """Open a regular file. folder: a handle of the folder that a relative path starts from."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
@@ -121,7 +121,7 @@ def _open_regular(path: StrPath, folder: int | None = None) -> int:
 
 
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
-    """start: of a longer file the first `most` bytes."""
+    """Read a file. start: of a longer file, return only the first `most` bytes."""
     status = os.fstat(handle)
     if stat.S_ISDIR(status.st_mode):  # of a folder, open would name the handle, and leave it open
         os.close(handle)
@@ -159,7 +159,7 @@ VARIABLE = "TRITONHOOK_CACHE"
 
 
 def cache_folder() -> Path:
-    """$TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
+    """Find the cache folder: $TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
     import platformdirs
 
     return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("tritonhook"))

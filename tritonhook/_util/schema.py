@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Any:
-        """Tells mypy that subclasses are frozen, as msgspec makes them."""
+        """Tell mypy that subclasses are frozen, as msgspec makes them."""
         return lambda cls: cls
 
 
@@ -141,7 +141,7 @@ def check_toml(data: bytes) -> None:
 
 
 def as_schema(document: Any, shape: type[T]) -> T:
-    """JSON values as a schema's value. Raises DocumentError."""
+    """Convert JSON values to a schema's value. Raises DocumentError."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
@@ -170,7 +170,7 @@ def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """msgspec's message with the place first: "kernels[...].seen: expected a list, got text"."""
+    """Put the path first in msgspec's message: "kernels[...].seen: expected a list, got text"."""
     what, _, place = text.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):

@@ -20,6 +20,6 @@ def toml_value(value: Any) -> str:
 
 
 def toml_block(name: str, values: Mapping[str, Any]) -> str:
-    """One item of an array of tables, with a line for each value."""
+    """Write one item of an array of tables, with a line for each value."""
     lines = [f"{key} = {toml_value(value)}" for key, value in values.items()]
     return "\n".join([f"[[{name}]]", *lines, ""])

@@ -46,7 +46,7 @@ def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -
 
 
 def _path(base: Mapping[str, str]) -> str:
-    """PYTHONPATH with the private folder first, once."""
+    """Make PYTHONPATH with the private folder first, once."""
     given = base.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(SITE), *(entry for entry in given if entry and entry != str(SITE))])
 

@@ -291,7 +291,7 @@ def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
 
 
 def loaded_changed(a: Mapping[str, str], b: Mapping[str, str], resources: Iterable[ResourceDelta]) -> tuple[str, ...]:
-    """As CubinDiff.loaded_changed. a, b: hashes of each side's parts; a part that is not there is empty."""
+    """Compare parts as CubinDiff.loaded_changed does. a, b: hashes of each side's parts; missing parts are empty."""
     parts = [part for part in PARTS if a.get(part, "") != b.get(part, "")]
     parts += [delta.field.replace("_", " ") for delta in resources if delta.field in _OF_LAUNCH and delta.changed]
     return tuple(parts)
@@ -354,14 +354,14 @@ def check_architectures(a: Cubin, b: Cubin) -> None:
 
 
 def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:
-    """Sections of the two kernels and of the module, in file order; other kernels' sections are left out."""
+    """List the sections of the two kernels and of the module, in file order."""
     sides = [{s.role: s for s in cubin.sections_of(kernel)} for cubin, kernel in ((a, a_kernel), (b, b_kernel))]
     roles = list(dict.fromkeys([*sides[0], *sides[1]]))
     return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
 
 
 def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
-    """Each resource on both sides. Traffic to local memory stands there only where spills are not known."""
+    """List each resource on both sides; traffic to local memory only if the spills are unknown."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):
         names = [name for name in names if name not in ("local_stores", "local_loads")]

@@ -79,7 +79,7 @@ def _left(names: Sequence[str], taken: object) -> list[str]:
 
 
 def _unique_pairs(a: Sequence[str], b: Sequence[str], key: Callable[[str], str]) -> dict[str, str]:
-    """Pairs of names with equal keys, where each side has one name of that key."""
+    """Pair names with equal keys, if each side has only one name of that key."""
     sides: list[dict[str, list[str]]] = [{}, {}]
     for names, by_key in zip((a, b), sides, strict=True):
         for name in names:

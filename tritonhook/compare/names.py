@@ -198,7 +198,7 @@ def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list
 
 
 def _distance(a: bytes, b: bytes) -> int:
-    """How many instructions differ in place."""
+    """Count the instructions that differ at the same index."""
     step = INSTRUCTION_BYTES
     return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 

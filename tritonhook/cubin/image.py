@@ -345,14 +345,13 @@ def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
-    """Undefined symbols that a kernel lists itself, and those `needed` besides."""
+    """List the undefined symbols that a kernel lists itself, and those in `needed`."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 
 
 def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
-    """(byte offset, type, symbol) of each place that a linker will fill in a kernel's code; the kernel's own name is
-    replaced."""
+    """List (byte offset, type, symbol) of each relocation in a kernel's code; the kernel's own name is replaced."""
     relocations: list[tuple[int, int, str]] = []
     for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)
@@ -361,7 +360,7 @@ def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tu
 
 
 def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
-    """Targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
+    """Parse the targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
     targets: set[int] = set()
     for attribute in attributes:
         if attribute.kind == _EIATTR_INDIRECT_BRANCH_TARGETS:

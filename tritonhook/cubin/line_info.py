@@ -53,7 +53,7 @@ def read_lines(cubin: Cubin, kernel: str) -> Lines:
 
 
 def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[int, tuple[str, int]]]:
-    """(instruction index, (file, line)) of every instruction that the table has."""
+    """Yield (instruction index, (file, line)) of every instruction in the line table."""
     from elftools.common.exceptions import DWARFError, ELFError
     from elftools.construct import ConstructError
 
@@ -91,7 +91,7 @@ def _functions(elf: Elf, section: str) -> list[str]:
 
 
 def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """Each sequence of rows, with the line program that it belongs to."""
+    """Yield each sequence of rows, with the line program that it belongs to."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     from elftools.dwarf.structs import DWARFStructs
 
@@ -115,7 +115,7 @@ def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _files(program: Any) -> dict[int, str]:
-    """Paths by their number in the table (DWARF 2 to 4 count from 1)."""
+    """Map each file number in the table to its path (DWARF 2 to 4 count from 1)."""
     folders = [name.decode("utf-8", "replace") for name in program.header["include_directory"]]
     paths = {}
     for number, entry in enumerate(program.header["file_entry"], 1):

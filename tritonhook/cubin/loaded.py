@@ -100,7 +100,7 @@ def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
 
 
 def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
-    """(offset, bytes) of each parameter of a kernel; none where the image does not say.
+    """List (offset, bytes) of each parameter of a kernel; empty if the image does not contain them.
 
     KPARAM_INFO: an index, the ordinal with the offset in the upper half, then flags with the size from bit 18 on.
     """
@@ -110,7 +110,7 @@ def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
-    """Offsets, sizes and order, and the size of the constant bank that a launcher fills."""
+    """Describe the parameters: offsets, sizes and order, and the size of the constant bank that a launcher fills."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind in _OF_PARAMETERS:
             yield _line(image, kernel, attribute)
@@ -137,7 +137,7 @@ def _line(image: Image, kernel: str, attribute: Attribute) -> str:
 
 
 def _data(image: Image, kernel: str) -> Iterator[str]:
-    """Sections in memory with their sizes and alignments, and the symbols in them."""
+    """Describe the sections in memory by size and alignment, and the symbols in them."""
     for header in image.headers_of(kernel):
         if not _is_code(header, kernel):
             content = image.content_of(header)
@@ -155,7 +155,7 @@ def _data(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _relocations(image: Image, kernel: str) -> Iterator[str]:
-    """Which symbol's address goes where."""
+    """List which symbol's address is written to which offset."""
     for header in image.headers_of(kernel):
         for relocation in image.elf.relocations(header.name):
             target = _name_at(image, kernel, relocation.symbol)

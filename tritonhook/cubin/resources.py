@@ -86,15 +86,15 @@ def stackless_in(ptx: Ptx | str | None) -> Stackless:
 
 
 def dynamic_shared(given: object, ptx: str | None) -> int | None:
-    """Bytes of shared memory that a launch adds to what the image has. given: by the metadata of the compiler. None:
-    the program decides at the launch, or it is not known."""
+    """Compute the shared memory, in bytes, that a launch adds to the image's. given: the compiler's metadata. None: the
+    program decides at the launch, or it is unknown."""
     if isinstance(given, int):
         return given
     return 0 if ptx is not None and _EXTERN_SHARED.search(ptx) is None else None
 
 
 def launch_shared(static: int, dynamic: int | None) -> int | None:
-    """Bytes of shared memory that a block takes at a launch; None: not known."""
+    """Compute the shared memory, in bytes, that a block takes at a launch; None if unknown."""
     return None if dynamic is None else static + dynamic
 
 
@@ -189,8 +189,8 @@ class Occupancy:
 
 
 def occupancy(arch: str, registers: int | None, threads: int | None, shared: int | None) -> Occupancy | None:
-    """None where the architecture or a figure is not known. arch: such as "sm_90a". registers: of a thread. threads,
-    shared: of a block, shared memory in bytes with what the launch adds."""
+    """Compute the occupancy; None if the architecture or a figure is unknown. arch: such as "sm_90a". registers: per
+    thread. threads, shared: per block; shared memory in bytes, with what the launch adds."""
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
     if number is None or limits is None or not registers or not threads or shared is None:

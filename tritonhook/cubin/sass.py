@@ -128,7 +128,7 @@ class Sass(Notebook):
         return tuple(loop for loop in self.loops if loop.innermost)
 
     def opcode_counts(self, indices: Iterable[int] | None = None) -> Counter[str]:
-        """Instructions per base opcode, of all code or of the given indices."""
+        """Count instructions per base opcode, of all code or of these indices."""
         chosen = self.instructions if indices is None else [self.instructions[i] for i in indices]
         counts: Counter[str] = Counter()
         for opcode, count in Counter([instruction.opcode for instruction in chosen]).items():
@@ -219,7 +219,7 @@ _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "BREAK", "KILL", "BPT")
 
 
 def _branch_target(instruction: Instruction) -> int | None:
-    """Index of the instruction a direct branch goes to."""
+    """Find the index of the instruction that a direct branch goes to."""
     if not instruction.opcode.startswith(("BRA", "JMP")):
         return None
     match = _TARGET.search(instruction.operands)
@@ -255,7 +255,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
-    """Natural loops, found by dominators: an outlined slow path that jumps back is no loop."""
+    """Find natural loops by dominators: an outlined slow path that jumps back is not a loop."""
     order, parent = _dominators(blocks)
     bodies: dict[int, set[int]] = {}
     predecessors: dict[int, list[int]] = {}
@@ -321,7 +321,7 @@ def _dominators(blocks: tuple[Block, ...]) -> tuple[dict[int, int], dict[int, in
 
 
 def _postorder(blocks: tuple[Block, ...], start: int, seen: set[int]) -> list[int]:
-    """Blocks reachable from `start` and not seen yet, in reverse postorder."""
+    """List the unseen blocks that are reachable from `start`, in reverse postorder."""
     result: list[int] = []
     stack: list[tuple[int, int]] = [(start, 0)]
     seen.add(start)

@@ -184,7 +184,7 @@ def _library(name: str) -> ctypes.CDLL:
 
 
 def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
-    """Each entry of a fat binary; nothing if the four bytes at `start` begin none, and None for what is cut off."""
+    """Yield each entry of a fat binary; nothing if no fat binary begins at `start`, and None for a truncated entry."""
     if len(data) < start + _HEADER.size:
         return
     _, version, header_size, size = _HEADER.unpack_from(data, start)

@@ -82,7 +82,7 @@ class Lost(Exception):
 
 
 def _line(message: Message) -> str:
-    """As json writes it: msgspec's own writer knows no NaN, and no path that is not UTF-8."""
+    """Write JSON by `json`: msgspec writes no NaN, and no path that is not UTF-8."""
     return json.dumps(msgspec.to_builtins(message, enc_hook=lambda value: os.fspath(value))) + "\n"
 
 
@@ -190,7 +190,7 @@ class Child:
         return Lost(self._at, text, hung)
 
     def _ended(self) -> str:
-        """How it ended."""
+        """Describe how the child ended."""
         try:
             status = self._process.wait(_LEAVE_S)
         except subprocess.TimeoutExpired:
@@ -204,7 +204,7 @@ class Child:
 
 
 def own_output() -> TextIO:
-    """Where messages go. Whatever else this process prints goes to standard error from now on."""
+    """Return the stream for messages. From now on all other output of this process goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers

@@ -79,7 +79,7 @@ class CudaError(DeviceError):
 
 
 def load_library() -> Any:
-    """libcuda. Raises DeviceError where there is no NVIDIA driver."""
+    """Load libcuda. Raises DeviceError if there is no NVIDIA driver."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -204,7 +204,7 @@ class Driver:
         self._call("cuCtxSetLimit", which, ctypes.c_size_t(value))
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the current context's device, all processes counted."""
+        """Read (free, total) bytes of the current context's device, for all processes together."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -273,7 +273,7 @@ class Driver:
         return made
 
     def launch_config(self, function: int, config: LaunchConfig, arguments: Any) -> None:
-        """cuLaunchKernelEx. arguments: as `argument_pointers` made them."""
+        """Launch by cuLaunchKernelEx. arguments: from `argument_pointers`."""
         self._call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), arguments, None)
 
     def allocate(self, size: int) -> int:

@@ -63,7 +63,7 @@ class Clock:
         self._next += 1
 
     def pairs(self) -> list[tuple[Any, ...]]:
-        """(cycles, ns, SM) before and after, of each sample since `begin`; the stream must have finished."""
+        """Read (cycles, ns, SM) before and after each sample since `begin`; the stream must have finished."""
         words = self._words[: self._next * _WORDS].tolist()
         stamps = [tuple(words[i : i + _WORDS]) for i in range(0, len(words), _WORDS)]
         return list(zip(stamps[::2], stamps[1::2], strict=True))

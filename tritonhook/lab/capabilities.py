@@ -204,7 +204,7 @@ class Matrix(Brief):
         return self.assemblers[-1]
 
     def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
-        """One cell; None if this ptxas does not know the target."""
+        """Make one cell; None if this ptxas does not know the target."""
         return self.cells.get((ptxas, arch, probe))
 
 

@@ -151,8 +151,8 @@ _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program",
 
 
 def form(image: ImageSummary, name: str) -> tuple[object, ...]:
-    """All that is compared of a kernel, in the order of _FORM. Compare only names of equal length: the sizes of
-    sections depend on it."""
+    """Collect all compared properties of a kernel, in the order of _FORM. Compare only names of equal length: the sizes
+    of sections depend on it."""
     k = image.kernel(name)
     sections = tuple(sorted(_sections(image, name).items()))
     spills = (k.spill_stores, k.spill_loads)
@@ -163,7 +163,7 @@ _OTHER_KERNEL = re.compile(r"\{kernel \d+\}$")
 
 
 def _sections(image: ImageSummary, name: str) -> dict[str, int]:
-    """Bytes of each section of this kernel and of the module, by role."""
+    """Map the sections of this kernel and of the module by role to their bytes."""
     number = next(i for i, k in enumerate(image.kernels, 1) if k.kernel == name)
     own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in image.sections)
     sizes = zip(own, (size for _, size in image.sections), strict=True)
@@ -224,7 +224,7 @@ def setups(
     levels: Sequence[str] = (),
     newest: Mapping[str, str] | None = None,
 ) -> Iterator[Setup]:
-    """Every setup of the table.
+    """Yield every setup of the table.
 
     archs: instead of each kernel's own. levels: -O levels, instead of the one in the options.
     newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it.

@@ -231,7 +231,7 @@ def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def torch_bytes(ordinal: int | None = None) -> TorchBytes:
-    """(allocated, reserved) of torch's allocator; None if torch is not in use."""
+    """Read (allocated, reserved) of torch's allocator; None if torch is not in use."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)  # None while torch is being imported
     if cuda is None or not getattr(cuda, "is_initialized", bool)():
@@ -240,7 +240,7 @@ def torch_bytes(ordinal: int | None = None) -> TorchBytes:
 
 
 def torch_peaks(ordinal: int | None) -> TorchBytes:
-    """(allocated, reserved): the most that torch's allocator has had since the process began."""
+    """Read the peaks (allocated, reserved) of torch's allocator since the process began."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None, None

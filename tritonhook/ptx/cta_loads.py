@@ -80,7 +80,7 @@ class ClusterToCta:
         return Ptx("".join([*pieces, text[done:]])) if chosen else ptx
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """How many loads change, and a line for each that stays."""
+        """Count the loads that change, and explain in one line each load that stays."""
         loads = sites(ptx)
         changed = sum(site.refusal is None for site in loads)
         name = ", ".join(dict.fromkeys(site.function for site in loads))
@@ -107,7 +107,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Where values come from, in each of these functions."""
+    """Trace where values come from, in each of these functions."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:

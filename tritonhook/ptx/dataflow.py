@@ -107,7 +107,7 @@ def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[i
 
 
 def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
-    """By name, the numbers of the steps that have it among theirs."""
+    """Map each name to the numbers of the steps that have it among theirs."""
     places: dict[Name, list[int]] = {}
     for step, several in enumerate(names):
         for name in several:
@@ -205,7 +205,7 @@ class Operation:
         return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
-        """Each operand that such an operation made, and where it stands."""
+        """Yield each operand that such an operation made, and its position."""
         for index in range(len(self.sources)):
             made = self.made_by(index)
             if made is not None and made.is_a(name, *types):
@@ -313,7 +313,7 @@ def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def _reached(items: Sequence[Item]) -> list[Item]:
-    """Without what stands between a jump and the next label that is used."""
+    """Drop unreachable items: those between a jump and the next label that is used."""
     used = {name for item in items if not item.label for operand in item.operands for name in LABEL.findall(operand)}
     kept: list[Item] = []
     reached = True
@@ -349,7 +349,7 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 
 def _live(items: Sequence[Item]) -> list[Item]:
-    """Without items whose registers no effect needs, not even around a loop; and declarations that nothing names."""
+    """Drop items whose registers reach no effect, not even around a loop, and declarations that nothing names."""
     flows = [flow_of(item) for item in items]
     needed: set[str] = set()
 

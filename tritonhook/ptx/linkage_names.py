@@ -186,7 +186,7 @@ def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
 
 
 def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
-    """Every entry of `.debug_info`, with its unit; none in a module for no debugger."""
+    """Yield every entry of `.debug_info`, with its unit; nothing in a module without debug information."""
     if "debug" not in tokens.options:
         return
     info, abbreviations = (_Section.read(tokens.code, name).data for name in (_INFO, _ABBREVIATIONS))

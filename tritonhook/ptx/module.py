@@ -128,7 +128,7 @@ def _statement(code: str, start: int, end: int, function: str, scope: Scope, lab
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
-    """Entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
+    """Find entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
     Indirect calls are not followed."""
     if "call" not in ptx.text and "alloca" not in ptx.text:
         return ()
@@ -309,7 +309,7 @@ class Ptx(Notebook):
         return self.entries[0]
 
     def parameters(self, entry: str) -> tuple[str, ...]:
-        """Names of an entry's `.param` symbols, in order."""
+        """List the names of an entry's `.param` symbols, in order."""
         return self._parameters().get(entry, ())
 
     def _parameters(self) -> dict[str, tuple[str, ...]]:
@@ -351,7 +351,8 @@ class Ptx(Notebook):
         return self.substitute(self.entry_changes(names))
 
     def entry_changes(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Every symbol that `rename_entries` replaces, with its new name. Raises PtxError for a name of no entry."""
+        """Map every symbol that `rename_entries` replaces to its new name. Raises PtxError for a name without an
+        entry."""
         entries = set(self.entries)
         functions = {*entries, *self.functions}
         parameters = self._parameters()

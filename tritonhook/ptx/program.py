@@ -208,7 +208,7 @@ class _Body:
             self.items.append((Item(opcode, operands, guard, position=position), tuple(self.numbers)))
 
     def declare_registers(self, rest: str) -> None:
-        """`.reg .b32 %r<100>` or `.reg .pred p, q`."""
+        """Parse `.reg .b32 %r<100>` or `.reg .pred p, q`."""
         type_, _, names = rest.partition(" ") if " " in rest else rest.partition("\t")
         size = type_.strip().lstrip(".")
         size = "pred" if size == "pred" else _SIZE_OF.get(size, re.sub(r"\D", "", size))
@@ -269,7 +269,7 @@ _SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": 
 
 
 def _compact(operand: str) -> str:
-    """In one form: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
+    """Compact an operand: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
     written = re.sub(r"\s*([,{}\[\]+])\s*", r"\1", " ".join(operand.split()))
     return written.replace("+0]", "]").replace(",", ", ")
 

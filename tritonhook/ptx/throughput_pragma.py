@@ -57,7 +57,7 @@ class ThroughputPragma:
         return changed.with_directives(version, ptx.target)
 
     def why_not(self, ptxas_version: str) -> str | None:
-        """Why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
+        """Explain why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
         if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
             return None
         return (
@@ -67,7 +67,8 @@ class ThroughputPragma:
         )
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Lines on the entries that get the pragma, on those that have it, and on those that are only declared."""
+        """Describe the entries that get the pragma, those that have it, and those that are only declared, in one line
+        each."""
         wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
         there = [entry for entry in wanted if entry in having]
         added = [entry for entry in wanted if entry not in having]

@@ -113,14 +113,14 @@ def scan(text: str) -> Tokens:
 
 
 def symbol_uses(code: str, names: Collection[str]) -> Iterator[Span]:
-    """Where these names are used as symbols, in order: not as directives, registers (%), opcodes or keywords."""
+    """Find uses of these names as symbols, in order: not as directives, registers (%), opcodes or keywords."""
     for start, end in _words(code, names):
         if not _is_opcode(code, start, end):
             yield Span(code[start:end], start)
 
 
 def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where these names are whole words of the code, and not part of a directive."""
+    """Find these names as whole tokens of the code, and not as part of a directive."""
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return

@@ -228,7 +228,7 @@ def refused_option(options: Iterable[str]) -> str | None:
 
 
 def _is(name: str, among: frozenset[str]) -> bool:
-    """ptxas takes one dash for two."""
+    """Compare option names: ptxas accepts one dash for two."""
     return name in among or f"-{name}" in among or (name.startswith("--") and name[1:] in among)
 
 

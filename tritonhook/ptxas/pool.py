@@ -167,12 +167,13 @@ def _sha256(text: str) -> str:
 
 
 def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
-    """Threads, each of which waits for a ptxas. A sweep without an executor needs less of Python's time."""
+    """Make an executor of threads, each of which waits for a ptxas. Without an executor a sweep needs less Python
+    time."""
     return ThreadPoolExecutor(max_workers=workers or usual_workers())
 
 
 def usual_workers() -> int:
-    """How many runs of ptxas at a time: ten more than processors, or fewer if the limit of open files is low (a run
+    """Choose how many ptxas run at a time: ten more than processors, or fewer if the limit of open files is low (a run
     needs four).
 
     Python competes with ptxas for the processors. In a sweep of small kernels on two processors, they were idle for
@@ -420,7 +421,7 @@ class _Sweep:
                 yield self._tell(job, outcome, False)
 
     def _go_on_here(self, death: _WorkerDied) -> None:
-        """Do the rest of the work in this process: ptxas runs in processes of its own, so no worker is needed."""
+        """Do the remaining work in this process: ptxas runs in processes of its own, so no worker is needed."""
         reason = f"{type(death.error).__name__}: {death.error}"
         warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
         for _ in self.runner.cancel():

@@ -72,7 +72,7 @@ class Outcome:
         return self.kind, self.message, self.returncode, self.signal, self.image
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON values, without the cubin."""
+        """Convert to JSON values, without the cubin."""
         document: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         document["kind"] = self.kind.value
         document["limits"] = [self.limits.seconds, self.limits.memory_bytes]
@@ -223,7 +223,7 @@ def _shard_number(key: str) -> int:
 
 
 def _line(key: bytes, body: bytes) -> bytes:
-    """One line of a file, with a line break on either side, so that a line cut short before it cannot spoil it."""
+    """Format a line of a file, with a line break on either side, so that a truncated line before it cannot spoil it."""
     return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
 
 

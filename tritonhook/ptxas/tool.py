@@ -345,7 +345,7 @@ def _toolkit_folders() -> Iterator[tuple[Path, str]]:
 
 
 def tools_folder() -> Path:
-    """Where `ptxas add` keeps binaries."""
+    """Find the folder where `ptxas add` keeps binaries."""
     return cache_folder() / "tools"
 
 
@@ -362,7 +362,7 @@ def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _why_changed(folder: Path) -> str | None:
-    """Why the binary in this folder is not the one that was added; None if it is.
+    """Explain why the binary in this folder is not the one that was added; None if it is.
 
     It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
     """

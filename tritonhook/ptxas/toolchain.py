@@ -124,7 +124,7 @@ class AssembleError(ToolError):
 
 
 def _newer_ptxas(ptx_version: str) -> str:
-    """Which ptxas reads this PTX version: the oldest of those that are here, else one to fetch."""
+    """Name a ptxas that reads this PTX version: the oldest installed one, else one to fetch."""
     wanted = version_key(ptx_version)
     here = {tool.version for tool in available_ptxas() if version_key(newest_version(tool.version)) >= wanted}
     if here:
@@ -183,7 +183,8 @@ def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def fixed_layout_prefix() -> tuple[str, ...]:
-    """`setarch -R`, where it works: it runs a program without address-space randomisation.
+    """Find a prefix that fixes the memory layout: `setarch -R`, if it works, runs a program without address-space
+    randomisation.
 
     ptxas is not deterministic: for some sm_100a kernels its choices depend on addresses, and the same PTX
     gives one of several codes (seen with 12.9.86 and 13.0.88). A fixed layout removes most of that.
@@ -306,7 +307,7 @@ class Toolchain(Brief):
         return assemble(self.ptxas, ptx, arguments, timeout_s)
 
     def assemble_or_raise(self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS) -> Assembled:
-        """Like assemble, but raises AssembleError instead of returning a Crash."""
+        """Assemble as `assemble` does, but raise AssembleError instead of returning a Crash."""
         result = self.assemble(ptx, arguments)
         if isinstance(result, Crash):
             raise AssembleError(result)

@@ -50,7 +50,7 @@ class CapturedKernels:
         raise KernelLookupError(f"no kernel is {shown}; captured until now:", self._all())
 
     def all(self, name: str, *words: str) -> list[CapturedKernel]:
-        """All kernels of this name; with words, those that have each of them, as in "BLOCK=128" or "sm_90a"."""
+        """List all kernels of this name that have all of these keys, such as "BLOCK=128" or "sm_90a"."""
         return [kernel for kernel in self._named(name) if set(words) <= {kernel.arch, *kernel.specialisation}]
 
     def __contains__(self, name: object) -> bool:

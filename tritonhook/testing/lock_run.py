@@ -159,7 +159,7 @@ class LockRun(RecordedRun):
         return missing, [note] if missing else []
 
     def _why_part(self) -> str | None:
-        """Why this run is a part of the lock's tests only; None if it is all of them."""
+        """Explain why this run covers only a part of the lock's tests; None if it covers all."""
         if (part := self.scope.why_part) is not None:
             return part
         if self.tests is None:

@@ -213,5 +213,5 @@ def is_precise(comparison: Comparison) -> bool:
 
 
 def search_path() -> tuple[str, ...]:
-    """Folders where a worker looks for the target's module: the current one, then those of this process."""
+    """List the folders where a worker looks for the target's module: the current one, then those of this process."""
     return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

@@ -170,7 +170,7 @@ def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
 def change_names(
     kernels: Sequence[str], target: str, rename: Rename | None, rewrites: Sequence[str], options: str | None
 ) -> tuple[str, str]:
-    """Names of reference and candidate, where the candidate is the same launch with its kernels changed."""
+    """Name reference and candidate, if the candidate is the same launch with its kernels changed."""
     if len(kernels) == 1:
         before = kernels[0]
         after = before if rename is None else rename.new_name(before)
@@ -182,7 +182,7 @@ def change_names(
 
 
 def _described(rename: Rename) -> str:
-    """How a rename changes several kernels."""
+    """Describe how a rename changes several kernels."""
     parts = [f"without {rename.strip!r} in their names"] if rename.strip else []
     parts += [f"with the prefix {rename.prefix}"] if rename.prefix else []
     return " and ".join(parts) or "under other names"

@@ -59,7 +59,7 @@ def forget_compiled() -> None:
 
 
 def forget_modules() -> None:
-    """Like forget_compiled, but functions that are compiled stay as they are."""
+    """Forget as forget_compiled does, but keep compiled functions."""
     for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
         kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
         if kept is not None:

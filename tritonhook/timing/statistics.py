@@ -92,7 +92,7 @@ class SampleBlock(Brief):
         return statistics.mean(math.log(middle[ours] / middle[theirs]) for ours, theirs in pairs)
 
     def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
-        """Like `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
+        """Compute the log ratio as `log_ratio` does, in cycles (time times clock); None if a clock is unknown."""
         ours, theirs = self.clock_mhz.get(candidate) or 0, self.clock_mhz.get(reference) or 0
         return None if min(ours, theirs) <= 0 else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
@@ -166,7 +166,7 @@ class Comparison(Brief):
         return len({block.process for block in self.usable})
 
     def effect(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """None without a usable block."""
+        """Compute the effect; None without a usable block."""
         return effect(self.usable, candidate, reference)
 
     def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
@@ -174,7 +174,8 @@ class Comparison(Brief):
         return cycles_effect(self.usable, candidate, reference)
 
     def carry_over(self) -> Effect | None:
-        """How much longer samples take after the candidate than after the reference; None if the order is not known."""
+        """Compute how much longer samples take after the candidate than after the reference; None if the order is
+        unknown."""
         return carry_over_effect(self.usable, CANDIDATE, REFERENCE)
 
     @property
@@ -231,7 +232,7 @@ def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Eff
 
 
 def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Like `effect`, in SM cycles; None if the clock of some block is not known."""
+    """Compute the effect as `effect` does, in SM cycles; None if the clock of some block is unknown."""
     return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
 
 

@@ -135,7 +135,7 @@ class Timer:
             side.graph = graph
 
     def _copies(self, side: TimedSide) -> int:
-        """How many launches of this side one sample needs to be long enough."""
+        """Compute how many launches of this side make one sample long enough."""
         one_us = statistics.median(self._sample(side) for _ in range(5)) / side.copies
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 

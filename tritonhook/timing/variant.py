@@ -35,7 +35,8 @@ class Variant:
         rewrites: Sequence[Rewrite | str],
         chosen: Mapping[str, str] | None = None,
     ) -> None:
-        """chosen: the configurations of the reference's kernels, which this side takes too; None: it tunes."""
+        """Set up a side. chosen: the configurations of the reference's kernels, which this side takes, too; None: it
+        tunes."""
         from tritonhook.capture.front_ends import new_session
         from tritonhook.capture.settings import make_settings
 

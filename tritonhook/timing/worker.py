@@ -165,7 +165,7 @@ class TimingWorker:
 
 
 def _no_launch() -> None:
-    """Stands for the launch until the target is loaded."""
+    """Do nothing: stand in for the launch until the target is loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:

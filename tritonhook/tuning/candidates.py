@@ -309,7 +309,7 @@ def _candidate(build: _Build, outcome: Outcome) -> Candidate | None:
 
 
 def _why(outcome: Outcome) -> str:
-    """Why ptxas made no code."""
+    """Explain why ptxas made no code."""
     what = _WHY[outcome.kind]
     return f"{what}: {outcome.message}" if outcome.message else what
 

@@ -87,7 +87,8 @@ class Race:
         return best + math.log(1 - self.band)
 
     def _hopeless(self) -> set[str]:
-        """Candidates whose whole interval is slower than what is worth having, or than the leader's."""
+        """Find candidates whose whole interval is slower than the smallest useful gain, or than the leader's
+        interval."""
         spans = {name: student(values) for name, values in self.log_ratios.items() if values}
         hopeless = set()
         for names, most in ((spans.keys() - self.plain, self.worth), (spans.keys() & self.plain, 0.0)):
@@ -204,8 +205,9 @@ def is_futile(comparison: Comparison) -> bool:
 
 
 def p_value(comparison: Comparison) -> float:
-    """How often a candidate whose true gain is the band would look as good as this one, or better. A process is one
-    value, the median of its blocks. 1 where the comparison is not called faster, or has too few processes."""
+    """Compute how often a candidate whose true gain is the band would look as good as this one, or better. Each process
+    counts as one value, the median of its blocks. 1 if the comparison is not called faster, or has too few
+    processes."""
     if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
         return 1.0
     by_process: dict[int, list[float]] = {}
@@ -218,8 +220,8 @@ def p_value(comparison: Comparison) -> float:
 
 
 def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
-    """Which of these hold, if the chance of any false one is at most `level` (Holm 1979). tests: how many
-    there are in all; those not given count as 1."""
+    """Find the tests that hold if the chance of any false one is at most `level` (Holm 1979). tests: their total
+    number; those without a p-value count as 1."""
     passed = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
         if p_values[number] > level / (tests - rank):

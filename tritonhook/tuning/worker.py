@@ -77,7 +77,7 @@ class GpuCodes:
         yield RaceReady({} if unsteady else failed, unsteady, buffers.notes)
 
     def _placed(self, wanted: LoadCodes, buffers: Any) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """Each code at several places; and why some cannot be loaded."""
+        """Load each code at several addresses; explain why some cannot be loaded."""
         from tritonhook.capture.store import read_launch
         from tritonhook.timing.replay import LoadedKernel, OtherLaunch
 

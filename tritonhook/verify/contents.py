@@ -62,7 +62,7 @@ class FloatFormat:
         return sign * math.ldexp(mantissa, max(exponent, 1) - self.bias - self.mantissa)
 
     def ulps(self, a: int, b: int) -> int:
-        """How many numbers of this format a step from a to b crosses; 0 and -0 are one number."""
+        """Count the numbers of this format that a step from a to b crosses; 0 and -0 are one number."""
         return abs(self._place(a) - self._place(b))
 
     def _place(self, bits: int) -> int:
@@ -94,7 +94,7 @@ _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
-    """How `other` differs from `reference`; None if all bits are equal. Both have the same size."""
+    """Describe how `other` differs from `reference`; None if all bits are equal. Both have the same size."""
     if reference == other:
         return None
     form = FLOATS.get(dtype)
@@ -109,7 +109,7 @@ def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Diffe
 
 
 def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
-    """Index, reference's bits and other's bits of each element that differs."""
+    """Yield index, reference's bits and other's bits of each element that differs."""
     code = _CODES[width]
     for start in range(0, len(reference), _CHUNK):
         a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
@@ -222,7 +222,7 @@ def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:
 
 
 def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
-    """Random bytes, of which each element is cut by the next of the masks; the rest behind the last element is 0."""
+    """Make random bytes; each element is cut by the next of the masks; the rest behind the last element is 0."""
     draw, whole = random.Random(f"tritonhook {seed}"), size // width * width
     # A part at a time: whole periods of masks, and whole words of 32 bits, of which the generator makes its bytes.
     period = 4 * width * len(masks)

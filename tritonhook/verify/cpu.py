@@ -53,10 +53,10 @@ class CpuExecutor:
         self.close()
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Close the executor; there is nothing to release."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that fails."""
+        """Run as `run` does, but stop after the first build that fails."""
         return self.run(order, lambda ran: ran.failure is not None)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
@@ -136,7 +136,7 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
 
 
 def _runs(order: Order, build: Build) -> int:
-    """How often a build runs: PTX with atomics again, in another order of these."""
+    """Return how often a build runs: PTX with atomics runs again, with its atomics in another order."""
     if build.path.suffix != _SUFFIX or not any(word in build.path.read_text() for word in ("atom.", "red.")):
         return 1
     return min(order.runs, 2)

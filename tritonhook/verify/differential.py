@@ -295,7 +295,8 @@ def skipped(kernel: str, launch: str, reason: str) -> Verified:
 
 
 def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs: int) -> Order:
-    """All builds on all inputs. A build that is alone runs twice: it may hang, or differ from run to run."""
+    """Make the order for all builds on all inputs. A single build runs twice: it may hang, or differ from run to
+    run."""
     if len(builds) == 1:
         builds = (*builds, replace(builds[0], label=f"{builds[0].label}, again"))
     return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
@@ -359,7 +360,7 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
 
 
 def _unlike(a: Build, b: Build) -> int:
-    """How little two builds have in common: the level counts most."""
+    """Score how little two builds have in common: the level counts most."""
     return 2 * (level_of(a.options) != level_of(b.options)) + (a.options != b.options)
 
 

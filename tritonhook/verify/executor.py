@@ -72,7 +72,7 @@ class Executor:
             self._child = None
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that ends its child process."""
+        """Run as `run` does, but stop after the first build that ends its child process."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:

@@ -150,7 +150,7 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
 def _differences(
     name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str]
 ) -> Iterable[Observation]:
-    """Differences between runs of a build, then those between builds."""
+    """Find differences between runs of a build, then those between builds."""
     unsteady: dict[int, list[Difference]] = {}
     for ran in ended:
         for change in ran.unsteady:
@@ -196,14 +196,14 @@ def _of_difference(
 
 
 def buffer_name(launch: Launch, number: int) -> str:
-    """How people know a buffer: by the first argument that points into it."""
+    """Name a buffer by the first argument that points into it."""
     names = (getattr(p, "name", "") for p in launch.parameters if getattr(p, "buffer", None) == number)
     name = next(names, "")
     return f"argument {name}" if name else f"buffer {number}"
 
 
 def apart(several: Sequence[Difference]) -> str:
-    """How far contents differ, in words; of several differences, the largest."""
+    """Describe how far contents differ; of several differences, the largest."""
     worst = max(several, key=lambda difference: (difference.share or 0.0, difference.differing))
     text = f"{worst.differing:,} of {worst.elements:,} elements"
     if worst.ulps is not None and worst.share is not None:

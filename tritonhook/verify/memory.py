@@ -71,7 +71,7 @@ class GuardedMemory:
         ]
 
     def changed(self, contents: list[bytes]) -> int:
-        """How many buffers hold something else than before the launch."""
+        """Count the buffers whose contents the launch changed."""
         return sum(a != b for a, b in zip(contents, self._before, strict=True))
 
     def outside(self) -> tuple[Outside, ...]:

@@ -73,10 +73,10 @@ class Runner(Protocol):
     limit_s: float
 
     def run(self, order: Order) -> tuple[Ran, ...]:
-        """One Ran for each input and build, in that order."""
+        """Yield one Ran for each input and build, in that order."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that fails."""
+        """Run as `run` does, but stop after the first build that fails."""
 
     def close(self) -> None:
         """End what it holds."""

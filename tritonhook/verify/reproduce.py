@@ -126,7 +126,7 @@ def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Too
 
 
 def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterator[Tried]:
-    """Which side each further version agrees with."""
+    """Find the side that each further version agrees with."""
     first, second = judge_.sides
     for tool in sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version)):
         if tool.version in (first.ptxas.version, second.ptxas.version):
@@ -172,8 +172,8 @@ class LaunchedJudge:
     differs: Differs = stored_other
 
     def __call__(self, trials: Sequence[Trial]) -> list[bool]:
-        """All trials are assembled at once, several at a time. Those whose codes differ are launched, one after the
-        other in one process."""
+        """Judge trials. All are assembled at once, several at a time; those whose codes differ are launched, one after
+        the other in one process."""
         cubins = self._assembled(trials)
         return [self._differ(trial, *(cubins.get((trial.ptx, side)) for side in (0, 1))) for trial in trials]
 

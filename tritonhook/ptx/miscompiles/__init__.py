@@ -30,7 +30,7 @@ class BugPlace:
 
 
 def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[BugPlace, ...]:
-    """Every such statement, in order. A module without the opcodes of these bugs is not split into statements."""
+    """Find every statement that a bug matches, in order. A module without the opcodes of these bugs is not parsed."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
 
@@ -90,7 +90,8 @@ class KnownModule:
 
 
 def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """Every place in the text of a module, for this version of ptxas at this level. Raises PtxError if it is no PTX."""
+    """Find every match in a module's text, for this version of ptxas at this level. Raises PtxError if it is not
+    PTX."""
     return _findings(text, ptxas, level, MISCOMPILATIONS)
 
 
@@ -140,8 +141,8 @@ _met: dict[tuple[bytes, str | None, str], frozenset[str]] = {}
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
-    """One note on many kernels, each given by the text of its module, its ptxas and the level: the bugs that they meet,
-    each with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
+    """Write one note on many kernels (module text, ptxas, level): the bugs that they meet, each with the number of
+    kernels. Empty if they meet none; unreadable texts are skipped."""
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
         met.update(dict.fromkeys(bugs_met(text or "", ptxas, level), kernels))

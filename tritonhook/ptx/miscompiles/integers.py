@@ -29,14 +29,14 @@ def _made(value: Source | None, name: str, *types: str) -> Operation | None:
 
 
 def _guarded(operation: Operation) -> int | None:
-    """Which source a guard lets through, where it is 0 otherwise; None for what is no guard."""
+    """Find the source that a guard lets through, if the value is 0 otherwise; None if there is no guard."""
     if not operation.is_a("selp"):
         return None
     return next((index for index in (0, 1) if operation.number(1 - index) == 0), None)
 
 
 def _rotates(operation: Operation) -> bool:
-    """`(x << k) - (x >> 64 - k)`, in either order."""
+    """Match `(x << k) - (x >> 64 - k)`, in either order."""
     a, b = operation.made_by(0), operation.made_by(1)
     is_difference = operation.is_a("sub", "b64") or (operation.name == "sub.cc" and operation.type in ("s64", "u64"))
     if not is_difference or a is None or b is None:
@@ -56,7 +56,7 @@ def _is_rotation(left: Operation, right: Operation) -> bool:
 
 
 def _greatest_of_three(operation: Operation) -> bool:
-    """`max(max(x, -x), y)`, or the least, where nothing else reads the first."""
+    """Match `max(max(x, -x), y)`, or `min`, if nothing else reads the inner result."""
     if operation.name not in ("max", "min") or operation.type != "s32":
         return False
     for inner, index in operation.operands(operation.name, "s32"):
@@ -72,7 +72,7 @@ def _greatest_of_three(operation: Operation) -> bool:
 
 
 def _is_absolute(operation: Operation) -> bool:
-    """`max(x, -x)`, in this order."""
+    """Match `max(x, -x)`, in this order."""
     negated = operation.made_by(1)
     if negated is None or not negated.is_a("neg", "b32") or _is_spelled(negated, "add", "not", "xor"):
         return False
@@ -115,9 +115,9 @@ def _multiplies_known_bits(operation: Operation) -> bool:
 
 
 def _reads_known(place: int, product: Operation) -> bool:
-    """Whether the bits of a product up to this place, the lowest 1, decide what an operation on it does: `and` with no
-    others, `or` with no others or with all others, a shift that leaves no others. Also behind a guard, a shift to the
-    left, a number added, or cut to 16 bits."""
+    """Check whether the bits of a product up to its lowest 1 decide the result of an operation on it: `and` with no
+    others, `or` with no others or with all others, a shift that leaves no others. A guard, a shift to the left, an
+    added number or a cut may come between."""
     for _, reader in product.readers:
         count = reader.number(1)
         if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
@@ -142,8 +142,8 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`; also behind a further shift. None
-    where it is not known."""
+    """Find the lowest 1 of `(x << k) + number`, if it is below k, or of `x | 1`; a further shift may follow. None if
+    unknown."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
     if made is not None and added and made.is_a("shl", "b32"):
@@ -203,14 +203,14 @@ def _widest(value: Source) -> Source:
 
 
 def _clamps_to_zero(operation: Operation) -> bool:
-    """`min.s32` with 0 of `max.u32` with 0."""
+    """Match `min.s32` with 0 of `max.u32` with 0."""
     if not operation.is_a("min", "s32") or operation.number(1) != 0:
         return False
     return any(made.number(1) == 0 for made, _ in operation.operands("max", "u32"))
 
 
 def _below_zero(operation: Operation) -> bool:
-    """`0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
+    """Match `0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
     zero = 1 if operation.is_a("setp.lt", "u32") else 0
     is_below = operation.is_a("setp.lt", "u32") or operation.is_a("setp.le", "u32")
     negated = operation.made_by(1 - zero)
@@ -225,7 +225,7 @@ def _below_zero(operation: Operation) -> bool:
 
 
 def _carries_nothing(operation: Operation) -> bool:
-    """`add.cc` of a number that two shifts have emptied and of another number; or `sub.cc`."""
+    """Match `add.cc` of another number and a number that two shifts have emptied; or `sub.cc`."""
     if operation.name not in ("add.cc", "sub.cc") or not operation.number(1):
         return False
     for outer, _ in operation.operands("shl", "b32"):
@@ -236,7 +236,7 @@ def _carries_nothing(operation: Operation) -> bool:
 
 
 def _borrows_after_cnot(operation: Operation) -> bool:
-    """`sub.cc` with a shifted `cnot`."""
+    """Match `sub.cc` with a shifted `cnot`."""
     if operation.name != "sub.cc":
         return False
     shifts = (made for made, _ in operation.operands("shl", "b32") if not _is_spelled(made, "add"))

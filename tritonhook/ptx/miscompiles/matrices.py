@@ -9,7 +9,8 @@ from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
 
 
 def _shares_a_descriptor(operation: Operation) -> bool:
-    """`wgmma` with A in registers, whose descriptor of B is also that of A in a `wgmma` with both in shared memory."""
+    """Match `wgmma` with A in registers and B's descriptor equal to A's descriptor in a `wgmma` with both in shared
+    memory."""
     if not _is_wgmma(operation) or operation.statement.operands[1][:1] != "{":
         return False
     shared = _descriptor(operation, 2)

@@ -148,7 +148,7 @@ def is_pure(name: str) -> bool:
 
 
 def _fewest(name: str) -> int:
-    """How many operands an operation has at least."""
+    """Return the least number of operands of an operation."""
     return _OPERANDS.get(name) or (2 if name.partition(".")[0] in ("add", "mul", "mad", "set", "setp", "slct") else 1)
 
 
@@ -313,7 +313,7 @@ class _Rule:
         return None
 
     def _shl(self, a: Source, b: Source) -> Source | None:
-        """Two shifts are one, if something is left."""
+        """Merge two shifts into one, if any bits are left."""
         inner = only_maker(a)
         before = inner.number(1) if inner is not None and inner.is_a("shl") else None
         if inner is not None and before is not None and isinstance(b, int) and before + b < self.bits:
@@ -354,7 +354,7 @@ class _Rule:
         return None
 
     def _bfi(self, a: Source, b: Source, c: Source, d: Source) -> Source | None:
-        """Bits of a number, or those behind the last place that is kept."""
+        """Fold `bfi` of numbers, or of bits behind the last bit that is kept."""
         if not isinstance(c, int) or not isinstance(d, int) or not 0 <= c < c + d <= self.bits:
             return None
         field = ((1 << d) - 1) << c

@@ -140,5 +140,5 @@ def _generation(target: str) -> int:
 
 
 def all_targets(first: str, last: str) -> tuple[Range, ...]:
-    """One range for every target."""
+    """Make one range for every target."""
     return (Range(TARGETS, first, last),)
