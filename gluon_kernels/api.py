@@ -83,7 +83,7 @@ def attention(
 
 @cache
 def _operators(device: int) -> tuple[Any, ...]:
-    """`attention` of the kernels for a GPU, fastest first."""
+    """List `attention` of the kernels for a GPU, fastest first."""
     import torch
 
     major, minor = torch.cuda.get_device_capability(device)

@@ -75,7 +75,7 @@ def _positive(text: str) -> int:
 
 
 def _why_not() -> str | None:
-    """Why nothing can run here, or None."""
+    """Explain why nothing can run here, or None."""
     try:
         import torch
     except ImportError as error:

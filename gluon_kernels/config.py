@@ -49,12 +49,12 @@ class KernelConfig:
 
 
 def causal_offset(causal: str | None, seqlen_q: int, seqlen_k: int) -> int:
-    """How far the mask is shifted: with `causal`, query i sees keys 0 .. i + causal_offset."""
+    """Compute the shift of the mask: with `causal`, query i sees keys 0 .. i + causal_offset."""
     return seqlen_k - seqlen_q if causal == "bottom-right" else 0
 
 
 def why_not_causal(causal: Any) -> str | None:
-    """Why this is no alignment of a causal mask, or None."""
+    """Explain why this is no alignment of a causal mask, or None."""
     if causal not in CAUSAL:
         return f"causal {causal!r}: must be None, 'top-left' or 'bottom-right'"
     return None
@@ -66,7 +66,7 @@ def entry_name(specialization: Any) -> str:
 
 
 def why_not_name(name: str) -> str | None:
-    """Why an entry cannot have this name, or None."""
+    """Explain why an entry cannot have this name, or None."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return f"name {name!r}: Triton takes letters, digits and underscores, and no digit first"
     return None

@@ -30,7 +30,7 @@ class Unsupported(Exception):
 
 @cache
 def driver() -> Any:
-    """libcuda, which keeps the GIL: its calls take a microsecond. Raises Unsupported."""
+    """Load libcuda so that calls keep the GIL: they take a microsecond. Raises Unsupported."""
     try:
         found = ctypes.PyDLL("libcuda.so.1")
         pointer, word = ctypes.c_void_p, ctypes.c_uint32
@@ -46,7 +46,7 @@ def driver() -> Any:
 
 @contextmanager
 def uncaptured() -> Iterator[None]:
-    """Inside, this thread may copy and allocate while another stream is captured into a CUDA graph.
+    """Let this thread copy and allocate while another stream is captured into a CUDA graph.
 
     Without effect if the driver is too old for this module.
     """
@@ -135,7 +135,7 @@ class Launch:
         tensors: dict[str, str],
         order: Sequence[str],
     ) -> None:
-        """`arguments` and `tensors`: see `fields`. `order`: the names of tensors as calls give their addresses.
+        """Prepare launches. `arguments`, `tensors`: see `fields`. `order`: tensor names in the order of call addresses.
 
         Tensors among the arguments that have no name must stay where they are, and are kept. Raises Unsupported.
         """
@@ -190,7 +190,7 @@ class Launch:
 
 
 def parameter_count(ptx: str) -> int:
-    """How many parameters the entry of a module has."""
+    """Count the parameters of a module's entry."""
     entry = ptx.index(".entry ")
     return ptx[entry : ptx.index(")", entry)].count(".param ")
 

@@ -168,7 +168,7 @@ def attend(
 
 
 def out_dtype(q: Tensor) -> Any:
-    """torch's dtype of O: that of Q, or bfloat16 for fp8."""
+    """Return torch's dtype of O: that of Q, or bfloat16 for fp8."""
     import torch
 
     return torch.bfloat16 if q.element_size() == 1 else q.dtype
@@ -176,7 +176,7 @@ def out_dtype(q: Tensor) -> Any:
 
 @cache
 def sm_count(device: Any) -> int:
-    """How many SMs the GPU has."""
+    """Read how many SMs the GPU has."""
     import torch
 
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -67,7 +67,7 @@ def best(tried: list[Tried]) -> Any:
 
 
 def scheduler_effects(tried: list[Tried]) -> dict[Any, float]:
-    """Config with the usual scheduler -> its time divided by that with the other one, where both were timed."""
+    """Map a config with the usual scheduler to its time divided by that with the other one, if both were timed."""
     times = {t.config: t.timed.median_ms for t in tried if t.timed is not None}
     others = {replace(config, trigger=None): ms for config, ms in times.items() if config.trigger is not None}
     return {config: ms / others[config] for config, ms in times.items() if config.trigger is None and config in others}

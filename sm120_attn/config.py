@@ -265,7 +265,7 @@ class Config:
 
 
 def why_not(config: Config) -> str | None:
-    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"

@@ -87,7 +87,7 @@ def plan(shape: Shape) -> Plan:
 
 
 def needs_two_levels(shape: Shape) -> bool:
-    """Whether sums of FP8 products are so long that the tensor cores must not make them alone."""
+    """Check whether sums of FP8 products are so long that the tensor cores must not make them alone."""
     return shape.dtype in FP8 and shape.seqlen_k > LONG_SUM_KEYS and shape.arch not in FULL_FP8_SUMS
 
 
@@ -194,7 +194,7 @@ def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
 
 
 def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool:
-    """Whether ptxas's other scheduler makes the kernel faster.
+    """Check whether ptxas's other scheduler makes the kernel faster.
 
     On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
     (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
@@ -213,7 +213,7 @@ def _ctas(choice: _Choice, shape: Shape) -> int:
 
 
 def _estimate_us(choice: _Choice, shape: Shape) -> float:
-    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest CTAs come first.
+    """Estimate microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest come first.
 
     Two CTAs that share an SM do not end together. When one has ended, the other runs faster, so the number of rounds
     need not be whole. A CTA alone on its SM takes 0.6 of the time of one that shares it (18.0 of 28 us, 1024 keys).

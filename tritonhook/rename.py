@@ -196,7 +196,7 @@ def _other_word(word: str) -> str:
 
 
 def removes_trigger(old: str, new: str) -> bool:
-    """Whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
+    """Check whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
     return TRIGGER in old and TRIGGER not in new
 
 

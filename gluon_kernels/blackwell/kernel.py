@@ -151,7 +151,7 @@ class PartitionArgs:
 
     @gluon.jit
     def open_blocks(self, tile, first_row):
-        """How many leading key blocks of the tile need no mask for the rows from first_row on."""
+        """Count the leading key blocks of the tile that need no mask for the rows from first_row on."""
         if self.causal:
             keys = gl.minimum(first_row + self.causal_offset + 1, self.seqlen_k)
             return gl.minimum(gl.maximum(keys, 0) // self.block_n, tile.blocks)
@@ -172,7 +172,7 @@ class PartitionArgs:
 
     @gluon.jit
     def probs(self, half: gl.constexpr):
-        """P of one half: the first columns of its S, read as the operand type."""
+        """View P of one half: the first columns of its S, read as the operand type."""
         dtype: gl.constexpr = self.v_desc.dtype
         columns: gl.constexpr = self.block_n * (32 // dtype.primitive_bitwidth)
         s = self.s_tmem.index(half)
@@ -257,7 +257,7 @@ def mma_partition(p):
 
 @gluon.jit
 def scores_mma(p, half: gl.constexpr, slot):
-    """S(half) = Q(half) K^T. The second half reads K last and releases it."""
+    """Compute S(half) = Q(half) K^T. The second half reads K last and releases it."""
     q = p.q_smem.index(half)
     k = p.kv_smem.index(slot).permute((1, 0))
     s = p.s_tmem.index(half)
@@ -270,7 +270,7 @@ def scores_mma(p, half: gl.constexpr, slot):
 
 @gluon.jit
 def values_mma(p, half: gl.constexpr, slot, phase, block):
-    """O(half) += P(half) V, from zero for the first block. The second half reads V last and releases it."""
+    """Compute O(half) += P(half) V, from zero for the first block. The second half reads V last and releases it."""
     p.o.wait_empty(half, phase)
     mbarrier.wait(p.p_ready.index(half), phase)
     probs = p.probs(half)
@@ -400,7 +400,7 @@ def no_sum(p):
 
 @gluon.jit
 def add_row_sum(p, row_sum, shrink, parts):
-    """row_sum * shrink + sum of the parts' columns."""
+    """Compute row_sum * shrink + sum of the parts' columns."""
     if p.packed_row_sum:
         added = no_sum(p)
         for i in gl.static_range(p.exp_parts):
@@ -425,7 +425,7 @@ def sum_of(p, row_sum):
 
 @gluon.jit
 def reciprocal(p, total):
-    """1 / total, or 0 for a row that saw no key, which only a causal mask can cause. NaN stays NaN."""
+    """Compute 1 / total, or 0 for a row that saw no key, which only a causal mask can cause. NaN stays NaN."""
     if p.causal:
         return gl.where(total == 0.0, 0.0, 1.0 / total)
     else:
@@ -490,7 +490,7 @@ def skip_scale(p, half: gl.constexpr, at):
 
 @gluon.jit
 def receive_scale(p, half: gl.constexpr, at):
-    """fp32 [128, 1], one scale per row."""
+    """Receive fp32 [128, 1], one scale per row."""
     slot = half * SLOTS + at.slot
     p.scales.wait_ready(slot, at.phase)
     scale = p.scale_smem.index(slot).load(one_per_row(p.head_dim // p.out_parts, p.head_dim))

@@ -101,7 +101,7 @@ def constexprs(config: AttentionConfig) -> dict[str, Any]:
 
 
 def compile_options(config: AttentionConfig) -> dict[str, Any]:
-    """Options of Triton's compiler.
+    """Choose the options of Triton's compiler.
 
     The default partition (correction) has four warps. With the other partitions 16 warps share the registers, 128 each.
     Fusion is named because its default changes with the Triton version.
@@ -110,6 +110,6 @@ def compile_options(config: AttentionConfig) -> dict[str, Any]:
 
 
 def offline_arguments(config: AttentionConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Constexprs, and the types of the other arguments that are no i32. The kernel always writes lse."""
+    """Make constexprs, and the types of the other arguments except i32. The kernel always writes lse."""
     types = {"scale": "fp32", "lse": "*fp32"} | descriptor_types(config.dtypes, config.boxes)
     return constexprs(config), types

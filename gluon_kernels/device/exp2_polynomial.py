@@ -25,7 +25,7 @@ def word(x: float) -> int:
 
 
 def exp2_asm(degree: int) -> str:
-    """PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
+    """Write PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
 
     def pair(x: float) -> str:
         return f"0x{word(x):08X}{word(x):08X}"

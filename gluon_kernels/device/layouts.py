@@ -22,13 +22,13 @@ def matrix_layout(desc):
 
 @gluon.jit
 def tma_box(smem, desc):
-    """Shared memory [rows, columns], seen as the descriptor's box [1, 1, rows, columns]."""
+    """View shared memory [rows, columns] as the descriptor's box [1, 1, rows, columns]."""
     return smem.reshape(desc.block_shape)
 
 
 @gluon.constexpr_function
 def tmem_layout(columns):
-    """Tensor memory [128, columns] with one row per lane. 8- and 16-bit types are packed into 32-bit columns."""
+    """Make the layout of tensor memory [128, columns], one row per lane. 8- and 16-bit types fill 32-bit columns."""
     return TensorMemoryLayout((128, columns), col_stride=1)
 
 

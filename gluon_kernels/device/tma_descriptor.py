@@ -23,7 +23,7 @@ def descriptor(x: Any, dtype: str, box: list[int]) -> Any:
 
 
 def descriptor_types(dtypes: dict[str, str], boxes: dict[str, list[int]]) -> dict[str, str]:
-    """Triton's names of the types of descriptors, by argument."""
+    """Map arguments to Triton's names of their descriptor types."""
     return {name: f"tensordesc<{dtypes[name]}{box},{box_layout(dtypes[name], box)!r}>" for name, box in boxes.items()}
 
 

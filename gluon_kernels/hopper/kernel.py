@@ -106,7 +106,7 @@ class PartitionArgs:
 
     @gluon.jit
     def num_tiles(self):
-        """How many tiles this CTA takes."""
+        """Count the tiles that this CTA takes."""
         total = (
             (self.seqlen_q + self.options.consumers * ROWS - 1)
             // (self.options.consumers * ROWS)
@@ -152,7 +152,7 @@ class PartitionArgs:
 
     @gluon.jit
     def blocks_before(self, end_row):
-        """How many key blocks the rows before end_row see, at least 1."""
+        """Count the key blocks that the rows before end_row see, at least 1."""
         seen = self.seqlen_k
         if self.options.causal:
             seen = gl.minimum(seen, end_row + self.causal_offset)
@@ -160,7 +160,7 @@ class PartitionArgs:
 
     @gluon.jit
     def left_out(self, index, me: gl.constexpr):
-        """How many of a tile's last key blocks consumer `me` does not need."""
+        """Count the last key blocks of a tile that consumer `me` does not need."""
         if self.options.uneven:
             first_row = index // (self.batch * self.num_heads) * (self.options.consumers * ROWS)
             own = self.blocks_before(first_row + (me + 1) * ROWS)
@@ -327,7 +327,7 @@ def consume(p, me: gl.constexpr):
 
 @gluon.jit
 def take_q(p, me: gl.constexpr):
-    """Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
+    """Take Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim])
     if p.options.keep_q:
         q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))
@@ -338,7 +338,7 @@ def take_q(p, me: gl.constexpr):
 
 @gluon.jit
 def hand_back_q(p, me: gl.constexpr, last):
-    """With q_early: let the load partition replace Q once the tile's last scores are done."""
+    """Let the load partition replace Q once the tile's last scores are done, if q_early."""
     if p.options.q_early and last:
         p.q.mark_empty(me)
 
@@ -391,7 +391,7 @@ def await_values(p, o_token, ready, v_at):
 
 @gluon.jit
 def last_values(p, probs, acc_o, v_at):
-    """acc_o with P V of the tile's last block."""
+    """Add P V of the tile's last block to acc_o."""
     mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
     acc_o = warpgroup_mma_wait(0, deps=(values_mma(p, probs, v_at.slot, acc_o),))
     hand_back(p, p.options.stages, v_at)

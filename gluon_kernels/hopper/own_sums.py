@@ -37,7 +37,7 @@ def with_half(scores, half: gl.constexpr, other):
 
 @gluon.jit
 def own_scores_mma(p, me: gl.constexpr, slot, part: gl.constexpr):
-    """Q K of the rows' own keys, of one of own_sums parts of the columns. Both are read from shared memory."""
+    """Compute Q K of the rows' own keys, of one of own_sums column parts. Both are read from shared memory."""
     columns: gl.constexpr = p.options.head_dim // p.options.own_sums
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim]).slice(part * columns, columns, 1)
     k = p.k_smem.index(slot).reshape([p.options.block_n, p.options.head_dim])

@@ -96,7 +96,7 @@ def next_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
 
 @gluon.jit
 def raise_max(p, row_max, block_max):
-    """(row_max, shrink): the new maximum and the factor for O, 1 where the maximum stays."""
+    """Compute (row_max, shrink): the new maximum and the factor for O, 1 where the maximum stays."""
     new_max = gl.maximum(row_max, block_max)
     new_max = gl.where((new_max - row_max) * p.score_scale > 0, new_max, row_max)
     return new_max, gl.exp2((row_max - finite(new_max)) * p.score_scale)
@@ -104,19 +104,19 @@ def raise_max(p, row_max, block_max):
 
 @gluon.jit
 def exp2_of(p, scores, row_max):
-    """Each score's exponential, relative to that of its row's maximum."""
+    """Compute each score's exponential, relative to that of its row's maximum."""
     return gl.exp2(scores * p.score_scale - (finite(row_max) * p.score_scale)[:, None])
 
 
 @gluon.jit
 def finite(row_max):
-    """row_max, 0 for a row that has seen no key yet."""
+    """Replace row_max by 0 for a row that has seen no key yet."""
     return gl.where(row_max == -float("inf"), 0.0, row_max)
 
 
 @gluon.jit
 def lane_sums(x):
-    """[rows, 4]: the sums of each lane's own columns. Moves no data between threads."""
+    """Compute [rows, 4]: the sums of each lane's own columns. Moves no data between threads."""
     return gl.sum(gl.sum(by_lane(x), 3), 1)
 
 
@@ -166,7 +166,7 @@ def mask(p, scores, row, block):
 
 @gluon.jit
 def whole_blocks(p, first_row):
-    """How many leading key blocks of a tile need no mask for the rows from `first_row` on."""
+    """Count the leading key blocks of a tile that need no mask for the rows from `first_row` on."""
     seen = p.seqlen_k
     if p.options.causal:
         seen = gl.minimum(seen, first_row + 1 + p.causal_offset)

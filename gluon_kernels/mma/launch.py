@@ -135,12 +135,12 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
 
 
 def compile_options(config: MmaConfig) -> dict[str, Any]:
-    """Options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
+    """Choose the options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
     return {"num_warps": config.warps, "enable_fp_fusion": True}
 
 
 def offline_arguments(config: MmaConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Constexprs for contiguous tensors, and the types of the other arguments that are no i32."""
+    """Make constexprs for contiguous tensors, and the types of the other arguments except i32."""
     types = dict.fromkeys(("q", "k", "v"), f"*{config.dtype}")
     types |= {"o": f"*{config.out_dtype}", "lse": "*fp32", "scale": "fp32"}
     return constexprs(config, with_lse, [config.head_dim] * 4), types

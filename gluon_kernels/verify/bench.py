@@ -78,12 +78,12 @@ class Row:
     absent: dict[str, str] = field(default_factory=dict)
 
     def tflops(self, label: str, *, eager: bool = False) -> float | None:
-        """Speed by the median time; None if it was not timed."""
+        """Compute the speed by the median time; None if it was not timed."""
         times = self.eager if eager else self.times
         return self.shape.flops / times[label].median_ms / 1e9 if label in times else None
 
     def ratio(self, label: str, baseline: str, *, eager: bool = False) -> float | None:
-        """How many times as fast `label` is as `baseline`; None if one of them was not timed."""
+        """Compute how many times as fast `label` is as `baseline`; None if one of them was not timed."""
         times = self.eager if eager else self.times
         if label not in times or baseline not in times:
             return None
@@ -163,7 +163,7 @@ def in_dtype(inputs: Iterable[Tensor], dtype: str) -> list[Tensor]:
 
 
 def torch_output(inputs: tuple[Tensor, ...], shape: Shape) -> Tensor:
-    """PyTorch's output for the same inputs, by the backend that it chooses."""
+    """Compute PyTorch's output for the same inputs, by the backend that it chooses."""
     import torch
 
     q, k, v = inputs

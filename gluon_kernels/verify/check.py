@@ -57,7 +57,7 @@ class Case:
     layout: str = "bhsd"
 
     def inputs(self, seed: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Random q, k and v."""
+        """Draw random q, k and v."""
         import torch
 
         random = torch.Generator(device).manual_seed(seed)
@@ -101,7 +101,7 @@ class Verdict:
 
 
 def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = False) -> Iterator[Case]:
-    """All cases: every pair of lengths with every mask; large logits; lengths of 0; rising and negative scores.
+    """List all cases: every pair of lengths with every mask; large logits; lengths of 0; rising and negative scores.
 
     Batches, query heads per K/V head and layouts alternate.
     """
@@ -126,7 +126,7 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
 
 
 def negative_cases(dtype: str, head_dim: int) -> Iterator[Case]:
-    """Scores that are all negative and differ by more bits than an exponent has. None for fp8: wgmma is too inexact."""
+    """List cases whose scores are all negative and differ by more bits than an exponent has. Not for fp8."""
     if dtype not in FP8:
         for seqlen_q, causal in itertools.product((300, 4096), CAUSAL):
             yield Case(seqlen_q, 333, head_dim, dtype, causal, logits=2500.0, negative=True)
@@ -167,7 +167,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
 
 
 def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    """With large logits, where few keys have all the weight: the error of a row from rounding their probabilities.
+    """Compute the error of a row from rounding its probabilities, if with large logits few keys have all the weight.
 
     PyTorch's largest probability is 1, which has no rounding error. A kernel that scales by an earlier maximum has one.
     """
@@ -213,7 +213,7 @@ def _largest(errors: Tensor) -> float:
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Inside, torch.empty fills tensors with NaN, so a value that a kernel does not write is found."""
+    """Fill torch.empty tensors with NaN inside this context, so that a value that a kernel does not write is found."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

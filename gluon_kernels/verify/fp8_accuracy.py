@@ -33,12 +33,12 @@ Inputs = tuple[Any, Any, Any]  # q, k, v in fp32
 
 
 def _scaled_queries(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Scores four times as large."""
+    """Make scores four times as large."""
     return q * 4, k, v
 
 
 def _sink(key: int, nats: float) -> Callable[[Tensor, Tensor, Tensor], Inputs]:
-    """One key whose score is `nats` above the mean of the others, for all queries."""
+    """Make one key whose score is `nats` above the mean of the others, for all queries."""
 
     def make(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
         q[..., 0], k[..., 0] = 4.0, 0.0
@@ -50,12 +50,12 @@ def _sink(key: int, nats: float) -> Callable[[Tensor, Tensor, Tensor], Inputs]:
 
 
 def _equal(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """q = k: each query's own key outweighs the others."""
+    """Set q = k: each query's own key outweighs the others."""
     return k[:, :, -q.shape[2] :].clone(), k, v
 
 
 def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Four channels of q and k, and others of v, four times as large."""
+    """Make four channels of q and k, and others of v, four times as large."""
     q[..., :4] *= 4
     k[..., :4] *= 4
     v[..., 8:12] *= 4
@@ -63,7 +63,7 @@ def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _smooth(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Neighbours in the sequence are alike, as in images and after convolutions."""
+    """Make neighbours in the sequence alike, as in images and after convolutions."""
     import torch
 
     def smoothed(x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def _rising(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _heavy_tails(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Cubes of normal numbers, with the same spread."""
+    """Draw cubes of normal numbers, with the same spread."""
     return q**3 / math.sqrt(15), k**3 / math.sqrt(15), v**3 / math.sqrt(15)
 
 
@@ -171,7 +171,7 @@ class Accuracy:
 
 
 def accuracy_cases(dtype: str, head_dim: int, lengths: tuple[int, ...] = LENGTHS) -> Iterator[AccuracyCase]:
-    """Every kind at every length, without and with a mask."""
+    """List every kind at every length, without and with a mask."""
     for length in lengths:
         for kind in KINDS:
             for causal in (False, True):

@@ -22,7 +22,7 @@ FP8_P_SCALE = 256.0
 
 
 def visible_keys(seqlen_q: int, seqlen_k: int, causal: str | None, device: Any = None) -> Tensor:
-    """How many keys each query sees, from key 0 on: int64 [seqlen_q], 0 to seqlen_k. Raises ValueError."""
+    """Count the keys that each query sees, from key 0 on: int64 [seqlen_q], 0 to seqlen_k. Raises ValueError."""
     import torch
 
     if (reason := why_not_causal(causal)) is not None:
@@ -77,7 +77,7 @@ def quantised_reference(
 
 
 def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
-    """q @ k.T of fp8 [heads, queries, head_dim] and [keys, head_dim], as Hopper's tensor cores compute it."""
+    """Compute q @ k.T of fp8 [heads, queries, head_dim] and [keys, head_dim] as Hopper's tensor cores do."""
     import torch
 
     q, k = q.float(), k.float()
@@ -95,7 +95,7 @@ def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
 
 
 def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None) -> Tensor:
-    """PyTorch's own attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
+    """Run PyTorch's attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
 
     Rows that see no key are undefined. fp8: see `quantised_reference`.
     """
@@ -114,7 +114,7 @@ def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None)
 
 
 def _allowed(visible: Tensor, k: Tensor) -> Tensor:
-    """bool [seqlen_q, seqlen_k]: which query sees which key."""
+    """Compute bool [seqlen_q, seqlen_k]: which query sees which key."""
     import torch
 
     return torch.arange(k.shape[2], device=k.device)[None] < visible[:, None]

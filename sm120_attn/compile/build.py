@@ -105,7 +105,7 @@ FAMILIES: dict[type, KernelFamily] = {
 
 
 def why_not(config: KernelConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be."""
+    """Explain why this kernel cannot be built; None if it can be."""
     return FAMILIES[type(config)].why_not(config)
 
 

@@ -62,12 +62,12 @@ def get(config: KernelConfig) -> Compiled:
 
 
 def is_ready(config: KernelConfig) -> bool:
-    """Whether this process has the kernel: then the next call compiles and loads nothing."""
+    """Check whether this process has the kernel: then the next call compiles and loads nothing."""
     return config in _compiled
 
 
 def is_cached(config: KernelConfig) -> bool:
-    """Whether the cache on disk has a record of the kernel."""
+    """Check whether the cache on disk has a record of the kernel."""
     folder = cache_folder()
     return folder is not None and (folder / f"{key_of(config)}.json").exists()
 

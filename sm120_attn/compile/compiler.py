@@ -102,7 +102,7 @@ def import_dsl() -> None:
 
 @cache
 def dsl_versions() -> dict[str, str]:
-    """Versions of the installed packages of the CuTe DSL. ptxas is inside its libraries."""
+    """List versions of the installed packages of the CuTe DSL. ptxas is inside its libraries."""
     found = {package: _version(package) for package in DSL_PACKAGES}
     return {package: number for package, number in found.items() if number}
 

@@ -229,7 +229,7 @@ class Attention:
     # --- compute ---
 
     def descaled(self, work, given, scale, tanh_scale):
-        """scale and tanh_scale times the descales of Q and K, and the factor of O: the descale of V (None: 1)."""
+        """Multiply scale and tanh_scale by the descales of Q and K; add the factor of O: the descale of V (None: 1)."""
         if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
         factor = given.k_descale[work.batch, work.head_kv]
@@ -238,7 +238,7 @@ class Attention:
         return *self.rescaled(scale, tanh_scale, factor), given.v_descale[work.batch, work.head_kv]
 
     def rescaled(self, scale, tanh_scale, factor):
-        """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
+        """Adapt scale and tanh_scale to scores that are too small by this factor. With softcap it goes into tanh."""
         return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
 
     @cute.jit
@@ -277,7 +277,7 @@ class Attention:
 
     @cute.jit
     def q_in_fp16(self, work: cutlass.Constexpr, first_row, q_base, q_offsets, part, lane):
-        """For FP8 caches: a function from a step along head_dim to the A operands of Q in FP16, and their factor.
+        """Make a function from a step along head_dim to the A operands of Q in FP16, and their factor, for FP8 caches.
 
         Operands that do not stay in registers go back to where Q was. Rows past the sequence become zero: those of
         other sequences must not choose the factor.

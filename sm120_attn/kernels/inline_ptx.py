@@ -41,7 +41,7 @@ def _memory_ptx(code, words: int, *arguments):
 
 
 def knows_pragma() -> bool:
-    """Whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
+    """Check whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
     return (cutlass.CUDA_VERSION.major, cutlass.CUDA_VERSION.minor) >= PRAGMA_SINCE
 
 
@@ -73,7 +73,7 @@ def load_byte(address, offset: int):
 
 
 def mma_m16n8k16(dtype: str, a, b, c):
-    """D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
+    """Compute D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
     kind = PTX_TYPE[dtype]
     if c is None:
         c = [Float32(0.0)] * 4
@@ -89,7 +89,7 @@ def mma_m16n8k16(dtype: str, a, b, c):
 
 
 def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
-    """D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
+    """Compute D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
     scales: None for the instruction without scales. Else the block-scaled instruction (sm_12x only), which has a scale
     factor for every 32 values; here all of A and B have this one. With UNIT_SCALES the result has the same bits, at
@@ -178,7 +178,7 @@ def multiply(dtype: str, a, b):
 
 
 def twice(pair, half: int):
-    """One half of a register, in both halves."""
+    """Copy one half of a register to both halves."""
     mine = f"half{half}"
     code = f"{{ .reg .b16 half<2>; mov.b32 {{half0, half1}}, {{$r0}}; mov.b32 {{$w0}}, {{{mine}, {mine}}}; }}"
     return _ptx(code, [Int32], pair)
@@ -212,7 +212,7 @@ def bits(x):
 
 
 def shuffle(x, lane):
-    """x of another lane of the warp."""
+    """Read x of another lane of the warp."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -251,7 +251,7 @@ def over_quads(combine, x):
 
 
 def kept(x, lane):
-    """x, in a register that ptxas keeps instead of computing x again at each use: a shuffle with the lane itself."""
+    """Keep x in a register, so that ptxas does not compute it again at each use: a shuffle with the lane itself."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -375,7 +375,7 @@ def cp_async_16(shared, source, offset: int, bytes_read, prefetch: int = 0):
 
 
 def cp_async_small(shared, source, size: int, bytes_read, prefetch: int = 0):
-    """As cp_async_16, for 4, 8 or 16 bytes, through L1: a sector has what other keys or heads ask for."""
+    """Copy 4, 8 or 16 bytes, as cp_async_16, but through L1: a sector has what other keys or heads ask for."""
     code = f"cp.async.ca.shared.global{_l2(prefetch)} [$0], [$1], {size}, $2;"
     _memory_ptx(code, 0, shared, source, bytes_read)
 
@@ -394,7 +394,7 @@ def store_4(address, word):
 
 
 def arrive_by_one(barrier, lane):
-    """Lane 0 of the warp arrives on an mbarrier: one predicated instruction, no branch."""
+    """Arrive on an mbarrier by lane 0 of the warp: one predicated instruction, no branch."""
     code = "{ .reg .pred p; setp.eq.u32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
     _memory_ptx(code, 0, barrier, lane)
 

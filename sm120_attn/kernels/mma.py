@@ -34,15 +34,15 @@ class Mma:
         self.step_bytes = STEP_ROWS * config.panel_bytes
 
     def row_of(self, row: int):
-        """(block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
+        """Locate (block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
         return row // 2, (2 * (row % 2), 2 * (row % 2) + 1)
 
     def row_numbers(self, first, lane):
-        """Numbers of a thread's rows of S, when the warp's first row has the number `first`."""
+        """Compute the numbers of a thread's rows of S, when the warp's first row has the number `first`."""
         return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
 
     def q_row_numbers(self, first, lane):
-        """Numbers of the rows of Q of which a thread holds a part."""
+        """Compute the numbers of the rows of Q of which a thread holds a part."""
         return self.row_numbers(first, lane)
 
     def key_of(self, value: int) -> int:
@@ -67,7 +67,7 @@ class Mma:
         return words[:2], words[2:]
 
     def mma(self, a, b, c):
-        """D = A B + C with the MMA instruction of the inputs' dtype."""
+        """Compute D = A B + C with the MMA instruction of the inputs' dtype."""
         raise NotImplementedError
 
     def new_scores(self, starts=None):

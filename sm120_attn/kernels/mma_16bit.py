@@ -55,7 +55,7 @@ class Mma16(Mma):
         return acc_o
 
     def output_groups(self):
-        """(block, n8) of each group of four values of O."""
+        """List (block, n8) of each group of four values of O."""
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
 
     def group_factors(self, of_rows):
@@ -78,7 +78,7 @@ class Mma16(Mma):
         ]
 
     def row_of_lane(self, lane):
-        """Among the lanes that share a row: the lane's number."""
+        """Compute the lane's number among the lanes that share a row."""
         return lane & 3
 
     def row_sum(self, x):
@@ -86,18 +86,18 @@ class Mma16(Mma):
         return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):
-        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
         block, (low, high) = self.row_of(row)
         return [(32 * n, [acc_o[block, n, low], acc_o[block, n, high]]) for n in range(self.out_columns)]
 
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Offset of a lane's first key within an n8 column of scores; the same in all columns."""
+        """Compute the offset of a lane's first key within an n8 column of scores; the same in all columns."""
         return (2 * (lane % 4),)
 
     def lane_offsets(self, lane):
-        """Byte offsets of a lane in Q, K and V, for each of the four steps of a panel."""
+        """Compute a lane's byte offsets in Q, K and V, for each of the four steps of a panel."""
         swizzle = lane & 7
         low = (lane & 15) * PANEL_BYTES
         low_chunk = ((lane >> 4) ^ swizzle) << 4

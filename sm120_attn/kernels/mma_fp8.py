@@ -67,7 +67,7 @@ class Mma8(Mma):
         return [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
 
     def output_groups(self):
-        """(m16, n8) of each group of four values of O."""
+        """List (m16, n8) of each group of four values of O."""
         return [(block, row) for block in range(self.out_blocks) for row in range(self.rows)]
 
     def group_factors(self, of_rows):
@@ -94,7 +94,7 @@ class Mma8(Mma):
         return values
 
     def transposed(self, left, right):
-        """From column g, queries 2t and 2t+1 to query g, columns 2t and 2t+1."""
+        """Transpose column g, queries 2t and 2t+1 to query g, columns 2t and 2t+1."""
         dtype = self.config.out_dtype
         if dtype != "fp32":
             return ptx.transpose_8x8(ptx.pack(dtype, left, right))
@@ -105,12 +105,12 @@ class Mma8(Mma):
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Offset of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
+        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
         t = lane & 3
         return 2 * t, 2 * (t ^ 2)
 
     def lane_offsets(self, lane):
-        """Byte offsets of a lane in Q and K (for each step of a panel) and in V (for each 16-byte chunk of a panel)."""
+        """Compute a lane's byte offsets in Q and K (per step of a panel) and in V (per 16-byte chunk of a panel)."""
         steps, bytes_ = range(self.panel_steps), self.config.panel_bytes
         q_row, k_row, v_row = lane & 15, self.k_row(lane), self.v_row(lane)
         q_chunk, k_chunk = (lane >> 4) ^ self.exchange(lane), ((lane >> 3) & 1) ^ self.exchange(k_row)
@@ -213,7 +213,7 @@ class Mma8Portable(Mma8):
         return [ptx.permute_bytes(pairs[i], pairs[i + 1], digits) for i in (0, 2) for digits in (0x6420, 0x7531)]
 
     def in_order(self, values):
-        """Column g is in lane group g / 2, as its first column if g is even. Column g+8 is four groups further."""
+        """Move column g to lane group g / 2, as its first column if g is even. Column g+8 is four groups further."""
         lane = cute.arch.lane_idx()
         odd = ((lane >> 2) & 1) != 0
         ordered = [None] * 4

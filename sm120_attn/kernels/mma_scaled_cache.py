@@ -43,7 +43,7 @@ class MmaScaledCache(MmaFp8Cache):
         return [words[row * each : (row + 1) * each] for row in range(rows)]
 
     def scale_offsets(self, lane):
-        """Byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
+        """Compute byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
         return (lane >> 2) * self.config.scale_bytes, (lane & 3) * (2 * self.config.scale_bytes)
 
 
@@ -54,7 +54,7 @@ class MmaNvfp4Cache(MmaScaledCache):
     o_lane_bytes = 32
 
     def lane_offsets(self, lane):
-        """None for Q, which kernels load themselves. Of K and V: chunks 0 to 3 and 4 to 7; scales; a selector."""
+        """Compute offsets. Q: None, kernels load it themselves. K, V: chunks 0-3 and 4-7; scales; a selector."""
         row, matrix = lane & 7, lane >> 3
         first = row * PANEL_BYTES + ((matrix ^ row) << 4)
         chunks = [ptx.kept(x, lane) for x in (first, first ^ 64)]
@@ -65,7 +65,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
 
     def q_pairs(self, words):
-        """Four words of a row of Q, as the operands of two steps: in the order of K's columns."""
+        """Load four registers of a row of Q, as the operands of two steps: in the order of K's columns."""
         if self.config.has_cvt_e2m1:
             return [words[:2], words[2:]]
         first, second, third, last = words
@@ -89,11 +89,11 @@ class MmaNvfp4Cache(MmaScaledCache):
         return word
 
     def k_values(self, word):
-        """Eight values of K as four registers, two for each step."""
+        """Convert eight values of K to four registers, two for each step."""
         return ptx.cvt_e2m1(word) if self.config.has_cvt_e2m1 else ptx.widen_e2m1(word)
 
     def v_values(self, word):
-        """Four values each of two keys of V as four registers: of each n8 column the two keys."""
+        """Convert four values each of two keys of V to four registers: of each n8 column the two keys."""
         if not self.config.has_cvt_e2m1:
             return ptx.widen_e2m1(word)
         even, odd = (ptx.cvt_e2m1(pairs, 2) for pairs in ptx.pair_halves(word))
@@ -141,7 +141,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
         block, values = self.row_of(row)
         return [
             (128 * chunk + 16 * half, [acc_o[block, 4 * chunk + n, i] for n in range(4)])
@@ -272,14 +272,14 @@ class MmaMxfp8Cache(MmaScaledCache):
                     self.add_column(acc_o, p, [made[0][odd], made[1][odd]], 2 * (2 * pair + half) + odd)
 
     def scale_of_pair(self, keys, block: int):
-        """2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite where that is too large."""
+        """Compute 2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite if too large."""
         word, byte = divmod(block, 4)
         upper_bytes = ptx.permute_bytes(keys[0][word], keys[1][word], 0x4000 + byte * 0x1010)
         return ptx.min_halves(((upper_bytes >> 1) & BF16_INFINITY) + MXFP8_SHIFT, BF16_INFINITY)
 
 
 def in_bf16(word):
-    """Two registers of BF16 values, of the even and the odd bytes of four e4m3 values; times 2^-120, exact."""
+    """Convert the even and the odd bytes of four e4m3 values to two registers of BF16, times 2^-120, exact."""
     return [
         ptx.choose_bits(x, (x >> 4) & 0x07F007F0, 0x80008000)
         for x in (ptx.permute_bytes(word, 0, EVEN_BYTES), word & ODD_BYTES)

@@ -85,7 +85,7 @@ class PreparedCacheCall(Launcher):
 
 
 def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream. asked: the options."""
+    """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options."""
     q, k, v, lengths, *others = tensors
     facts: tuple[Any, ...] = (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), lengths.shape, lengths.stride(),
@@ -123,7 +123,7 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
 
 @lru_cache(maxsize=4096)
 def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """plan_cache, kept."""
+    """Call plan_cache, and keep its result."""
     return plan_cache(shape, num_splits)
 
 
@@ -154,7 +154,7 @@ def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch:
 
 
 def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
-    """Arguments of every kernel over a cache, beside those of attention."""
+    """Make the arguments of every kernel over a cache, besides those of attention."""
     table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
     scales = {
         name: (

@@ -150,7 +150,7 @@ def _with_stages(config: DecodeConfig) -> DecodeConfig:
 
 
 def ctas_per_sm(config: DecodeConfig) -> int:
-    """CTAs that share an SM."""
+    """Count the CTAs that share an SM."""
     room = SM_SHARED_BYTES.get(config.arch, OTHER_SM_SHARED_BYTES)
     return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), config.ctas_per_sm)
 
@@ -167,7 +167,7 @@ def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
 
 
 def _cost(number: int, tiles: int, places: int, rounds: int, factor: float) -> float:
-    """Estimated time of a number of splits, in rounds. factor: of the time of a round."""
+    """Estimate the time of a number of splits, in rounds. factor: of the time of a round."""
     waves = -(-tiles * number // places)
     combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
     return waves * (-(-rounds // number) * factor + START_ROUNDS) + combine

@@ -21,7 +21,7 @@ Result = tuple[torch.Tensor, torch.Tensor | None]  # O, and LSE if it was asked 
 
 
 def is_plain(*tensors: torch.Tensor) -> bool:
-    """Whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
+    """Check whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
     if is_compiling():
         return False
     gradients = is_grad_enabled()
@@ -32,7 +32,7 @@ def is_plain(*tensors: torch.Tensor) -> bool:
 
 
 def facts_of(tensors: Tensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream. asked: the options.
+    """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
     tensors: in the order of Tensors; to make one would cost every call time. Calls with equal facts share a
     PreparedCall.

@@ -54,7 +54,7 @@ def keep(calls: dict[tuple[Any, ...], Kept], facts: tuple[Any, ...], made: Kept)
 
 
 def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
-    """Compiles or loads the kernel if this process does not have it."""
+    """Compile or load the kernel if this process does not have it."""
     q, k, v = tensors[:3]
     made = PreparedCall(tensors, call, tuple(not is_aligned(t) for t in (q, k, v)), forward)
     shape = shape_of(tensors, call)
@@ -80,7 +80,7 @@ def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
 
 
 def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
-    """Arguments of every attention kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    """Make the arguments of every attention kernel. tensors, call: Tensors and Call, or those over a cache."""
     q, k, v = tensors[:3]
     left, right = call.visible.sides
     return {
@@ -100,7 +100,7 @@ def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
 
 
 def descale_argument(descale: torch.Tensor | None, batch: int, heads: int) -> tuple[Any, Any]:
-    """Sizes and strides of a descale, [batch, heads]; one number is the same for all."""
+    """Compute sizes and strides of a descale, [batch, heads]; one number is the same for all."""
     return (batch, heads), (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
 
 
@@ -146,7 +146,7 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
 
 @lru_cache(maxsize=4096)
 def planned(shape: Shape) -> Config:
-    """plan(shape).config, kept: text generation comes with thousands of lengths."""
+    """Compute plan(shape).config, and keep it: text generation comes with thousands of lengths."""
     config = plan(shape).config
     return replace(config, fp8_mma=fp8_mma()) if config.fp8 else config
 

@@ -10,7 +10,7 @@ ALIGN_BYTES = 16  # of addresses, and of all strides but the last
 
 
 def is_aligned(tensor: torch.Tensor) -> bool:
-    """Whether the last stride is 1 and all others are multiples of 16 bytes. Does not look at the address."""
+    """Check whether the last stride is 1 and all others are multiples of 16 bytes. Does not look at the address."""
     strides = tensor.stride()
     if strides[-1] != 1:
         return False
@@ -28,7 +28,7 @@ def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_rows(columns: int, element_bytes: int) -> int:
-    """Columns, rounded up to whole 16 bytes."""
+    """Round columns up to whole 16 bytes."""
     each = ALIGN_BYTES // element_bytes
     return -(-columns // each) * each
 
@@ -44,7 +44,7 @@ def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
 
 
 def lse_shape(q: torch.Tensor) -> tuple[int, ...]:
-    """Sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
+    """Compute the sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
     return (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
 
 

@@ -67,7 +67,7 @@ def quantize_qkv(
 def _longest(
     cu_seqlens: torch.Tensor | None, longest: int | None, x: torch.Tensor, name: str, cu_seqlens_name: str
 ) -> int:
-    """Length of the longest sequence. Tensors of a wrong kind get 0; the checks of the launch refuse them."""
+    """Compute the length of the longest sequence. Wrong kinds of tensors get 0; the launch's checks refuse them."""
     if cu_seqlens is not None:
         if longest is None:
             raise ValueError(

@@ -154,7 +154,7 @@ def plan(xs: Tensors, starts: Starts, call: QuantizeCall) -> QuantizeConfig:
 
 
 def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantize:
-    """Compiles or loads the kernel if this process does not have it."""
+    """Compile or load the kernel if this process does not have it."""
     config = call.config or plan(xs, starts, call)
     wrong = why_not(config)
     if wrong:
@@ -194,5 +194,5 @@ def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[
 
 
 def l2_bytes(index: int) -> int:
-    """Size of a device's L2 cache."""
+    """Read the size of a device's L2 cache."""
     return int(torch.cuda.get_device_properties(index).L2_cache_size)

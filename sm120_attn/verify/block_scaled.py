@@ -20,7 +20,8 @@ NAN_SCALE = {"nvfp4": 0x7F, "mxfp8": 0xFF}
 
 
 def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any]:
-    """Bytes of values [..., head_dim] and of their scales. descale: float32, which multiplies them; None is 1."""
+    """Quantise values [..., head_dim] to bytes, with their scales. descale: float32, which multiplies them; None is
+    1."""
     import torch
 
     blocks = values.float().unflatten(-1, (-1, SCALE_COLUMNS[kv_dtype]))

@@ -72,7 +72,7 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
 
 
 def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, Any]:
-    """Empty caches of a case, and where the format has them empty scales."""
+    """Make the empty caches of a case, with empty scales if the format has scales."""
     import torch
 
     if case.kv_dtype not in SCALE_COLUMNS:
@@ -143,14 +143,14 @@ def _write(cache: Any, pages: list[int], values: Any) -> None:
 
 
 def as_bytes(tensor: Any) -> Any:
-    """FP8 as bytes, since torch cannot index it; others as they are."""
+    """View FP8 as bytes, since torch cannot index it; keep other tensors."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
-    """Output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
+    """Compute output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
     import torch
 
     from .reference import attention_reference

@@ -108,7 +108,7 @@ class CacheCase:
 
 
 def matrix() -> Iterator[CacheCase]:
-    """All cases but the random ones."""
+    """List all cases but the random ones."""
     yield from _lengths()
     yield from _pages()
     yield from _heads()
@@ -373,7 +373,7 @@ def _edges() -> Iterator[CacheCase]:
 
 
 def classes(count: int) -> tuple[CacheCase, ...]:
-    """Kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
+    """List kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
     rng = random.Random(8)
     found: dict[CacheCase, None] = {}
     while len(found) < count:

@@ -46,19 +46,19 @@ def snapshot(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(tensor: Any) -> Any:
-    """All memory that a tensor is a view of."""
+    """View all memory behind a tensor."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def rows_of(case: CacheCase, new: Any) -> Any:
-    """Rows of Q or of new keys, [sequences, rows, ...] or packed, as one packed tensor."""
+    """Pack rows of Q or of new keys, [sequences, rows, ...] or already packed, into one tensor."""
     return new if case.packed else new.flatten(0, 1)
 
 
 def turned(case: CacheCase, made: dict[str, Any], new: Any, positions: Any) -> Any:
-    """Packed rows [rows, heads, head_dim] after the rotary embedding, in float64. positions: of each row."""
+    """Apply the rotary embedding to packed rows [rows, heads, head_dim], in float64. positions: of each row."""
     import torch
 
     values = new.double()
@@ -78,7 +78,7 @@ TABLES = ("rotary_cos", "rotary_sin")
 
 
 def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: int = 1) -> Any:
-    """Positions of packed rows, when each sequence has so many behind its keys."""
+    """Compute the positions of packed rows, when each sequence has so many behind its keys."""
     import torch
 
     found = [length + step * i for length, count in zip(case.lengths, counts, strict=True) for i in range(count)]
@@ -123,7 +123,7 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
 
 
 def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
-    """Where a block-scaled value is not what plain torch makes of `exact`.
+    """Find where a block-scaled value differs from plain torch's value for `exact`.
 
     exact: None for turned keys, which the kernel has in float32: these may be a step of the largest value off `wanted`.
     """
@@ -158,7 +158,7 @@ def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
 
 
 def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
-    """Where a value is further from the wanted one than half a step of its dtype."""
+    """Find where a value is further from the expected one than half a step of its dtype."""
     import torch
 
     about = torch.finfo(dtype)

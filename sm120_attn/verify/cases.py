@@ -137,7 +137,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
-    """All cases but the random ones, on the planned kernels or on `kernel`."""
+    """List all cases but the random ones, on the planned kernels or on `kernel`."""
     for group in (
         _lengths,
         _tails,
@@ -259,7 +259,7 @@ def _edges() -> Iterator[Case]:
 
 
 def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
-    """Cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
+    """List cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
     for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
         yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
 
@@ -323,13 +323,13 @@ def long_sums() -> Iterator[Case]:
 
 
 def fp8_classes(count: int) -> tuple[Case, ...]:
-    """Kinds of random cases for FP8 inputs."""
+    """List kinds of random cases for FP8 inputs."""
     found = (_in_fp8(case) for case in classes(2 * count))
     return tuple(itertools.islice(dict.fromkeys(found), count))
 
 
 def classes(count: int) -> tuple[Case, ...]:
-    """Kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
+    """List kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
     rng = random.Random(8)
     found: dict[tuple[object, ...], Case] = {}
     while len(found) < count:

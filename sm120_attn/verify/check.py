@@ -181,7 +181,7 @@ def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict
 
 
 def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
-    """Cases whose kernels check_all needs, apart from the chosen cases."""
+    """List cases whose kernels check_all needs besides those of the chosen cases."""
     kinds = random_kinds(fp8) if randomly else ()
     # With other numbers of keys than of rows: where the alignment matters, that is another kernel.
     others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]

@@ -31,7 +31,7 @@ MUTATED_PREFILL = replace(
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Functions by name: each makes a wrong result, and judges it as if it were right."""
+    """Map names to functions: each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(
@@ -73,7 +73,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return in_order_of_the_mma(o), lse
 
     def without_first_keys(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Keys 0 to 31 of each sequence count for nothing."""
+        """Ignore keys 0 to 31 of each sequence."""
         later = {"block_table": made["block_table"][:, 2:], "cache_seqlens": made["cache_seqlens"] - 32}
         return cache_calls.run(made | later, options)
 
@@ -112,7 +112,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Functions by promise: each says how it is broken, "" if it is kept."""
+    """Map promises to functions: each describes how its promise is broken, "" if it is kept."""
     return {"the same bits every time": _same_bits, "a CUDA graph takes new lengths": _graph, "check=True": _checked}
 
 

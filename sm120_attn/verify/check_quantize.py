@@ -202,7 +202,7 @@ def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Functions by name: each tries what a single call cannot show, and returns what is wrong, "" if nothing."""
+    """Map names to functions: each tries what a single call cannot show; it returns what is wrong, "" if nothing."""
     return {
         "graph replay with new values": _graph,
         "another stream": _stream,

@@ -79,7 +79,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
 
 
 def lane_map(arch: str) -> dict[str, bool]:
-    """Whether each path gives every lane the expected bytes."""
+    """Check whether each path gives every lane the expected bytes."""
     import torch
 
     # 32 rows of 16 bytes; neighbouring bytes differ.
@@ -171,7 +171,8 @@ def product(lanes: Any) -> Any:
 
 
 def banks(arch: str) -> dict[str, Any]:
-    """Clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the fewest of five runs."""
+    """Measure clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the best of five
+    runs."""
     import torch
 
     config = ProbeConfig(arch, "banks")

@@ -203,7 +203,7 @@ def _part(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _smi() -> dict[str, str]:
-    """Clocks and power from nvidia-smi; {} without it."""
+    """Read clocks and power from nvidia-smi; {} without it."""
     try:
         command = ["nvidia-smi", f"--query-gpu={SMI}", "--format=csv,noheader", "--id=0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

@@ -57,13 +57,13 @@ def demangled(name: str) -> str:
 
 
 def is_left_mangled(name: str) -> bool:
-    """Whether a name stays as it is because its declaration is too long, or takes too long to make."""
+    """Check whether a name stays as it is because its declaration is too long, or takes too long to make."""
     return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
 
 
 def _may_be_long(name: str) -> bool:
-    """Whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a chain in
-    which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
+    """Check whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a
+    chain in which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
     references, packs = _references(name), len(_PACK.findall(name))
     return references > 60 or packs > 3 or len(name) ** (1 + packs) * 3 ** (references / 3) > _MOST_MADE
 

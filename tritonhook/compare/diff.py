@@ -286,7 +286,7 @@ _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
 
 
 def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
-    """Whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
+    """Check whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
     return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
 
 

@@ -149,7 +149,7 @@ class Draws(Brief):
 
 
 def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change: CubinDiff | None) -> bool:
-    """Whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
+    """Check whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
     scheduler for the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
     if change is None or None in codes or len(set(codes)) == 1:

@@ -163,7 +163,7 @@ def _relocations(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _is_code(header: Header, kernel: str) -> bool:
-    """Whether its bytes are the kernel's instructions, or the bank of its parameters."""
+    """Check whether its bytes are the kernel's instructions, or the bank of its parameters."""
     return header.name in (f".text.{kernel}", f".nv.constant0.{kernel}") or header.name.startswith(_RESERVED)
 
 

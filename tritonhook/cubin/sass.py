@@ -136,13 +136,13 @@ class Sass(Notebook):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
+        """Check whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
     def _is_yielded(self, block: Block) -> bool:
-        """Whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each fifty
-        (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
+        """Check whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each
+        fifty (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
         size = block.end - block.first
         if size < MIN_BLOCK_INSTRUCTIONS:
             return False

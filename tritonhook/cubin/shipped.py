@@ -242,7 +242,7 @@ def shipped_files(path: Path) -> Iterator[ShippedFile]:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
+    """Check whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
     try:
         start = read_start(path, len(_ARCHIVE))
     except OSError:

@@ -173,7 +173,7 @@ class Driver:
     # --- the current context
 
     def has_context(self) -> bool:
-        """Whether this thread has a context; never makes one."""
+        """Check whether this thread has a context; never makes one."""
         handle = ctypes.c_void_p()
         code = self._result("cuCtxGetCurrent", ctypes.byref(handle))
         return code == 0 and bool(handle.value)
@@ -210,7 +210,8 @@ class Driver:
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a graph is being captured on the stream. True too where the driver refuses because of a capture."""
+        """Check whether a graph is being captured on the stream. True too where the driver refuses because of a
+        capture."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value != 0 if code == 0 else code in _STREAM_CAPTURE
@@ -282,7 +283,7 @@ class Driver:
         return address.value
 
     def is_pointer(self, address: int) -> bool:
-        """Whether the driver knows the memory at an address."""
+        """Check whether the driver knows the memory at an address."""
         kind = ctypes.c_uint()
         return not self._result("cuPointerGetAttribute", ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(address))
 

@@ -428,7 +428,7 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
 
 
 def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
-    """Whether the name causes the difference; None: more draws are needed.
+    """Check whether the name causes the difference; None: more draws are needed.
 
     seen: the results of the name, of its control and of a second control. The name is not the cause if it shares a
     result with a control, nor if the two controls share none: control names must make no difference.

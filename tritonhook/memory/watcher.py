@@ -203,7 +203,7 @@ class Devices:
         return Reading(limit, free + (0 if device is None else device.free_offset), *torch_bytes())
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a graph is captured on the stream, or on torch's current one."""
+        """Check whether a graph is captured on the stream, or on torch's current one."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return True

@@ -145,7 +145,7 @@ class Declarations:
             (self.shared if shared else self.others).update(words[-1:])
 
     def register(self, scope: int, name: str, before: int) -> bool:
-        """Whether this scope declares the register before this position."""
+        """Check whether this scope declares the register before this position."""
         if self.registers.get((scope, name), before) < before:
             return True
         stem = name.rstrip("0123456789")
@@ -189,7 +189,7 @@ class Operation:
     readers: list[tuple[int, Operation]] = field(default_factory=list)
 
     def is_a(self, name: str, *types: str) -> bool:
-        """Whether this is the instruction, and of one of these types."""
+        """Check whether this is the instruction, and of one of these types."""
         return self.name == name and (not types or self.type in types)
 
     def source(self, index: int) -> Source | None:

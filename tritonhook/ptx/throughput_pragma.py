@@ -182,7 +182,7 @@ def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> 
 
 
 def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
-    """Whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
+    """Check whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
     if PRAGMA not in text:
         return dict.fromkeys(entries, False)
     try:

@@ -136,8 +136,8 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Whether the word has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard. Kernels may
-    have the names of opcodes."""
+    """Check whether the word has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard.
+    Kernels may have the names of opcodes."""
     before = _last(code, start)
     if _MODIFIER.match(code, end):  # behind a head, it is the next directive
         return not code.endswith((".entry", ".func", ")"), 0, before + 1)
@@ -147,7 +147,7 @@ def _is_opcode(code: str, start: int, end: int) -> bool:
 
 
 def _is_guard(code: str, end: int) -> bool:
-    """Whether the word that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
+    """Check whether the word that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
     while end > 0 and code[end] in _FOLLOWSYM:
         end -= 1
     before = _last(code, end + 1)

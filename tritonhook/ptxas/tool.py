@@ -167,7 +167,7 @@ def binary_sha256(binary: Path) -> str:
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two programs have the same bytes. Raises ToolError if one cannot be read."""
+    """Check whether two programs have the same bytes. Raises ToolError if one cannot be read."""
     try:
         if path.stat().st_size != other.stat().st_size:
             return False
@@ -384,7 +384,7 @@ def _why_changed(folder: Path) -> str | None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
+    """Check whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
     try:
         return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
     except _UNREADABLE:

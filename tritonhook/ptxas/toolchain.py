@@ -69,7 +69,8 @@ _SPILLS = re.compile(
 
 
 def may_draw(arch: int | str) -> bool:
-    """Whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or "sm_100a"."""
+    """Check whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or
+    "sm_100a"."""
     return _UNSTEADY.match(str(arch)) is not None
 
 

@@ -238,7 +238,7 @@ class RunScope:
         return ", ".join(parts) or None
 
     def covers(self, tests: Sequence[str]) -> bool:
-        """Whether these files and folders are among those that were given."""
+        """Check whether these files and folders are among those that were given."""
         given = {PurePosixPath(path) for path in self.tests}
         return all(given & {PurePosixPath(path), *PurePosixPath(path).parents} for path in tests)
 

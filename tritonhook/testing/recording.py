@@ -19,7 +19,7 @@ from tritonhook.children.environment import capture_environment
 
 
 def is_recorded() -> bool:
-    """Whether this process is captured already: under `tritonhook run`, or as a worker of pytest-xdist."""
+    """Check whether this process is captured already: under `tritonhook run`, or as a worker of pytest-xdist."""
     return RUN in os.environ
 
 

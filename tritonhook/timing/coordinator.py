@@ -204,7 +204,8 @@ def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] 
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Whether there are enough blocks, and the intervals are narrow against the band, or against a large effect."""
+    """Check whether there are enough blocks, and the intervals are narrow against the band, or against a large
+    effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
     effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]

@@ -260,8 +260,8 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
 
 
 def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
-    """Whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole interval
-    need not lie beyond the band, as the clock adds its own noise."""
+    """Check whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole
+    interval need not lie beyond the band, as the clock adds its own noise."""
     if verdict is TimingVerdict.FASTER:
         return cycles.ratio < 1 - band and cycles.high < 1
     return cycles.ratio > 1 + band and cycles.low > 1

@@ -197,8 +197,8 @@ def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison
 
 
 def is_futile(comparison: Comparison) -> bool:
-    """Whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any more. That
-    makes wins rarer, never wrong."""
+    """Check whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any
+    more. That makes wins rarer, never wrong."""
     effect = comparison.effect()
     started = len({block.process for block in comparison.blocks})
     return started == FUTILE_AFTER and (effect is None or effect.ratio > 1 - comparison.band)

@@ -120,7 +120,7 @@ class _Reduction:
             )
 
     def run(self) -> bool:
-        """Whether the search came to its end."""
+        """Check whether the search came to its end."""
         try:
             for reduction in COARSE:
                 self.reduce(reduction)
@@ -165,7 +165,7 @@ class _Reduction:
         return verdicts
 
     def is_defined(self, parts: Parts) -> bool:
-        """Whether the kernel reads nothing that is not written, and orders what it did at the start."""
+        """Check whether the kernel reads nothing that is not written, and orders what it did at the start."""
         if not read_unwritten(parts.function) <= self.unwritten:
             return False
         threads = 0 if parts.launch is None else math.prod(parts.launch.block)
@@ -201,7 +201,7 @@ class Ordering:
     filled: bool
 
     def covers(self, start: Ordering, threads: int) -> bool:
-        """Whether this orders what `start` did. One thread needs no barrier."""
+        """Check whether this orders what `start` did. One thread needs no barrier."""
         return (
             self.products >= start.products
             and (self.threads >= start.threads or threads == 1)

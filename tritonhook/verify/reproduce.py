@@ -153,7 +153,7 @@ Differs = Callable[[Sequence[Ran], Launch, Ptx], bool]
 
 
 def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
-    """Whether the second build stored other bytes than the first, in every run, and nothing failed."""
+    """Check whether the second build stored other bytes than the first, in every run, and nothing failed."""
     first, second = ran
     return bool(second.differences) and first.is_clean and replace(second, differences=()).is_clean
 

@@ -195,7 +195,7 @@ class Append:
         ]
 
     def angles(self, table, row, column, count: int, turns):
-        """Consecutive cosines or sines of a row of a table, in float32."""
+        """Load consecutive cosines or sines of a row of a table, in float32."""
         c = self.config
         kind, size = (c.table_dtype, 4) if c.table_dtype else (c.dtype, c.output_bytes)
         at = table.iterator.toint() + (Int64(row) * Int64(table.stride[0]) + Int64(column)) * Int64(size)
@@ -239,7 +239,7 @@ class Append:
         ptx.store_if(at, fits, words)
 
     def smoothed(self, values, k_mean, token, place, there):
-        """Keys less the mean of their head; other values as they are."""
+        """Subtract from keys the mean of their head; keep other values."""
         batch, head = (ptx.select(there, number, Int32(0)) for number in (token.batch, place.head))
         at = Int64(batch) * Int64(k_mean.stride[0]) + Int64(head) * Int64(k_mean.stride[1]) + Int64(place.column)
         address = k_mean.iterator.toint() + at * Int64(4)
@@ -297,7 +297,7 @@ def sequence_of(row, batches, cu_seqlens_q):
 
 
 def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
-    """Where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
+    """Find where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
     line = item // config.chunks
     is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
     is_query = (line >= 2 * num_heads_kv) & (line < lines)
@@ -306,7 +306,7 @@ def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
 
 
 def new_row(config, tensor, token, head):
-    """Byte address of the token's row of a head in Q, its copy, or the new keys or values."""
+    """Compute the byte address of the token's row of a head in Q, its copy, or the new keys or values."""
     return row_address(config, tensor, _At(token.batch, token.start_q, head), token.number)
 
 
@@ -320,13 +320,13 @@ class _At:
 
 
 def cache_row(config, cache, page, row, head):
-    """Byte address of a row of a head in the cache."""
+    """Compute the byte address of a row of a head in the cache."""
     at = Int64(page) * Int64(cache.stride[0]) + Int64(row) * Int64(cache.stride[1])
     return cache.iterator.toint() + (at + Int64(head) * Int64(cache.stride[2])) * Int64(config.cache_bytes)
 
 
 def floats(dtype: str, words):
-    """Values in float32, of registers that have one or two of them."""
+    """Convert registers that have one or two values each to float32."""
     if dtype == "fp32":
         return [ptx.from_bits(word) for word in words]
     return [ptx.widened(dtype, half) for word in words for half in (word & 0xFFFF, ptx.upper(word))]

@@ -152,7 +152,7 @@ def join_splits(
 
 
 def load_part(config, sizes, stats, parts_o, split, column, there):
-    """Maximum and sum of a split, and four columns of its O. A split that saw no key, or is none: its O is zeros."""
+    """Load maximum and sum of a split, and four columns of its O. A split without a key, or no split: O is zeros."""
     inside = split < sizes.num_splits
     per_head = sizes.group * sizes.max_seqlen_q
     at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)

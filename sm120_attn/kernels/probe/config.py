@@ -42,7 +42,7 @@ class ProbeConfig:
 
 
 def why_not(config: ProbeConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be built."""
+    """Explain why this kernel cannot be built; None if it can be built."""
     if config.arch not in ARCHS:
         return f"arch {config.arch!r}: compiled for {', '.join(ARCHS)} only"
     if config.what not in WHATS:

@@ -89,7 +89,7 @@ class QuantizeConfig:
 
 
 def why_not(config: QuantizeConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be built."""
+    """Explain why this kernel cannot be built; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
@@ -131,7 +131,7 @@ class Cut:
 
 
 def fits_whole(config: QuantizeConfig, rows: int) -> bool:
-    """Whether one CTA of a `whole` kernel can hold a slab of so many rows."""
+    """Check whether one CTA of a `whole` kernel can hold a slab of so many rows."""
     return rows * config.row_vectors <= THREADS["slabs"] * VECTORS["slabs"]
 
 

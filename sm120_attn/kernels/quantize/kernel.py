@@ -244,7 +244,7 @@ def slab_in(c, x, y, descale, starts, batch, head) -> Slab:
 
 
 def places(c, slab, piece, thread):
-    """For each of a thread's vectors of a piece: whether it is in the slab, its input address, its output address."""
+    """Find for each of a thread's vectors of a piece whether it is in the slab, its input and its output address."""
     if c.threads % c.row_vectors == 0:  # all vectors of a thread are in one column
         rows = c.threads // c.row_vectors
         at = piece * c.piece + thread

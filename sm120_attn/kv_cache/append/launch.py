@@ -44,7 +44,7 @@ class PreparedAppend(Launcher):
         self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # what they are then
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
-        """given: all tensors of a call, in the order of CacheTensors and NewTensors."""
+        """Set the kernel. given: all tensors of a call, in the order of CacheTensors and NewTensors."""
         super().set_kernel(kernel, values)
         for number, (name, tensor) in enumerate(zip(NAMES, given, strict=True)):
             if name in self.places and tensor is not None:
@@ -89,7 +89,7 @@ def facts_of(
     asked: tuple[Any, ...],
     interleaved: bool,
 ) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream."""
+    """Collect everything that decides how a call is launched, except addresses and the stream."""
     facts = attention.facts_of(tensors, asked)
     for t in new:
         facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
@@ -98,7 +98,7 @@ def facts_of(
 
 
 def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
-    """0 if Q and the new keys and values are at addresses from which a kernel can read."""
+    """Return 0 if Q and the new keys and values are at addresses from which a kernel can read."""
     at: int = (tensors[0].data_ptr() | new[0].data_ptr() | new[1].data_ptr()) % ALIGN_BYTES
     return at
 

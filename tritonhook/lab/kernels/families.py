@@ -165,7 +165,7 @@ class Family:
     other_opcodes: tuple[tuple[str, str], ...] = ()
 
     def supports(self, arch: str) -> bool:
-        """Whether the architecture has the instruction."""
+        """Check whether the architecture has the instruction."""
         return arch in self.archs
 
     def opcode_on(self, arch: str) -> str:

@@ -15,8 +15,8 @@ _NAN = 0x7F80_0001  # the least number whose bits are a NaN
 
 
 def _is_spelled(operation: Operation, *names: str) -> bool:
-    """Whether the text has one of these instructions there. ptxas makes other spellings equal only later, where they
-    come out right."""
+    """Check whether the text has one of these instructions there. ptxas makes other spellings equal only later, where
+    they come out right."""
     return operation.statement.opcode.partition(".")[0] in names
 
 

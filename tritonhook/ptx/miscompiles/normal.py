@@ -143,7 +143,7 @@ def _bits(type_: str) -> int:
 
 
 def is_pure(name: str) -> bool:
-    """Whether equal operands give equal results, and nothing else happens."""
+    """Check whether equal operands give equal results, and nothing else happens."""
     return name.partition(".")[0] in _PURE
 
 

@@ -97,11 +97,11 @@ class Miscompilation:
     unoptimised: bool = False
 
     def is_possible(self, text: str) -> bool:
-        """Whether the text of a module has one string of each group in `words`."""
+        """Check whether the text of a module has one string of each group in `words`."""
         return all(any(word in text for word in group) for group in self.words)
 
     def may_be(self, ptxas: str) -> bool:
-        """Whether this version is wrong for some target, or may be."""
+        """Check whether this version is wrong for some target, or may be."""
         return any(span.verdict(ptxas) is not PtxasVerdict.RIGHT for span in self.ranges)
 
     @property
