@@ -26,7 +26,7 @@ def compile_offline(
 ) -> Any:
     """Compile an attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's kernel.
 
-    `config`: an AttentionConfig, HopperConfig or MmaConfig, which says which kernel; by default the plain
+    `config`: an AttentionConfig, HopperConfig or MmaConfig, which selects the kernel; by default the plain
     configuration of `kernel`, for Blackwell fp8e5, head_dim 64, no mask. `fields` replace fields of it:
     `compile_offline(name="cutlass_attention_fwd")`. `arch`: by default the one that the kernel was written for.
     `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: the form that a

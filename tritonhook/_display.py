@@ -68,7 +68,7 @@ def _short(value: Any) -> str:
 
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, PurePath):  # its end tells more than its beginning
+    if isinstance(value, PurePath):  # its end is more specific than its beginning
         text = str(value)
         return repr(text if len(text) < _MOST_OF_A_VALUE else f"...{text[-_MOST_OF_A_VALUE + 5 :]}")
     if isinstance(value, (bytes, bytearray)):

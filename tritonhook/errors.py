@@ -26,10 +26,10 @@ class CubinError(TritonHookError):
 
 
 class NotUnderstood(TritonHookError):
-    """An opcode, modifier or operand that the emulator does not know. Nothing is guessed.
+    """An opcode, modifier or operand that the emulator does not know. It never guesses.
 
-    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None until it is known.
-    why: an operand or a state that is not known; "" if it is the opcode.
+    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None if unknown.
+    why: an unknown operand or state; "" if the opcode is unknown.
     """
 
     def __init__(self, opcode: str, line: int | None = None, why: str = "") -> None:

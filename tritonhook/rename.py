@@ -1,4 +1,4 @@
-"""Rename entries: add a prefix, remove a word, or map names. Works on Ptx values and touches no cache."""
+"""Rename entries: add a prefix, remove a string, or map names. Works on Ptx values and touches no cache."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Rename:
         raise UsageError(f"the rename leaves {name!r} as it is: {remedy}")
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with its entries renamed. Raises PtxError if a new name is taken or is no identifier."""
+        """Return the module with its entries renamed. Raises PtxError if a new name is taken or not an identifier."""
         chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)
         return ptx.rename_entries(self.new_names(chosen))
 
@@ -130,7 +130,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Several rewrites, one after the other. A Rename of one entry leaves a module without that entry as it is, while
+    """Several rewrites, one after the other. A Rename of one entry does not change a module without that entry;
     Rename.apply alone raises an error then."""
 
     steps: tuple[Rewrite, ...] = ()
@@ -163,7 +163,7 @@ class Rewrites:
 
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
-    """Make the Rename that the user's `rename=` and `strip=` mean; None if neither was given. Raises UsageError."""
+    """Make a Rename from the user's `rename=` and `strip=`; None if both are absent. Raises UsageError."""
     if not isinstance(rename, (str, Mapping, Rename, type(None))):
         raise UsageError(f"rename={rename!r}: give a prefix such as 'cutlass_', old and new names, or a Rename")
     word = TRIGGER if strip is True else strip or ""
@@ -181,8 +181,8 @@ def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | s
 def strip_word(name: str, word: str = TRIGGER) -> str:
     """Remove `word` from `name`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
 
-    If the rest is no identifier, or for a mangled C++ name (which counts its letters), the word's last letter is
-    changed instead: ptxas looks for the whole word.
+    If the rest is not an identifier, or for a mangled C++ name (which counts its letters), the last letter of `word` is
+    changed instead: ptxas looks for all of it.
     """
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))

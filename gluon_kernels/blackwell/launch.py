@@ -34,7 +34,7 @@ def attention(
     scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` by default. name: the entry's name, by
     default that of the config.
 
-    Returns o, like q (bfloat16 for fp8 inputs unless the config says otherwise), and with return_lse (o, lse): lse is
+    Returns o, like q (bfloat16 for fp8 inputs, or the config's choice), and with return_lse (o, lse): lse is
     fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no key
     gets 0 and -inf.
 

@@ -10,8 +10,8 @@ scores and for O, and computes P(j), while the tensor cores work for the other c
 consumers issue their MMAs in turn. Computing the scores one block ahead, so that no softmax waits for them, was slower
 on an H100.
 
-softmax.py says how maxima, exponentials and sums are computed. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
-by the load partition and multiplied in fp16: operands.py says why.
+softmax.py computes maxima, exponentials and sums. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
+by the load partition and multiplied in fp16: reasons in operands.py.
 
 The consumers of a tile may need different numbers of key blocks (config.uneven): a mask hides the last blocks from the
 first rows, and in the last tile of a head some consumers may have no rows. A consumer hands back unread what it

@@ -172,8 +172,8 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seq
     """Choose the fastest tile and scheduler for this kind of problem on sm_90. fp16 uses those of bf16, untuned.
 
     On other GPUs nothing was measured: they take the same tile, or the small one if it does not fit, and the usual
-    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: a
-    configuration whose why_not says so.
+    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: one
+    whose why_not reports that.
     """
     tuned = TUNED.get((BITS.get(dtype, 0), head_dim, causal is not None, seqlen_q <= SHORT))
     if tuned is None:

@@ -2,7 +2,7 @@
 
 The measure is an exact softmax whose probabilities are rounded to fp8, times 2^8, with sums in fp32: see
 reference.quantised_reference. Both are compared with a float64 reference of the same fp8 inputs. Normal inputs alone
-say little: they hide what is lost of a V whose mean is not 0, and of a key that outweighs the others.
+prove little: they hide what is lost of a V whose mean is not 0, and of a key that outweighs the others.
 
 A kernel with 8-bit wgmma for scores gets their error, which no softmax can undo. For it the measure may have such
 scores too.

@@ -34,7 +34,7 @@ SYMBOL = "sm120_attn"
 class Compiled:
     """A kernel that can be called: `entry(address)`, with the address of an abi.ArgumentBuffer(layout).
 
-    ptxas: version that assembled it; None if the cubin does not say. cached: taken from disk.
+    ptxas: version that assembled it; None if unknown. cached: taken from disk.
     alive: objects that must live as long as the code.
     """
 

@@ -1,6 +1,6 @@
 """`quantize` and `quantize_qkv`, for callers. Plain calls launch directly; others go through torch_op.py.
 
-kernels/quantize/kernel.py says what is computed.
+kernels/quantize/kernel.py documents the computation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verb `inspect`: compile kernels for GPUs that are not at hand, and count their instructions.
+"""The verb `inspect`: compile kernels for any GPU, present or not, and count their instructions.
 
     python -m sm120_attn inspect [--json] [--arch sm_120a] [--head-dim 128] [--causal | --no-causal] [--set tile_n=64]
 

@@ -1,4 +1,4 @@
-"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays as it is.
+"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays unchanged.
 
 A mangled name may refer to its own parts, so that few characters can stand for gigabytes. A name that may is worked on
 in a child process, which ends when it takes long or much memory; the name then stays as it is.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subprocess import Popen
 
-_MOST = 20_000  # characters; a longer name is no name that a compiler made
+_MOST = 20_000  # characters; compilers make no longer names
 _MOST_MADE = 1 << 20  # characters of a declaration
 _MOST_LOST = 3  # child processes that end without an answer, until no more are started
 _RUN, _PACK = re.compile(r"[0-9A-Z]+_?"), re.compile(r"Dp|sp|s[ZP]")
@@ -57,7 +57,7 @@ def demangled(name: str) -> str:
 
 
 def is_left_mangled(name: str) -> bool:
-    """Check whether a name stays as it is because its declaration is too long, or takes too long to make."""
+    """Check whether a name stays unchanged because its declaration is too long, or takes too long to make."""
     return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then renamed into it. And the cache's folder.
+"""Files that are complete or absent: written beside their path, then renamed to it. And the cache's folder.
 
 Standard library only, and little of it: the ptxas wrapper and other programs' Pythons load this too.
 """
@@ -52,7 +52,7 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
 def _is_replaceable(path: StrPath) -> bool:
     try:
         mode = os.lstat(path).st_mode
-    except OSError:  # there is none; what else is wrong is said when it is written
+    except OSError:  # there is none; other errors appear when it is written
         return True
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
 

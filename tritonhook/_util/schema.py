@@ -73,11 +73,11 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class DocumentError(ValueError):
-    """A document does not fit its schema, or is no JSON. The text says where, and what was expected."""
+    """A document does not fit its schema, or is not JSON. The text has the path and the expected type."""
 
 
 class NewerFormat(Exception):
-    """A document has a format of a later version. The text says which, with the remedy."""
+    """A document has a format of a later version. The text has the version and the remedy."""
 
 
 def read_json(data: bytes | str, shape: type[T]) -> T:

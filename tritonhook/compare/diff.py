@@ -63,7 +63,7 @@ class SectionDelta(Brief):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDelta:
-    """One resource of the kernel. None: not known on that side."""
+    """One resource of the kernel. None: unknown on that side."""
 
     field: str
     a: int | tuple[str, ...] | None
@@ -71,7 +71,7 @@ class ResourceDelta:
 
     @property
     def changed(self) -> bool:
-        """Whether it is known on both sides and not equal."""
+        """Whether both sides are known and differ."""
         return None not in (self.a, self.b) and self.a != self.b
 
 
@@ -204,7 +204,7 @@ class CubinDiff(Notebook):
 
     @property
     def other_scheduler(self) -> tuple[bool | None, bool | None]:
-        """Whether ptxas took its other scheduler, for a and for b; None: not known.
+        """Whether ptxas took its other scheduler, for a and for b; None: unknown.
 
         Judged by the .nv.capmerc records where the image has them (sm_100 and newer), elsewhere by the loops. The other
         scheduler sets the yield bits of a whole loop, but some loops of plain arithmetic always have them: only a loop

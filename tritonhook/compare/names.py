@@ -102,7 +102,7 @@ def compare_names(
 ) -> NameComparison:
     """Assemble a kernel under both names and a control name, and diff the pair of equal length.
 
-    Raises UsageError if the rename leaves the name as it is, AssembleError if ptxas does not assemble the kernel
+    Raises UsageError if the rename does not change the name, AssembleError if ptxas does not assemble the kernel
     under its own name.
     """
     old = ptx.only_entry(entry)
@@ -160,8 +160,8 @@ def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
-    """Assemble each module again, with ptxas's memory at random addresses, until all modules were given one common
-    code, ptxas proves to be steady, or a limit is reached."""
+    """Assemble each module again, with ptxas's memory at random addresses, until all modules got one common code, ptxas
+    proves to be steady, or a limit is reached."""
     drawn = list(draws)
     deadline = time.monotonic() + MAX_DRAW_SECONDS
     while drawn[0].runs < MAX_RUNS and time.monotonic() < deadline:

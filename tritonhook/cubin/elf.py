@@ -47,7 +47,7 @@ class Header(NamedTuple):
 
 class Symbol(NamedTuple):
     """One entry of the symbol table. section: index into Elf.headers, or SHN_UNDEF. binding: local, global or weak.
-    other: its visibility, and CUDA's flags. value: its place in the section. size: in bytes."""
+    other: its visibility, and CUDA's flags. value: its offset in the section. size: in bytes."""
 
     name: str
     kind: int
@@ -59,7 +59,7 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A place in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
+    """A field in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
     address; 0 where the section has it."""
 
     offset: int
@@ -132,7 +132,7 @@ class Elf(NamedTuple):
     def attributes(self, name: str) -> list[Attribute]:
         """Read the records of a .nv.info section: u8 format, u8 attribute, then a value of 0, 1, 2 or more bytes.
 
-        Raises CubinError if a format is not known or a value exceeds the section.
+        Raises CubinError if a format is unknown or a value exceeds the section.
         """
         content = self.content(name)
         attributes: list[Attribute] = []
@@ -154,7 +154,7 @@ class Elf(NamedTuple):
 
 
 def read_elf(data: bytes) -> Elf:
-    """Read the header and the section table. Raises CubinError if this is no whole ELF image of a CUDA program."""
+    """Read the header and the section table. Raises CubinError if this is not a whole ELF image of a CUDA program."""
     check_header(data)
     for label, _, end in table_extents(data):
         if end > len(data):

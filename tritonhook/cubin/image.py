@@ -187,7 +187,7 @@ def count_capmerc_records(data: bytes) -> int:
     """Count the 16-byte records of a .nv.capmerc section that start with `31 02`.
 
     Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other
-    lengths, so that there is no fixed stride: the search goes on behind each record found.
+    lengths, so that there is no fixed stride: the search goes on behind each match.
     """
     count = 0
     position = data.find(CAPMERC_RECORD)

@@ -97,7 +97,7 @@ def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
 
     sections = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]
     table = DebugSectionDescriptor(io.BytesIO(data), _SOURCE, 0, len(data), 0)
-    # Only this section is given: pyelftools needs no other to decode a line program.
+    # Only this section is passed on: pyelftools needs no other to decode a line program.
     given = dict.fromkeys(sections) | {"debug_line_sec": table}
     dwarf = DWARFInfo(DwarfConfig(little_endian=True, machine_arch="", default_address_size=8), **given)
     structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)

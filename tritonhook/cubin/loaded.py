@@ -1,13 +1,13 @@
 """What the driver loads or reads of a kernel besides its instructions: parameters, attributes, data, relocations.
 
 Each part is a hash by meaning: symbols by their names and not their numbers, sections by their roles, in one order.
-The kernel's own name is {kernel}. What is left out, and why:
+The kernel's own name is {kernel}. Omitted parts, and why:
 
-- sections that are not loaded (debug information, notes, strings, call graph), with the tool's version and its paths;
+- unloaded sections (debug information, notes, strings, call graph), with the tool's version and its paths;
 - the code of other kernels, which have parts of their own;
 - copies of the code for other architectures (.nv.capmerc, .nv.merc) and what only the linker reads (.nv.compat);
-- attributes that follow from the version of ptxas (_OF_THE_TOOL), that say where in the code something is
-  (_OF_THE_CODE), that are facts of their own (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
+- attributes that follow from the version of ptxas (_OF_THE_TOOL), that give positions in the code
+  (_OF_THE_CODE), that are separate facts (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
 - the bytes that a relocation replaces, the order of symbols, and the hashes that nvcc puts into names.
 """
 

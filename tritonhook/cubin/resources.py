@@ -1,4 +1,4 @@
-"""What a kernel needs of a GPU: Resources. Two things no image says: spills, and the shared memory of a launch.
+"""What a kernel needs of a GPU: Resources. An image lacks two: spills, and the shared memory of a launch.
 
 A cubin does not record spills; only `ptxas -v` prints them. Its figure is the bytes of all STL and LDL instructions,
 each counted once, without those that the program asked for itself: variables in local memory, and calls. So the code
@@ -51,7 +51,7 @@ def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
     return LocalTraffic(bytes_of[_STL], bytes_of[_LDL])
 
 
-Spills = tuple[int | None, int | None]  # bytes of stores and loads; None: not known
+Spills = tuple[int | None, int | None]  # bytes of stores and loads; None: unknown
 Stackless = Callable[[], frozenset[str]]
 
 
@@ -100,11 +100,11 @@ def launch_shared(static: int, dynamic: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Resources(Brief):
-    """Resource usage of one kernel. None: not known from this source.
+    """Resource usage of one kernel. None: unknown in this source.
 
     registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block, from sm_90 on with
     the 1,024 that the system takes.
-    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or `proven_spills`.
+    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. From its log or `proven_spills`.
     local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
     launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
     them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
@@ -125,7 +125,7 @@ class Resources(Brief):
 
     @property
     def local_traffic(self) -> LocalTraffic | None:
-        """What the code stores to local memory and loads from it; None: not known."""
+        """Bytes that the code stores to local memory and loads from it; None: unknown."""
         if self.local_stores is None or self.local_loads is None:
             return None
         return LocalTraffic(self.local_stores, self.local_loads)
@@ -136,8 +136,8 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # of an SM; its parts; registers that a warp is given at a time
-_RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: of each block for the system; a block is given at a time
+_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # of an SM; its parts; registers per allocation of a warp
+_RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
 _RESERVED_IN_IMAGE = 90  # the first SM for which .nv.shared begins with the reserved bytes, where a kernel has it
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
@@ -166,7 +166,7 @@ _LIMITS = {
 
 
 def most_shared(arch: str) -> int:
-    """Return how many bytes of shared memory a block may have; of an architecture that is not known, the most of all.
+    """Return the most bytes of shared memory per block; for an unknown architecture, the highest limit of all.
     arch: such as "sm_90a"."""
     number = _NUMBER.fullmatch(arch)
     return _LIMITS.get(int(number[1]) if number else 0, _LARGE).shared - _RESERVED

@@ -1,14 +1,14 @@
-"""The files of what is shipped: shared libraries, archives, wheels, cubins, fat binaries, and folders of them.
+"""Shipped files with GPU code: shared libraries, archives, wheels, cubins, fat binaries, and folders of them.
 
-Files are found by what they begin with, one at a time, and read as a whole. A wheel is unpacked member by member,
-within limits. What cannot be read is named, and the rest is read.
+Files are recognised by their first bytes, and read whole, one at a time. A wheel is unpacked member by member,
+within limits. Unreadable files are named, and the rest is read.
 
 Cubins are found where they are embedded in other bytes. A fat binary is a header and entries; an entry is a header and
 a payload. Layout (fatbinary_section.h and fatbinary.h of the CUDA toolkit): the magic number 0xBA55ED50, version,
 header size, payload size; an entry begins with its kind (1 for PTX, 2 for machine code), a version, the size of its
-header, and the size of its payload. Behind that come the payload's compressed size at byte 16, flags at byte 40 and the
-size before compression at byte 56. What nvcc 13.0 writes, and its header does not say: kind 8 is code for the linker
-(NVVM's, for LTO), and flags tell sm_90a and sm_100f.
+header, and the size of its payload. Then come the payload's compressed size at byte 16, flags at byte 40 and the
+size before compression at byte 56. What nvcc 13.0 writes, and its header omits: kind 8 is code for the linker
+(NVVM's, for LTO), and flags mark sm_90a and sm_100f.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ _ROOM, _GROWTH = 1 << 28, 32  # bytes that compressed code may grow to in all, a
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The cubins found. packed: how many more there are that are compressed and were not read; too_large: how many of
-    these would grow beyond the limit, in bytes. ptx: how many PTX
-    modules there are; linked: how many modules for the linker, which are no machine code yet. damaged: how many fat
-    binaries end too early, or have an entry that does. suffixes: of each cubin's target, "a" of sm_90a."""
+    """Cubins of a file. packed: number of compressed ones that were not read; too_large: number of these that exceed
+    the limit when unpacked. ptx: number of PTX modules; linked: number of modules for the linker (no machine code yet).
+    damaged: number of truncated fat binaries. suffixes: of each cubin's target, "a" of sm_90a."""
 
     cubins: tuple[bytes, ...]
     packed: int = 0
@@ -159,7 +158,7 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     import zstandard  # type: ignore[import-not-found,unused-ignore]
 
-    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor takes the frame's word for it
+    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor trusts the frame's size
         return b""
     return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
 
@@ -218,9 +217,9 @@ _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
 
 @dataclass(frozen=True, slots=True)
 class ShippedFile:
-    """A file with GPU code, or what there is to say of one. name: in its wheel or folder, without the Python that an
-    extension module was built for; it stays from release to release. notes: of what in it is no machine code, or
-    damaged. images: its cubins, each with the suffix of its target, as "a" of sm_90a; "" where it is not known."""
+    """A file with GPU code, or notes on it. name: in its wheel or folder, without the Python that an
+    extension module was built for; it stays from release to release. notes: on parts without machine code, or damaged.
+    images: its cubins, each with the suffix of its target, as "a" of sm_90a; "" if unknown."""
 
     name: str
     images: tuple[tuple[bytes, str], ...] = ()

@@ -29,7 +29,7 @@ _HASH = 16  # hex digits
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """One kernel of a cubin. None: neither the image nor ptxas's log tells.
+    """One kernel of a cubin. None: in neither the image nor ptxas's log.
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
     stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in resources.Resources.

@@ -1,7 +1,7 @@
 """A child process with the GPU: requests go to it, messages come back, one JSON object a line each, within time limits.
 
-A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` says what
-became of that. Here are both sides, and the messages that all children know; who starts one adds its own. What a child
+A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` describes how
+that ended. Here are both sides, and the messages that all children know; who starts one adds its own. What a child
 prints goes to standard error.
 """
 
@@ -69,12 +69,12 @@ class GpuLost(Message):
 
 
 class ContextLost(Exception):
-    """Raised in a child: GpuLost is to be said."""
+    """Raised in a child, which then sends GpuLost."""
 
 
 class Lost(Exception):
-    """A child crashed or hung, and has been ended. The text says why: its exit status, the signal, the time limit, or
-    what it said of the GPU. at: what it launched; None while it did something else. hung: whether its time was over."""
+    """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or its
+    message about the GPU. at: what it launched; None while it did something else. hung: whether its time was over."""
 
     def __init__(self, at: str | None, text: str, hung: bool = False) -> None:
         super().__init__(text)
@@ -94,7 +94,7 @@ def _message(line: str | bytes, kinds: Iterable[type[Message]]) -> Any:
 class Child:
     """The parent's side of one child. limit_s: of a launch.
 
-    Methods that wait raise Lost, and the error that the child says; rest_s is the time limit between launches. None:
+    Methods that wait raise Lost, and the error that the child sends; rest_s is the time limit between launches. None:
     there is no limit.
     """
 

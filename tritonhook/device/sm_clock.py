@@ -1,5 +1,5 @@
 """The average SM clock between two points of a stream, from the GPU's own counters; and the conditions
-of a block of samples, as NVML tells them.
+of a block of samples, as NVML reports them.
 
 A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
 of a pair usually come from one SM (the first one that is free); other pairs are left out. NVML's clock would be the
@@ -52,7 +52,7 @@ class Clock:
         self._next = 0
 
     def begin(self) -> None:
-        """Store the next stamps from the first place on."""
+        """Store the next stamps at the start of the buffer again."""
         self._next = 0
 
     def stamp(self) -> None:
@@ -91,11 +91,11 @@ MIN_CLOCK = 0.75  # of the highest clock; below it nvbench discards a sample too
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The GPU during one block. None: not known.
+    """The GPU during one block. None: unknown.
 
     slowed: names of the clock-event reasons by which the hardware or its temperature limited the clock.
     power_capped: whether the software power cap was active; usual under load, and only recorded.
-    other_processes: how many processes besides this comparison's had the GPU open.
+    other_processes: number of foreign processes that had the GPU open.
     """
 
     sm_clock_mhz: int | float | None = None  # NVML gives whole numbers, and a document keeps them so

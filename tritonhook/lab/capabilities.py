@@ -234,7 +234,7 @@ def survey(
 ) -> Matrix:
     """Ask each ptxas for each probe, on those of the architectures that it knows (archs=None: on all that it knows).
 
-    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is known. notes:
+    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is fixed. notes:
     keeps the opcodes of each code, so that a second survey disassembles nothing.
     Raises ToolError if none of the tools knows an architecture, or a tool cannot be used.
     """

@@ -86,7 +86,7 @@ class SetupKey:
 class NameCell:
     """A kernel under a name and under a control name of equal length, in one setup.
 
-    template: the name as it was asked for. draws: further runs of each name that judged a difference; 0 if none was
+    template: the requested name. draws: further runs of each name that judged a difference; 0 if none was
     needed. confirmed: whether the difference held in all of them; None if it was not judged.
     other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: not known.
     """
@@ -283,9 +283,9 @@ def probe(
 ) -> Iterator[NameCell]:
     """Judge every template in every setup; yield the cells in the order in which answers come.
 
-    Differences come last: further runs confirm them. Where the image's records do not tell whether ptxas took its
-    other scheduler, nvdisasm is asked, if one is given.
-    expect: called with the number of further jobs as soon as it is known.
+    Differences come last: further runs confirm them. If the image's records do not show whether ptxas took its other
+    scheduler, nvdisasm decides, unless None.
+    expect: called with the number of further jobs as soon as it is fixed.
     notes: where the answers of nvdisasm are kept.
     """
     answering: list[_Answering] = []
@@ -382,7 +382,7 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup that found the same two codes. The verdict of further runs on the first holds for all."""
+    """Cells of one setup with the same two codes. The verdict of further runs on the first holds for all."""
 
     setup: Setup
     cells: list[NameCell]

@@ -33,7 +33,7 @@ class GpuSpecs:
     """What the local-memory pool depends on.
 
     sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
-    arch: compute capability as a number, e.g. 120; None if not known.
+    arch: compute capability as a number, e.g. 120, or None.
     source: where the numbers are from. memory_gib: NVIDIA's product pages; None if not known.
     """
 
@@ -126,7 +126,7 @@ def _plain(name: str) -> str:
 
 
 MIB = 1 << 20
-UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
+UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE if the code has recursion or alloca (ptxas 13.5 and newer)
 # Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
 # bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/explanation/gpu-memory.md).
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
@@ -162,7 +162,7 @@ class StackNeed:
     """What one kernel makes the driver reserve per thread.
 
     frame: bytes of its own deepest call chain, from the image; None where the image has no bound.
-    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` says why.
+    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` has the reason.
     syscalls: driver functions that it calls. buffers: what else the driver reserves for it, name and default bytes.
     """
 
@@ -193,13 +193,13 @@ class Prediction:
 
     @property
     def deepest(self) -> StackNeed | None:
-        """The kernel that decides; None if none is known."""
+        """The kernel that decides, or None."""
         known = {need: need.stack.high for need in self.needs if need.stack is not None}
         return max(known, key=known.__getitem__, default=None)
 
     @property
     def cause(self) -> str:
-        """Why the pool grows, or does not, or why that is not known: one sentence."""
+        """Reason why the pool grows, or does not, or why that is unknown: one sentence."""
         if self.unknown:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
@@ -220,7 +220,7 @@ class Prediction:
     def remedy(self) -> str | None:
         """How to avoid the growth; None if there is nothing to avoid."""
         if self.unknown:
-            return "remove the recursion or alloca (ptxas 13.5 and newer says where), or set the stack limit yourself"
+            return "remove the recursion or alloca (ptxas 13.5 and newer shows where), or set the stack limit yourself"
         deepest = self.deepest
         if deepest is not None and any("cp_async_bulk" in name for name in deepest.syscalls):
             return (
@@ -239,7 +239,7 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls
     if unbounded or UNBOUNDED in frames:
-        reason = "its stack is not bounded (recursion or alloca); the cubin does not say how deep it goes"
+        reason = "its stack is not bounded (recursion or alloca); the cubin does not record how deep it goes"
         return StackNeed(kernel, None, None, syscalls, buffers, reason)
     if not frames:
         return StackNeed(kernel, None, None, syscalls, buffers, "the image has neither FRAME_SIZE nor MIN_STACK_SIZE")

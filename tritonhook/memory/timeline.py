@@ -1,6 +1,6 @@
 """One GPU's memory while a program ran, and the cause of each part of its growth. Values only.
 
-All sizes are bytes; what a source does not tell is None, never 0. watcher.py makes these values.
+All sizes are bytes; a value that a source lacks is None, never 0. watcher.py makes these values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reading:
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Brief):
     """A kernel's load or first launch; kind is "load" or "launch". before, after: None if they could not be read; then
-    `note` says why."""
+    `note` has the reason."""
 
     t_ns: int
     kind: Literal["load", "launch"]
@@ -75,7 +75,7 @@ class Snapshot(Brief):
 
 @dataclass(frozen=True, slots=True)
 class GrowthCause:
-    """One cause of growth. source: how the number was found. detail: e.g. which kernel."""
+    """One cause of growth. source: how the number was determined. detail: e.g. which kernel."""
 
     name: str
     bytes: int | None
@@ -147,8 +147,8 @@ class MemoryTimeline(Notebook):
 
     @property
     def outside_allocators_bytes(self) -> int | None:
-        """The growth that no allocator of the program shows: the pool, buffers of first launches, and the
-        unexplained. None if none of them is known."""
+        """The growth that no allocator of the program shows: the pool, buffers of first launches, and unexplained
+        growth. None if all are unknown."""
         attribution = self.attribution()
         known = [p.bytes for p in attribution.parts if p.name in (_POOL, _POOL_OTHER, _FIRST) and p.bytes is not None]
         left = attribution.unexplained_bytes

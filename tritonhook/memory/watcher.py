@@ -126,7 +126,7 @@ class Devices:
             self._note(f"a CUDA device could not be identified: {error}")
 
     def _align(self, device: WatchedDevice, driver: Driver) -> None:
-        """Compare cuMemGetInfo with NVML once, at one moment. cuMemGetInfo leaves out what the driver reserves for
+        """Compare cuMemGetInfo with NVML once, at one moment. cuMemGetInfo omits memory that the driver reserves for
         itself; NVML counts it in the total, and may count it as used."""
         free, total = driver.memory()
         if self._nvml is None or not device.sampled or device.total is None:
@@ -176,7 +176,7 @@ class Devices:
         return Snapshot(used, others, reading)
 
     def sample(self, device: WatchedDevice, now: Callable[[], int], with_torch: bool) -> None:
-        """Read NVML's used bytes, and torch's counters if wanted. A GPU that is lost is not sampled again.
+        """Read NVML's used bytes, and torch's counters on request. A GPU that is lost is not sampled again.
 
         now: the nanoseconds since the watch began.
         """

@@ -191,7 +191,7 @@ class _Flow:
         names = [names_of(item.opcode, item.operands) for item in code]
         self.results = [self._registers(used.writes, item) for item, used in zip(code, names, strict=True)]
         self.written = {register for registers in self.results for register in registers}
-        self.kinds: dict[tuple[int, str], _AddressKind] = {}  # without an entry as long as nothing is known
+        self.kinds: dict[tuple[int, str], _AddressKind] = {}  # no entry while the kind is unknown
         self.function = function
         self.code = code
         reads = (self._registers(used.reads + used.addresses, item) for item, used in zip(code, names, strict=True))
@@ -218,8 +218,8 @@ class _Flow:
         return {register for name in names if (register := self._resolve(name, item))}
 
     def _judge(self, step: int) -> Iterator[tuple[int, str]]:
-        """Find the kind of each register that a statement writes: first nothing is known of it; then address or offset;
-        at last, if two kinds meet, something else."""
+        """Find the kind of each register that a statement writes: first unknown; then address or offset; at last, if
+        two kinds meet, something else."""
         for register in self.results[step]:
             old = self.kinds.get(register)
             new = _either(old, self._made_by(self.code[step]), register[1])

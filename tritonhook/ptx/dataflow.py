@@ -219,7 +219,7 @@ def only_maker(source: Source | None) -> Operation | None:
 
 class Chain:
     """The operations of one function, added in the order of the text. A register holds what the last statement above
-    wrote. Branches are not followed: behind a label, a register that is written twice holds what is not known. A
+    wrote. Branches are not followed: behind a label, the value of a register that is written twice is unknown. A
     guarded statement, which may not write, makes a value of its own."""
 
     def __init__(self, body: Sequence[Statement]) -> None:

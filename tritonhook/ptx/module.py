@@ -238,7 +238,7 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
 # Identifiers that PTX predefines; all others of that kind start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
 _REPORT = "please report it with this module"
-_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # what to do with a program given in place of PTX
+_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy for a program instead of PTX
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -328,7 +328,7 @@ class Ptx(Notebook):
         """Return the module with symbols replaced, token for token.
 
         names: old symbol -> new symbol. Raises PtxError if an old symbol does not occur, a new one is
-        not a PTX identifier, is given twice, or is already taken; or if the result is not what was asked for.
+        not a PTX identifier, is given twice, or is already taken; or if the result differs from the request.
         """
         changes = {old: new for old, new in names.items() if old != new}
         if not changes:
@@ -359,7 +359,7 @@ class Ptx(Notebook):
         changes: dict[str, str] = {}
         for old, new in names.items():
             if old not in entries:
-                self.only_entry(old)  # raises, and says which entries there are
+                self.only_entry(old)  # raises, and lists the module's entries
             changes[old] = new
             for parameter in parameters.get(old, ()):
                 if parameter.startswith(f"{old}_param_") and parameter not in functions:

@@ -39,9 +39,8 @@ class ThroughputPragma:
         return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the pragma; the same object if every wanted entry has it.
-
-        Raises PtxError if a wanted entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
+        """Return the module with the pragma; the same object if every requested entry has it. Raises PtxError if a
+        requested entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
         """
         wanted = self._wanted(ptx)
         missing = wanted.keys() - set(entries_with_pragma(ptx))
@@ -126,7 +125,7 @@ SMALLEST, LARGEST = 16, 255  # registers that ptxas can hold code to
 
 @dataclass(frozen=True, slots=True)
 class RegisterLimit:
-    """Gives each entry that has a body `.maxnreg N`, in place of the one that it has."""
+    """Gives each entry that has a body `.maxnreg N`, and replaces an existing one."""
 
     registers: int
 
@@ -135,8 +134,8 @@ class RegisterLimit:
         return f"maxnreg-1:{self.registers}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the limit; the same object if every entry has it. Raises PtxError for a number that is
-        no limit."""
+        """Return the module with the limit; the same object if every entry has it. Raises PtxError for an invalid
+        limit."""
         if not SMALLEST <= self.registers <= LARGEST:
             raise PtxError(f".maxnreg {self.registers}: give a number from {SMALLEST} to {LARGEST}")
         pieces, done = [], 0
@@ -152,12 +151,12 @@ class RegisterLimit:
         return ptx if text == ptx.text else Ptx(text)
 
 
-TRIGGER = "cutlass"  # ptxas looks for this word in an entry's own name, in lower case only
+TRIGGER = "cutlass"  # ptxas looks for this string in an entry's own name, in lower case only
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: not known."""
+    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: unknown."""
 
     name: bool
     pragma: bool | None

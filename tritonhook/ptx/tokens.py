@@ -1,8 +1,8 @@
-"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, words.
+"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, tokens.
 
 Text is read as ptxas reads it: lines mean nothing, but a `//` comment ends with a line feed (a CR ends nothing), and a
-string with the next quote. Every search is linear in the text, whatever it holds. What a statement means is not known
-here.
+string with the next quote. Every search is linear in the text, whatever it holds. This module does not interpret
+statements.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Check whether the word has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard.
+    """Check whether the token has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard.
     Kernels may have the names of opcodes."""
     before = _last(code, start)
     if _MODIFIER.match(code, end):  # behind a head, it is the next directive
@@ -147,7 +147,7 @@ def _is_opcode(code: str, start: int, end: int) -> bool:
 
 
 def _is_guard(code: str, end: int) -> bool:
-    """Check whether the word that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
+    """Check whether the token that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
     while end > 0 and code[end] in _FOLLOWSYM:
         end -= 1
     before = _last(code, end + 1)

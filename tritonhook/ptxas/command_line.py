@@ -40,7 +40,7 @@ class Module:
 class Command:
     """A command line of ptxas, options files included.
 
-    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a"; None if not given.
+    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a", or None.
     options: the other options, which decide the code: without inputs, output, target, and options that name files,
     as the caller may delete those. left_out: the options that name files.
     """
@@ -60,7 +60,7 @@ class Command:
 def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
     """Read a command line; relative paths are from the current folder. stdin: what ptxas reads there.
 
-    Every word that names a PTX file is an input, whatever option is before it: the options of ptxas change from
+    Every argument that names a PTX file is an input, whatever option is before it: the options of ptxas change from
     release to release.
     """
     modules: list[Module] = []
@@ -158,8 +158,8 @@ def _name_of(module: Module) -> str:
 # --- the level that options ask for ---------------------------------------------------------------
 
 
-_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next word
-_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how a word with the level begins
+_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next argument
+_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how an argument with the level begins
 
 
 def level_of(options: Sequence[str] | None) -> str:

@@ -82,8 +82,8 @@ class Job:
 def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | None = None) -> Outcome:
     """Run one job in this process. Raises ToolError if this machine does not have the job's ptxas.
 
-    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every
-    ptxas found there is hashed.
+    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every ptxas
+    there is hashed.
     """
     limits = limits or Limits()
     ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
@@ -365,7 +365,7 @@ class _Sweep:
         self.on_outcome = on_outcome
         self.limits = limits
         self.waiting: dict[str, list[Job]] = {}
-        self.known: dict[str, Outcome] = {}  # in place of a cache: for equal jobs that come later
+        self.known: dict[str, Outcome] = {}  # instead of a cache: for equal jobs that come later
 
     def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
         try:
@@ -390,7 +390,7 @@ class _Sweep:
         outcome = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
         if outcome is None or _lacks_cubin(job, outcome):
             return None
-        # A run that failed under tighter limits than ours does not tell how ours would end.
+        # A run that failed under tighter limits than ours does not show how ours would end.
         too_short = outcome.kind is OutcomeKind.TIMEOUT and outcome.limits.seconds < self.limits.seconds
         too_small = outcome.kind is OutcomeKind.MEMORY and outcome.limits.memory_bytes < self.limits.memory_bytes
         return None if too_short or too_small else outcome

@@ -1,5 +1,5 @@
 """NVIDIA's programs, ptxas and nvdisasm: where one is, its version, its targets, the hash of its file; running one to
-its end; and finding them: given by the user, added by version, in wheels, in Triton, in the CUDA toolkit, on PATH."""
+its end; and finding them: a user's path, added versions, wheels, Triton, the CUDA toolkit, PATH."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
 def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     """Return the ptxas to use.
 
-    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest there is.
+    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest installed one.
     Raises ToolError with everything that was tried.
     """
     if isinstance(wanted, os.PathLike):
@@ -286,7 +286,7 @@ def find_nvdisasm() -> Tool:
 
 def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
     """Yield every ptxas that can be used, each once: those from `ptxas add`, from wheels, Triton's, the CUDA
-    toolkit's, the one on PATH. tried: takes a line for each place that has none, with the reason."""
+    toolkit's, the one on PATH. tried: collects a line for each location without one, with the reason."""
     tried = [] if tried is None else tried
     yield from _usable([*added_binaries(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")], tried)
 
@@ -384,7 +384,7 @@ def _why_changed(folder: Path) -> str | None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Check whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
+    """Check whether the folder's binary still has the recorded hash. Hashes it even if its time is unchanged."""
     try:
         return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
     except _UNREADABLE:

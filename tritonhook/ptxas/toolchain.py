@@ -56,7 +56,7 @@ def first_error(log: str) -> str:
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 # ptxas is not deterministic for some sm_10x kernels: one run is one draw. A kernel counts as steady after this many
-# runs, with ptxas's memory at random places, that gave one code each; and no search makes more runs than the second.
+# runs with ptxas's memory at random addresses that gave one code each; the second: most runs of a search.
 STEADY_RUNS = 8
 MAX_RUNS = 24
 # Seen for sm_10x with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady.
@@ -173,7 +173,7 @@ def assemble(
 
 
 def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
-    """Add to `arguments` the module's own target, where they name none, and -v, whose log tells the spills."""
+    """Add to `arguments` the module's own target, if they name none, and -v, which logs the spills."""
     options = list(arguments)
     if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
         options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")

@@ -47,7 +47,7 @@ def register(config: pytest.Config) -> None:
 
 
 class LockWorker:
-    """A worker of pytest-xdist. It captures since its start, because its environment says so."""
+    """A worker of pytest-xdist. It captures since its start, because its environment asks for it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._output: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ class LockRun(RecordedRun):
             terminalreporter.write(self.said)
 
     def _compare(self, tests_failed: bool) -> bool:
-        """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""
+        """Compare, and update on request. Returns whether the run fails; `said` is shown on the terminal."""
         old, folder = self.old, CaptureFolder.open(self.out).since(self._started)
         now = self._captured(old, folder)
         left, notes = self._left(old, [locked for locked, _ in now])
@@ -167,7 +167,7 @@ class LockRun(RecordedRun):
         return None if self.scope.covers(self.tests) else f"the lock is of the tests in {' '.join(self.tests)}"
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
-        """Write the lock, with what this run says nothing about as it was. Returns a note."""
+        """Write the lock; kernels that this run did not check stay unchanged. Returns a note."""
         stay = [locked for locked in self.old if locked.identity in left]
         kept: Kernels = [(it, None if it.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
         if not now and not kept:
@@ -195,13 +195,13 @@ _CHOOSING = {
     "ignore": "--ignore",
     "ignore_glob": "--ignore-glob",
 }
-DESELECTED = "tritonhook_deselected"  # how many tests a worker of pytest-xdist left out, for the controller
+DESELECTED = "tritonhook_deselected"  # number of tests that a worker of pytest-xdist skipped, for the controller
 
 
 class RunScope:
     """A plugin of pytest that counts what did not run.
 
-    tests: the files and folders that pytest was given, relative to its root folder.
+    tests: pytest's file and folder arguments, relative to its root folder.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -230,7 +230,7 @@ class RunScope:
 
     @property
     def why_part(self) -> str | None:
-        """Why these are not all tests of the files and folders that were given; None if they are."""
+        """Reason why these are not all tests of pytest's file and folder arguments; None if they are."""
         if self._chosen is not None:
             return f"tests were chosen with {self._chosen}"
         counts = {"deselected": self._deselected, "skipped": self._skipped, "failed": self._failed}
@@ -238,7 +238,7 @@ class RunScope:
         return ", ".join(parts) or None
 
     def covers(self, tests: Sequence[str]) -> bool:
-        """Check whether these files and folders are among those that were given."""
+        """Check whether these files and folders are among pytest's arguments."""
         given = {PurePosixPath(path) for path in self.tests}
         return all(given & {PurePosixPath(path), *PurePosixPath(path).parents} for path in tests)
 

@@ -22,12 +22,12 @@ from tritonhook.rename import Rename, control_name
 from tritonhook.timing.plan import Compared, Plan, Prepared, SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
-_DESCRIBED = 8  # kernels whose difference is put into words: each costs two runs of nvdisasm
+_DESCRIBED = 8  # kernels whose difference is described: each costs two runs of nvdisasm
 
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """A cubin, and the name of the kernel in it. ptxas: the version that made it; None if that is not known."""
+    """A cubin, and the name of the kernel in it. ptxas: the version that made it, or None."""
 
     image: bytes
     entry: str
@@ -104,7 +104,7 @@ def sides_of_ptx(
 
 
 def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
-    """Compare two cubins as they are. The control is the reference's cubin, loaded a second time."""
+    """Compare two cubins unchanged. The control is the reference's cubin, loaded a second time."""
     return Sides(reference.entry, reference, candidate, reference)
 
 
@@ -120,7 +120,7 @@ def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain:
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
     """Say what differs between the captures of reference and candidate below `out`: kernel -> sentence. Kernels that
-    were compiled more than once on a side are left out."""
+    were compiled more than once on a side are omitted."""
     sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
     told: dict[str, str] = {}
     for name in changed[:_DESCRIBED]:

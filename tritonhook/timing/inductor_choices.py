@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times given to the autotuner where the choice is made already
+_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times for the autotuner if the choice is already made
 
 
 @contextmanager

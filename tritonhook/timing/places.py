@@ -1,7 +1,7 @@
 """The order of samples; and where code lies on the GPU: drawn anew for each process and, where it can be loaded several
 times, for each block.
 
-An address can make code faster or slower: by the lines of the instruction caches that it shares, or the place in its
+An address can make code faster or slower: by the lines of the instruction caches that it shares, or its offset in its
 page. Codes that every process loads in one order keep such an effect, and it looks like a gain. So the order of loading
 is drawn and turned from process to process, each code gets padding of a drawn size in front of it, and is loaded at
 several places. What is left of the effect differs between processes and widens the interval.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class CodePlaces:
-    """Draws places for the codes of one process. driver: loads the paddings."""
+    """Draws addresses for the codes of one process. driver: loads the paddings."""
 
     def __init__(self, seed: int, driver: Any = None) -> None:
         self._seed, self._orders = seed, 0
@@ -44,7 +44,7 @@ class CodePlaces:
         return [*drawn[turn:], *drawn[:turn]]
 
     def load(self, codes: Mapping[str, Callable[[], T]], places: int) -> Iterator[tuple[str, T]]:
-        """Load each code at so many places, in a drawn order, with padding between them."""
+        """Load each code at so many addresses, in random order, with padding between them."""
         for name in self.order([name for name in codes for _ in range(places)]):
             self.pad()
             yield name, codes[name]()

@@ -32,8 +32,8 @@ Kernels = Mapping[str, tuple[KernelCode, ...]]  # by the name in the source, one
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a side's kernels were compiled to. kernels: the names under which they ran. ptxas: versions; empty: not
-    known."""
+    """Result of compiling a side's kernels. kernels: the names under which they ran. ptxas: versions; empty:
+    unknown."""
 
     kernels: tuple[str, ...]
     ptxas: tuple[str, ...]
@@ -41,7 +41,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Compared(Compiled):
-    """What a side is. name: what tells it from the others: a kernel's name, a function, a file."""
+    """A side. name: a kernel's name, a function or a file; unique among the sides."""
 
     name: str
 
@@ -136,7 +136,7 @@ class SideImage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one comparison consists of.
+    """The parts of one comparison.
 
     target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
     another MODULE:FUNCTION (`candidate`). baselines: timed beside them.

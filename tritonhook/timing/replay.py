@@ -131,10 +131,10 @@ def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
 
 
 class OutputCheck:
-    """Whether kernels store the same in the buffers of a launch: the first one is the reference.
+    """Comparison of what kernels store in the buffers of a launch; the first one is the reference.
 
-    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: a NaN is as good
-    as another: PTX does not say which bits an instruction gives.
+    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: all NaNs are
+    equal: PTX leaves their bits open.
     """
 
     def __init__(self, buffers: Buffers, rtol: float | None, any_nan: bool = False) -> None:
@@ -202,7 +202,7 @@ def _copy(tensor: Any, data: bytes) -> None:
 
 
 class LoadedKernel:
-    """One cubin's kernel, ready to be launched on given memory. The thread must have a context."""
+    """One cubin's kernel, ready to be launched on existing buffers. The thread must have a context."""
 
     def __init__(self, image: bytes, name: str, memory: LaunchMemory, driver: Driver | None = None) -> None:
         """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
@@ -263,7 +263,7 @@ def _as_by_host(tiling: Tiling, address: int) -> Any:
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
-    """Check that the arguments fit the kernel. wanted: the bytes of each parameter, or None if unknown. Raises
+    """Check that the arguments fit the kernel. wanted: the bytes of each parameter, or None. Raises
     UsageError."""
     given = tuple(ctypes.sizeof(argument) for argument in arguments)
     if wanted is None or given == tuple(wanted):

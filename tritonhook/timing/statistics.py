@@ -135,7 +135,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Brief):
-    """Everything that was timed in one comparison.
+    """All times of one comparison.
 
     band: half the width of what counts as the same.
     control_of: the side whose code the control has, under another name; None if there is no such control.
@@ -252,7 +252,7 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
         by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
-    # With a single process, each block is a value: how processes differ cannot be known.
+    # With a single process, each block is a value: how processes differ is unknown.
     groups = list(by_process.values())
     middle, half = student([statistics.median(group) for group in groups] if len(groups) > 1 else groups[0])
     ratio, low, high = (math.exp(value) for value in (middle, middle - half, middle + half))

@@ -82,12 +82,12 @@ class Timer:
         if self.cold:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
-        with contextlib.suppress(DeviceError):  # without it, cycles are not known
+        with contextlib.suppress(DeviceError):  # without it, cycles are unknown
             self._clock = Clock((ROUNDS[1] + len(self.names)) * len(self.names))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        first = {side.name: side for side in reversed(self.sides)}  # of the places of each side
+        first = {side.name: side for side in reversed(self.sides)}  # of the addresses of each side
         copies = max(self._copies(first[name]) for name in (self.names[:1] if self.racing else self.names))
         for side in self.sides:
             side.copies = copies
@@ -119,7 +119,7 @@ class Timer:
         return SampleBlock(process, times, self._read_conditions(), clocks, tuple(order))
 
     def _capture(self, side: TimedSide) -> None:
-        """Capture a side into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
+        """Capture a side into a graph. A launch that cannot be captured (e.g. it synchronises) is timed eagerly."""
         import torch
 
         graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,6 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
-It is given a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
+It gets a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
 (plan.py).
 """
 
@@ -147,7 +147,7 @@ class TimingWorker:
             return Taken(tuple(self.timer.take_block(wanted.process) for _ in range(wanted.blocks)))
 
     def _baseline(self, name: str, differ: dict[str, str]) -> _ToTime:
-        """Prepare a baseline. It is timed even if it computes something else; then the report says so."""
+        """Prepare a baseline. It is timed even if it computes something else; the report then notes that."""
         import torch
 
         launch = load_launch(name)

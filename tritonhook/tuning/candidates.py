@@ -27,7 +27,7 @@ from tritonhook.ptxas.pool import Job, Run
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_recorded
 
-PLAIN = "plain"  # in place of a lever's text: the compiler's own code
+PLAIN = "plain"  # instead of a lever's text: the compiler's own code
 _OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
 _LIMITS = tuple(f"maxnreg={n}" for n in (64, 80, 96, 112, 128, 168))
 _WHY = {
@@ -99,7 +99,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What tells it from the other codes of the kernel."""
+        """Name of this code, unique among the kernel's codes."""
         if self.config is None:
             return self.text
         return self.config if self.lever is None else f"{self.config}: {self.text}"
@@ -237,10 +237,10 @@ class _Build:
 def choices(
     wanted: Iterable[tuple[Subject, Sequence[Lever]]], run: Run, folder: Path = Path()
 ) -> Iterator[Choice | TritonHookError]:
-    """Assemble kernels under their levers, all in one sweep; give what there is to choose from, in order.
+    """Assemble kernels under their levers, all in one sweep; return the choices, in order.
 
     run: as in ptxas.pool, with executor, cache and limits bound. folder: where paths of controls files begin.
-    Gives an error in place of a kernel that its own ptxas does not assemble.
+    Returns an error for a kernel that its own ptxas does not assemble.
     """
     planned = [_planned(subject, tried, folder) for subject, tried in wanted]
     jobs = [build.job for _, builds, _ in planned for build in builds]

@@ -47,7 +47,7 @@ from tritonhook.verify.model import SPECIAL
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
 _RIVALS = 2  # other configurations that a winner has to beat beside those of its own and the autotuner's
-_MOST_SPECIAL = 1 << 28  # bytes of buffers that are given special numbers
+_MOST_SPECIAL = 1 << 28  # bytes of buffers that get special numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _Gpu:
 
 
 class _Left(Exception):
-    """A kernel is left as it is. The text says why. is_judged: as in TriedKernel."""
+    """A kernel stays unchanged. The text has the reason. is_judged: as in TriedKernel."""
 
     def __init__(self, text: str, is_judged: bool = True) -> None:
         super().__init__(text)

@@ -40,7 +40,7 @@ class LoadCodes(Message):
 
 
 class RaceReady(Message):
-    """What a process found before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
+    """Results of a process before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
     reference itself does not store the same twice; then nothing can be timed."""
 
     failed: dict[str, str]

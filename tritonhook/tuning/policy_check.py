@@ -43,8 +43,8 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An entry and what becomes of it. reason: why it is not applied; "" if it is. title: what the captured kernel that
-    it is for is called among the others, with its configuration; "" where none is known."""
+    """An entry and its use. reason: why it is not applied; "" if it is. title: what the captured kernel that
+    it is for is called among the others, with its configuration; "" if unknown."""
 
     entry: Entry
     state: State

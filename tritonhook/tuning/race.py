@@ -134,7 +134,7 @@ LEVEL = 0.05  # how often a run in which no kernel gains anything may certify on
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What became of one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
+    """The outcome for one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
     p: how often chance alone gives such a gain; 1 where the comparison does not hold. reason: why it is no win; "" if
     it is."""
 
@@ -256,7 +256,7 @@ class TuneVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class TriedKernel:
-    """What the GPU said of a kernel, before all kernels of the run are judged together.
+    """Results of a kernel on the GPU, before all kernels of the run are judged together.
 
     reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
     comparison: its confirmation; its reference is the best code without a lever. base: the configuration of that code;

@@ -40,7 +40,7 @@ def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
 
 
 class CpuExecutor:
-    """Takes the place of an Executor. ctas: how many of a launch are executed."""
+    """Replaces an Executor. ctas: number of a launch's CTAs that are executed."""
 
     def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S) -> None:
         self.ctas, self.limit_s = ctas, limit_s

@@ -35,7 +35,7 @@ _NEAR = 3  # rows that are equal on both sides within a region
 class Region:
     """The first region in which two builds have other instructions. a, b: labels of the builds.
 
-    a_code, b_code: (offset in bytes, instruction). further: how many regions follow. places: rows that differ, in all.
+    a_code, b_code: (offset in bytes, instruction). further: number of later regions. places: rows that differ.
     """
 
     a: str
@@ -213,7 +213,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found about one kernel.
+    """The findings on one kernel.
 
     builds: those that ran, the reference first. groups: labels of builds that stored the same on the input of the worst
     finding. region: the machine code where a DIFFERENT build parts from its nearest neighbour. notes: what was not run.

@@ -53,7 +53,7 @@ class Executor:
         self.limit_s, self.command = limit_s, command
         self._child: Child | None = None
         self._spares: deque[Child] = deque()
-        self.device: str | None = None  # the GPU's name, once a child has told it
+        self.device: str | None = None  # the GPU's name, once a child has sent it
 
     def __enter__(self) -> Executor:
         return self

@@ -72,7 +72,7 @@ _RANK = list(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that was found: in a build, or in all of them (build None), on one input.
+    """A finding: in a build, or in all of them (build None), on one input.
 
     difference: what differs from the reference; None for other findings.
     """

@@ -1,7 +1,7 @@
 """Shrink a kernel that two assemblers treat differently, as long as they do.
 
-Knows no GPU and no ptxas: a function says of many trials at a time whether the difference is still there. Where that
-is proved is for the caller to say (by launches, or by the machine code).
+Knows no GPU and no ptxas: a function checks many trials at a time for the difference. The caller chooses the proof
+(launches, or machine code).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ StillDiffers = Callable[[Sequence[Trial]], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Minimised(Brief):
-    """The smallest trial that was found. finished: whether nothing more could go; False when the time was over.
+    """The smallest trial. finished: whether nothing more could go; False when the time was over.
 
     before: the lines of the trial at the start. tried: how many trials were judged.
     """

@@ -36,7 +36,7 @@ INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 class Build:
     """One cubin of the kernel. label: as people read it ("13.5.37 -O3"), unique among the builds. path: its file.
 
-    ptxas: the version that made it; None if that is not known. as_used: as in a Recipe.
+    ptxas: the version that made it, or None. as_used: as in a Recipe.
     """
 
     label: str
@@ -66,7 +66,7 @@ class Order:
 
 
 class Runner(Protocol):
-    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: what runs them, once it is known.
+    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: None before the first run.
     limit_s: of one launch."""
 
     device: str | None

@@ -127,7 +127,7 @@ def _pointers(items: Sequence[Item]) -> frozenset[str]:
 
 
 def _constant(number: int) -> Reduction:
-    """Put constant `number` of each type in place of a result."""
+    """Replace a result by constant `number` of its type."""
 
     def units(parts: Parts) -> list[int]:
         pointers = _pointers(parts.items)

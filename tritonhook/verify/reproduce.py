@@ -1,5 +1,5 @@
-"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, collect what the report says, and write it, so
-that it stands alone: the PTX, a program that needs only Python and the driver (reproduce.py.in, with the case put in),
+"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, and write a folder that needs nothing else: the
+PTX, a program that needs only Python and the driver (reproduce.py.in, with the case put in),
 and a report."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores the result of the PTX, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
@@ -145,7 +145,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterat
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # of each build: a kernel whose runs differ is no proof
+RUNS = 2  # of each build: a kernel whose runs differ proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]
@@ -261,7 +261,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one assembler did. finding: "as FIRST", "as SECOND", or other words. label: as of a Side."""
+    """The result of one assembler. finding: "as FIRST", "as SECOND", or another text. label: as of a Side."""
 
     label: str
     finding: str

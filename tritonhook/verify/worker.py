@@ -1,6 +1,6 @@
 """The child process that has the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
 
-It needs the driver only. executor.py says what it is asked and what it answers.
+It needs the driver only. executor.py documents the requests and answers.
 """
 
 from __future__ import annotations

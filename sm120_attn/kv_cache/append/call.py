@@ -55,8 +55,8 @@ def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None
 
 
 def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
-    """Raise ValueError where the new keys of a sequence have no room, whatever it has before. Packed rows may end with
-    some of no sequence, and max_seqlen_q may be above the most: both must say so."""
+    """Raise ValueError if the new keys of a sequence have no room, even in an empty cache. Packed rows may end with
+    rows of no sequence, and max_seqlen_q may be too high: the smaller bound counts."""
     rows, table = tensors.capacity, tensors.block_table
     if table is not None:
         rows = int(tensors.k_cache.shape[1]) * min(table.shape[1], tensors.k_cache.shape[0])

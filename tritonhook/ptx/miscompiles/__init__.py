@@ -52,7 +52,7 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[BugPlace]:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place, and what a version of ptxas makes of it for the module's target. ptxas: None if it is not known."""
+    """A matching statement, and what a version of ptxas makes of it for the module's target. ptxas: None if unknown."""
 
     place: BugPlace
     ptxas: str | None
@@ -150,5 +150,5 @@ def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
         return []
     listed = ", ".join(f"{bug} ({kernels:,})" for bug, kernels in sorted(met.items()))
     return [
-        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` says where"
+        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` lists where"
     ]

@@ -24,7 +24,7 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # of the operations that known bits are looked for in
+_DEPTH = 4  # of operations, in the search for constant bits
 _TYPE = re.compile(r"[sub](8|16|32|64)")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # by its bits
 _SIGNLESS = frozenset(

@@ -1,4 +1,4 @@
-"""What is known of one miscompilation: where it is published, what it looks like, which ptxas have it. Values only."""
+"""Facts about one miscompilation: sources, pattern, versions of ptxas that have it. Values only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A small program that is assembled wrongly. lines: they read from %in and write to %out.
+    """A small program that ptxas assembles wrongly. lines: they read from %in and write to %out.
 
     given, expected: the bytes at %in, and those at %out after the launch of one block. near: nearly the same lines,
     which every ptxas assembles rightly, and their result for the same bytes. threads: of the block; all store the same.
@@ -80,8 +80,8 @@ class Miscompilation:
     """One bug of ptxas.
 
     name: how the command line and the tables call it. does: what ptxas does: a verb and what follows it.
-    sources: where it is published; none: this project found it. ranges: who has it. words: a module with it contains
-    one string of each group. matches: whether an operation is where it happens. instead: what to write. executed:
+    sources: where it is published; empty: found by this project. ranges: versions that have it. words: groups; such a
+    module has one string of each. matches: whether an operation triggers it. instead: what to write. executed:
     whether the example also ran on a GPU; else its machine code was evaluated. unoptimised: whether -O0 has it too.
     """
 
