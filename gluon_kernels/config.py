@@ -1,4 +1,4 @@
-"""What the configurations of all attention kernels have in common: types, masks, entry names. No triton, no torch."""
+"""Base of all attention kernels' configurations: types, masks, entry names. No triton, no torch."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ WORKING_REGISTERS = 32
 
 
 class Features(NamedTuple):
-    """What a call asks of its kernel, whatever the shapes are: fields of the same names of configs and shapes."""
+    """Features that a call needs from its kernel, for any shapes: fields of the same names of configs and shapes."""
 
     causal: bool
     window: bool

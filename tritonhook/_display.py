@@ -1,4 +1,4 @@
-"""How values show themselves: a repr of at most 200 characters, and a view in Jupyter.
+"""Display of values: a repr of at most 200 characters, and a view in Jupyter.
 
 Values know nothing of `tritonhook.report`: the package hands its view in (`tritonhook/__init__.py`).
 """

@@ -82,7 +82,7 @@ class StartupError(TritonHookError):
 
 
 class DeviceError(TritonHookError):
-    """There is no GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
+    """No GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
 
     def __init__(self, message: str, code: str | int | None = None) -> None:
         super().__init__(message)

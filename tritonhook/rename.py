@@ -28,7 +28,7 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """How entries are renamed: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
+    """Rules to rename entries: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
 
     prefix: put in front of a name that does not start with it, e.g. "cutlass_".
     strip: removed from the name, with one underscore beside it, e.g. "cutlass".

@@ -1,4 +1,4 @@
-"""What the Blackwell attention is compiled for, and what sm_100 and sm_103 can run. Only values, no triton."""
+"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Only values, no triton."""
 
 from __future__ import annotations
 

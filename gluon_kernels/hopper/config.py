@@ -1,4 +1,4 @@
-"""What the Hopper attention is compiled for, and what an sm_90 GPU can run. Only values, no triton."""
+"""Configurations of the Hopper attention, and the limits of sm_90. Only values, no triton."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ L2_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the kernel reads of a configuration while it is compiled. Its repr is part of Triton's cache key."""
+    """Compile-time parameters of the kernel. Its repr is part of Triton's cache key."""
 
     consumers: int
     block_n: int
@@ -204,7 +204,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def options(self) -> Options:
-        """What the kernel reads while it is compiled."""
+        """Compile-time parameters of the kernel."""
         return Options(
             consumers=self.consumers,
             block_n=self.block_n,
@@ -259,7 +259,7 @@ class HopperConfig(KernelConfig):
 
 
 class Form(NamedTuple):
-    """How a kernel is built: fields of HopperConfig."""
+    """Build choices of a kernel: fields of HopperConfig."""
 
     consumers: int
     block_n: int

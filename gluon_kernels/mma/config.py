@@ -1,4 +1,4 @@
-"""What the mma.sync attention is compiled for, and which GPU can run it. Only values, no triton."""
+"""Configurations of the mma.sync attention, and the GPUs that can run it. Only values, no triton."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class MmaConfig(KernelConfig):
 
 
 class Tile(NamedTuple):
-    """How a tile is computed: fields of MmaConfig."""
+    """Build choices of a tile: fields of MmaConfig."""
 
     block_m: int
     block_n: int

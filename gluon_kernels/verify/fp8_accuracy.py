@@ -159,7 +159,7 @@ class Accuracy:
 
     @property
     def reason(self) -> str | None:
-        """Why the attention is too inexact, or None. NaN is too inexact."""
+        """Reason why the attention is too inexact, or None. NaN is too inexact."""
         if self.ones_error is not None and not self.ones_error <= MOST_ONES_ERROR:
             return f"with V of ones an output is off by {self.ones_error:.2e}, {MOST_ONES_ERROR:.2e} allowed"
         for what, error, most in zip(

@@ -1,4 +1,4 @@
-"""What the kernels should compute, and how exact PyTorch is in the same precision. Needs torch; any device.
+"""Reference results of the kernels, and PyTorch's errors in the same precision. Needs torch; any device.
 
 The reference reads the quantised inputs, so only the kernel's own arithmetic is judged.
 """

@@ -66,7 +66,7 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 
 
 class Layout:
-    """Where the slots of a kernel are in a buffer. Made once per kernel.
+    """Layout of a kernel's slots in a buffer. Made once per kernel.
 
     places: the 64-bit word with which each slot begins: a tensor's address, the stream.
     """

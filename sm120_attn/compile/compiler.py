@@ -23,7 +23,7 @@ _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """What the DSL made of a config.
+    """Result of compiling a config.
 
     function: the DSL's object. names, arguments: of the host function's parameters, and the fake arguments that it was
     compiled with.

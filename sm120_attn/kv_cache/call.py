@@ -1,4 +1,4 @@
-"""What a call of `attention_with_kv_cache` asks for, as values, and whether it is supported. Does not read data."""
+"""Values of a call of `attention_with_kv_cache`; checks that they are supported. Reads no data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CacheTensors(NamedTuple):
 
 
 class CacheCall(NamedTuple):
-    """What is asked for beside the tensors.
+    """Options of a call, without its tensors.
 
     max_seqlen_q: queries of a sequence; of the longest one if q is packed. num_splits: None for the planned number.
     """

@@ -1,4 +1,4 @@
-"""What a call asks for, as values: the tensors, the options as the caller gave them, and the call made of them."""
+"""Values of a call: the tensors, the options as the caller gave them, and the call made of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AttentionOptions(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What is asked for, beside the tensors.
+    """Options of a call, without its tensors.
 
     softcap: 0 for none.
     max_seqlen_q, max_seqlen_k: with packed sequences, the rows of the longest one; else those of the tensors.

@@ -1,4 +1,4 @@
-"""Which tensors a kernel can read as they are, and copies of the others. Kernels load 16 bytes at a time."""
+"""Tensors that a kernel can read directly, and copies of the others. Kernels load 16 bytes at a time."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
 
 
 class QuantizeCall(NamedTuple):
-    """What is asked for, beside the tensors.
+    """Options of a call, without its tensors.
 
     longest: length of the longest sequence of each tensor.
     config: this kernel instead of the planned one; l2_bytes: instead of the device's L2 size. Both for tests.

@@ -1,4 +1,4 @@
-"""What a single call cannot show: graph replay, streams, threads, repeatability, large strides, equal FP8 paths."""
+"""Promises that a single call cannot show: graph replay, streams, threads, repeatability, strides, equal FP8 paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs at the start of each Python process under `tritonhook run` or `tritonhook mem watch`.
+"""Start-up code of each Python process under `tritonhook run` or `tritonhook mem watch`.
 
 The private sitecustomize, or the .pth file, calls `begin`. It waits for `import triton` or `import cutlass`, and then
 begins a session. A process that imports neither of them pays for a few small modules only: keep the imports few. The

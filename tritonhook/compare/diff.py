@@ -181,8 +181,7 @@ class CubinDiff(Notebook):
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """What differs of what the driver loads or reads besides the code, by the parts of cubin.loaded, and
-        resources."""
+        """Differing parts that the driver loads or reads besides the code: parts of cubin.loaded, and resources."""
         launched = tuple("dynamic shared" for d in self.resources if d.field == "dynamic_shared" and d.changed)
         loaded = loaded_of(self.a.data, self.a_kernel), loaded_of(self.b.data, self.b_kernel)
         return (*loaded_changed(*loaded, self.resources), *launched)

@@ -134,7 +134,7 @@ def compare_names(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draws(Brief):
-    """What ptxas made of one module in several runs: one build for each code."""
+    """Builds of one module from several runs of ptxas, one for each code."""
 
     builds: tuple[RenamedBuild, ...]
     runs: int

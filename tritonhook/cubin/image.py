@@ -235,7 +235,7 @@ def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
 
 
 class _Parts(NamedTuple):
-    """What the resources of all kernels are read from. info: the attributes of each .nv.info section; numbers: the
+    """Sources of all kernels' resources. info: the attributes of each .nv.info section; numbers: the
     values of each attribute of _NUMBERS, by symbol."""
 
     elf: Elf

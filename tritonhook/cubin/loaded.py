@@ -1,4 +1,4 @@
-"""What the driver loads or reads of a kernel besides its instructions: parameters, attributes, data, relocations.
+"""Parts of a kernel that the driver loads or reads besides its instructions: parameters, attributes, data, relocations.
 
 Each part is a hash by meaning: symbols by their names and not their numbers, sections by their roles, in one order.
 The kernel's own name is {kernel}. Omitted parts, and why:

@@ -1,4 +1,4 @@
-"""What a kernel needs of a GPU: Resources. An image lacks two: spills, and the shared memory of a launch.
+"""Resources that a kernel needs. An image lacks two: spills, and the shared memory of a launch.
 
 A cubin does not record spills; only `ptxas -v` prints them. Its figure is the bytes of all STL and LDL instructions,
 each counted once, without those that the program asked for itself: variables in local memory, and calls. So the code

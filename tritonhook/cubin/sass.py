@@ -51,7 +51,7 @@ class Instruction(NamedTuple):
 
     @property
     def yield_bit(self) -> bool:
-        """Whether the bit is set, which means *no* hint to switch to another warp."""
+        """The yield bit; if set, there is *no* hint to switch to another warp."""
         return bool(self.control >> 4 & 1)
 
     @property

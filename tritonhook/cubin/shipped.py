@@ -55,7 +55,7 @@ class Embedded:
 
     @property
     def not_read(self) -> tuple[str, ...]:
-        """Why compressed cubins were not read."""
+        """Reason why compressed cubins were not read."""
         whys = {
             f"beyond the {self.limit:,} bytes that code may grow to in all": self.too_large,
             "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
@@ -64,7 +64,7 @@ class Embedded:
 
 
 class Room:
-    """How many bytes compressed code may still grow to. taken_in: the bytes of files that were read so far."""
+    """Limit for unpacked bytes. taken_in: bytes of files that were read so far."""
 
     def __init__(self) -> None:
         self.taken_in = self._taken = 0

@@ -40,13 +40,13 @@ class Begin(Message):
 
 
 class Begun(Message):
-    """There is a context. device: the GPU's name."""
+    """Message: a context exists. device: the GPU's name."""
 
     device: str
 
 
 class At(Message):
-    """What has this name is launched next: the time limit of a launch holds."""
+    """Message: the launch of this name comes next; the time limit of a launch starts."""
 
     name: str
 

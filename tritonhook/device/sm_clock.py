@@ -108,7 +108,7 @@ class Conditions:
 
     @property
     def unfit(self) -> str | None:
-        """Why a block under these conditions is not used; None if it is used."""
+        """Reason why a block under these conditions is not used; None if it is used."""
         if self.slowed:
             return f"the GPU was slowed down ({', '.join(self.slowed)})"
         if self.sm_clock_mhz and self.sm_clock_max_mhz and self.sm_clock_mhz < MIN_CLOCK * self.sm_clock_max_mhz:

@@ -102,7 +102,7 @@ class InstructionProbe:
 
 
 class Status(str, Enum):
-    """What ptxas makes of an instruction.
+    """Verdict on an instruction in ptxas's code.
 
     inline: the expected opcode. syscall: a call of a driver function, alone or beside the opcode. emulated: other
     opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas does not
@@ -216,7 +216,7 @@ OLDEST = 80  # older SMs have neither cp.async nor most of the other instruction
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Which cell of the matrix an outcome answers."""
+    """Key of a cell of the matrix."""
 
     ptxas: str
     arch: str

@@ -70,9 +70,9 @@ class NameVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetupKey:
-    """What names a Setup: the kernel's label, the ptxas version, the target and the options.
+    """Key of a Setup: the kernel's label, the ptxas version, the target and the options.
 
-    pragma: whether the pragma is asked about, and not names.
+    pragma: whether it tests the pragma instead of names.
     """
 
     kernel: str
@@ -115,7 +115,7 @@ class NameCell:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What differs: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
+        """Differences: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
         if self.named.image is None or self.controlled.image is None:
             if not self._fails_otherwise:
                 return ()

@@ -164,7 +164,7 @@ class ConditionRow:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no cubin under the cutlass name, and whether there is one under the control name."""
+        """Reason for a missing cubin under the cutlass name, and whether there is one under the control name."""
         crashes = dict(self.comparison.crashes)
         crashed = crashes.get(self.comparison.renamed.kernel)
         if crashed is None:

@@ -30,11 +30,10 @@ _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 @dataclass(frozen=True, slots=True)
 class GpuSpecs:
-    """What the local-memory pool depends on.
+    """GPU properties that decide the local-memory pool.
 
-    sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
-    arch: compute capability as a number, e.g. 120, or None.
-    source: where the numbers are from. memory_gib: NVIDIA's product pages; None if not known.
+    sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one. arch: compute capability as a
+    number, e.g. 120, or None. source: where the numbers are from. memory_gib: NVIDIA's product pages, or None.
     """
 
     name: str
@@ -159,7 +158,7 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class StackNeed:
-    """What one kernel makes the driver reserve per thread.
+    """Local memory that one kernel makes the driver reserve, per thread.
 
     frame: bytes of its own deepest call chain, from the image; None where the image has no bound.
     stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` has the reason.
@@ -204,7 +203,7 @@ class Prediction:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
         if deepest is None or deepest.stack is None:
-            return "no kernel was given"
+            return "no kernel to predict"
         per_thread = _range(deepest.stack)
         room = f"for each of the {self.gpu.resident_threads:,} threads that {self.gpu.name} can hold"
         if deepest.syscalls:
@@ -218,7 +217,7 @@ class Prediction:
 
     @property
     def remedy(self) -> str | None:
-        """How to avoid the growth; None if there is nothing to avoid."""
+        """Advice to avoid the growth; None without growth."""
         if self.unknown:
             return "remove the recursion or alloca (ptxas 13.5 and newer shows where), or set the stack limit yourself"
         deepest = self.deepest

@@ -52,12 +52,12 @@ class Mark(Brief):
 
     @property
     def stack_growth_bytes(self) -> int | None:
-        """How much the context's stack limit rose, in bytes per thread."""
+        """Rise of the context's stack limit, in bytes per thread."""
         return _difference(self.before, self.after, "stack_limit_bytes")
 
     @property
     def growth_bytes(self) -> int | None:
-        """How much device memory was taken, without what torch's allocator took."""
+        """Growth of device memory in bytes, without torch's allocator."""
         free = _difference(self.after, self.before, "free_bytes")
         torch = _difference(self.before, self.after, "torch_reserved_bytes")
         return None if free is None else free - (torch or 0)
@@ -244,7 +244,7 @@ def _total(values: Any) -> int | None:
 
 
 class Watched(Fields):
-    """What one process of a watched program left. notes: what is missing. timelines: one for each GPU."""
+    """Files of one process of a watched program. notes: what is missing. timelines: one for each GPU."""
 
     notes: tuple[str, ...]
     timelines: tuple[MemoryTimeline, ...]

@@ -22,7 +22,7 @@ _KEEP_NS = 1_000_000_000  # a sample that equals the one before is kept once a s
 
 
 class WatchedDevice:
-    """What is gathered of one GPU.
+    """Samples of one GPU.
 
     sampled: NVML has figures for it. active: this process has a context on it.
     free_offset: what to add to cuMemGetInfo's free bytes to get NVML's.

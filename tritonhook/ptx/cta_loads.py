@@ -165,7 +165,7 @@ def _refusal(item: Statement, flows: Mapping[str, _Flow]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _AddressKind:
-    """What a value is: an offset, an address in this CTA's shared memory, or something else, with the reason.
+    """Kind of a value: an offset, an address in this CTA's shared memory, or something else, with the reason.
 
     reach: of an offset, the highest bit that can be set in it, as far as shifts and products go.
     """
@@ -179,7 +179,7 @@ _OWN = _AddressKind(own=True)
 
 
 class _Flow:
-    """Where the values of one function's registers come from. The order of the statements does not matter: a register
+    """Sources of the values in one function's registers. The order of the statements does not matter: a register
     holds an address of this CTA only if everything that is ever written to it is one."""
 
     def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a value in PTX comes from, and where it goes.
+"""Data flow in PTX: sources and uses of each value.
 
 What a statement writes and reads (`access`, `names_of`), which register a name means (`Declarations`), which statement
 made what another one reads (`operations`), what follows from that around loops (`settle`), and what is dead or read
@@ -119,7 +119,7 @@ def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
 
 
 class Declarations:
-    """What directives declare: registers by scope and name, and variables by memory space."""
+    """Declarations: registers by scope and name, and variables by memory space."""
 
     def __init__(self, others: Iterable[str] = ()) -> None:
         # Where each register is declared: before that, its name means an outer register.
@@ -175,7 +175,7 @@ Source = Part | int | str  # a value, a number, or what no statement of the func
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """What a statement does, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
+    """Operation of a statement, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
 
     sources: of each operand that it reads, the first name of an address. readers: the operations that read a result,
     and which one.

@@ -129,7 +129,7 @@ class _Section:
 
 
 class _Shift:
-    """How far bytes of `.debug_info` move: by all changes of length before them."""
+    """Shift of bytes in `.debug_info`: the sum of all changes of length before them."""
 
     def __init__(self, changes: list[tuple[int, int]]) -> None:
         ordered = sorted(changes)

@@ -1,5 +1,5 @@
-"""What stays of PTX and of the names of its kernels from build to build: the text without what cannot reach the machine
-code, names without what compilers change in them."""
+"""Normal form of PTX and kernel names, equal from build to build: text without parts that cannot reach the machine
+code, names without parts that compilers change."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ class ThroughputPragma:
         return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the pragma; the same object if every requested entry has it. Raises PtxError if a
-        requested entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
+        """Return the module with the pragma; the same object if every requested entry has it.
+
+        Raises PtxError if a requested entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
         """
         wanted = self._wanted(ptx)
         missing = wanted.keys() - set(entries_with_pragma(ptx))

@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What begins an entry or a function: `.entry name(parameters)`. start, end: where that is in the text.
+    """Head of an entry or a function: `.entry name(parameters)`. start, end: its range in the text.
 
     listed: the text between the parentheses; None without them.
     """
@@ -75,7 +75,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What `scan` finds in a text.
+    """Result of `scan`.
 
     code: the text with comments, strings and directives without a semicolon replaced by blanks; positions stay.
     version, target: the operands of the first directives of that name; None without them.

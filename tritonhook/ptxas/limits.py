@@ -36,7 +36,7 @@ INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
+    """End of a run. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
     system counts it (its peak of memory is of no use: it begins with the parent's)."""
 
     returncode: int

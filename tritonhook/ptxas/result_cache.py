@@ -27,7 +27,7 @@ FORMAT = 3  # of an outcome; increase it when the meaning of one changes
 
 
 class OutcomeKind(str, Enum):
-    """How a job ended.
+    """End of a job.
 
     unsupported: this ptxas does not know the module's `.version` or its target, or the two do not go together; it did
     not read the code. rejected: it read the code and found an error. memory: it ran into the memory limit.
@@ -43,7 +43,7 @@ class OutcomeKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a Job ended, and what it made.
+    """Outcome of a Job.
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
     signal: the name of the signal that ended it. cpu_s: of the ptxas process.
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def finding(self) -> tuple[object, ...]:
-        """What does not vary from run to run. Equal findings mean equal results."""
+        """The part of the outcome that is equal in every run. Equal findings mean equal results."""
         return self.kind, self.message, self.returncode, self.signal, self.image
 
     def to_document(self) -> dict[str, Any]:

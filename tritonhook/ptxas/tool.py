@@ -31,7 +31,7 @@ _ROOM_BYTES = 1 << 16
 
 
 class Finished(NamedTuple):
-    """How a run ended. returncode: negative for a signal, as in subprocess."""
+    """End of a run. returncode: negative for a signal, as in subprocess."""
 
     returncode: int
     stdout: bytes

@@ -92,7 +92,7 @@ class CapturedKernels:
 
 
 class KernelLookupError(KeyError):
-    """There is no such kernel, or there are several. Its text is shown without the quotes of a KeyError."""
+    """No kernel fits, or several do. Its text is shown without the quotes of a KeyError."""
 
     def __init__(self, what: str, several: Sequence[CapturedKernel]) -> None:
         super().__init__(f"{what}\n  {listed([kernel.text for kernel in several], chr(10) + '  ')}")

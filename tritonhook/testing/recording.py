@@ -29,7 +29,7 @@ def sessions() -> list[Session]:
 
 
 class Recording:
-    """What this process began to capture. Child processes find it in their environment."""
+    """Capture that this process began. Child processes find it in their environment."""
 
     def __init__(self, out: Path, dry_run: DryRun | None = None) -> None:
         """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing."""

@@ -57,7 +57,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class CandidateChange:
-    """How the candidate differs from the reference, which is made from the same PTX.
+    """Change of the candidate against the reference, which is made from the same PTX.
 
     rewrites: rewrites, by name. toolchain, options: another ptxas, and further options for it.
     """

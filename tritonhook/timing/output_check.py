@@ -1,4 +1,4 @@
-"""Whether two launches compute the same: torch tensors in, a description of the difference out."""
+"""Comparison of two launches' outputs: torch tensors in, a description of the difference out."""
 
 from __future__ import annotations
 

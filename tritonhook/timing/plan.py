@@ -1,5 +1,5 @@
-"""What one timed comparison consists of: a value that goes from the command line to each timing process, what is asked
-of these and what they answer; and its result with every sample."""
+"""Plan of one timed comparison: a value that goes from the command line to each timing process, the requests to these
+and their answers; and its result with every sample."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Compared(Compiled):
 
 @dataclass(frozen=True, slots=True)
 class HowLaunched:
-    """How a side was launched. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: why not."""
+    """Launch of a side. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: reason if not."""
 
     copies: int = 1
     graph: bool = False
@@ -57,7 +57,7 @@ class HowLaunched:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What autotuned kernels were tuned to. mode: one configuration for all sides, or each its own. sides: by side and
+    """Configurations of autotuned kernels. mode: one configuration for all sides, or each its own. sides: by side and
     kernel."""
 
     mode: Literal["fixed", "each"]
@@ -191,8 +191,8 @@ class Prepare(Message):
 
 
 class Prepared(Message):
-    """What a process made ready; the fields are those of result.Timed. compiled: by side. tuning: by side and kernel,
-    the configuration."""
+    """Answer of a process that is ready to time; the fields are those of result.Timed. compiled: by side. tuning: by
+    side and kernel, the configuration."""
 
     kernels: dict[str, Kernels]
     compiled: dict[str, Compiled]

@@ -22,7 +22,7 @@ _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
 
 
 class LaunchMemory(Protocol):
-    """Where the buffers of a launch lie on the GPU, and the stream that it goes to."""
+    """Buffers of a launch on the GPU, and its stream."""
 
     launch: Launch
 

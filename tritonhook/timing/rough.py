@@ -1,4 +1,5 @@
-"""Which recorded launches matter: each is timed roughly in a process with the GPU, `python -m tritonhook.timing.rough`.
+"""Rough times of recorded launches, to find those that matter. Measured in a process with the GPU, `python -m
+tritonhook.timing.rough`.
 
 timer.py takes the times that a verdict is made of.
 """

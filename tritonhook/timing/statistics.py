@@ -158,7 +158,7 @@ class Comparison(Brief):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Why blocks do not count, one reason per such block."""
+        """Reasons why blocks do not count, one per such block."""
         return tuple(reason for block in self.blocks if (reason := block.conditions.unfit) is not None)
 
     @property
@@ -189,7 +189,7 @@ class Comparison(Brief):
 
     @property
     def reason(self) -> str:
-        """Why this is the verdict, in one sentence."""
+        """Reason for the verdict, in one sentence."""
         return self._judge()[1]
 
     def _judge(self) -> tuple[TimingVerdict, str]:

@@ -110,7 +110,7 @@ class Candidate:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What a launch meets. Candidates of equal forms take equal times."""
+        """All properties of a code that decide its time. Candidates of equal forms take equal times."""
         resources = self.resources
         return self.code_hash, resources.registers, resources.stack, resources.shared
 
@@ -128,7 +128,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What there is to choose from for a kernel. plain: the compiler's own code. others: codes that differ from it and
+    """Candidates for a kernel. plain: the compiler's own code. others: codes that differ from it and
     from each other.
 
     siblings: the same of its other configurations; those that no lever is tried for have their plain code only.
@@ -339,7 +339,7 @@ class KeptDropped(Fields):
 
 
 class KeptChoice(Fields):
-    """What there is to choose from for a record. ptx: the hash of its normalised PTX. ptxas: the compiler's own."""
+    """Candidates for a record. ptx: the hash of its normalised PTX. ptxas: the compiler's own."""
 
     format: int
     ptx: Sha256

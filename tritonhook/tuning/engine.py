@@ -52,11 +52,11 @@ _MOST_SPECIAL = 1 << 28  # bytes of buffers that get special numbers
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """How kernels are tuned.
+    """Settings of a tuning.
 
     band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
-    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm what leads a
-    race whatever its gain, to the end, as a test of the confirmation does.
+    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm the leader of
+    a race whatever its gain, to the end, as a test of the confirmation does.
     """
 
     band: float = DEFAULT_BAND
@@ -69,7 +69,7 @@ class TuneSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """How far a run is: kernels done, and what it does now. finished: the kernel that was just finished."""
+    """Progress of a run: number of finished kernels, and its current step. finished: the last finished kernel."""
 
     done: int
     text: str

@@ -1,4 +1,4 @@
-"""What a policy does here: which entries can be applied, and which captured kernels they are for."""
+"""Check of a policy: which entries can be applied here, and to which captured kernels?"""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tritonhook.tuning.candidates import Choice, Subject, choices
 
 
 class State(str, Enum):
-    """What becomes of an entry.
+    """State of an entry.
 
-    usable: its ptxas and its controls file are here; no captures were asked. applies: it is for a captured kernel.
+    usable: its ptxas and its controls file are here; no captures were read. applies: it is for a captured kernel.
     applied: a captured kernel has got its lever. stale: its kernel has another PTX, ptxas or code now. unusable: its
     ptxas or its controls file is not here. not seen: no captured kernel has its name, or each of those has an entry of
     its own: a kernel can have several, for other types or configurations.
@@ -161,7 +161,7 @@ def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -
             "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
         )
     if same.assembler.version != entry.ptxas:
-        version = same.assembler.version or "one that is not known"
+        version = same.assembler.version or "an unknown version"
         return Checked(entry, State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again")
     return Checked(entry, State.APPLIES)
 

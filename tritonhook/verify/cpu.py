@@ -71,8 +71,8 @@ class CpuExecutor:
 
 
 class _Before(Sequence[bytes]):
-    """What the buffers of a launch hold before it, each made when it is asked for. Raises UsageError where they are
-    larger than what is emulated."""
+    """Contents of a launch's buffers before it, each made on first use. Raises UsageError if they exceed the emulator's
+    limit."""
 
     def __init__(self, source: Case | Order, name: str) -> None:
         from tritonhook.emulate.run import MOST_BUFFER_BYTES

@@ -97,7 +97,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """As people read it."""
+        """The recipe as a label for people."""
         return f"{self.ptxas.version} {level_of(self.options)}{', as used' if self.as_used else ''}"
 
 
@@ -111,7 +111,7 @@ class NotBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the recipes of a kernel made. builds: the reference first; each has code of its own. same_code: the label of
+    """Builds made by a kernel's recipes. builds: the reference first; each has code of its own. same_code: the label of
     a build, and that of a recipe that gave the same code again."""
 
     builds: tuple[Build, ...]
@@ -376,7 +376,7 @@ _MEMORY = "[memory]"
 
 
 class _StatementFlow(NamedTuple):
-    """What one statement does, as names. Its results hold what the sources do, and what lies where `loaded` point."""
+    """Effects of one statement, as names. Its results hold what the sources do, and what lies where `loaded` point."""
 
     results: tuple[str, ...]
     sources: tuple[str, ...]

@@ -24,7 +24,7 @@ _PROPAGATED = 64  # a result may add the errors of so many such instructions, as
 
 @dataclass(frozen=True, slots=True)
 class Latitude:
-    """What two correct builds of one kernel may store differently.
+    """Differences allowed between two correct builds of one kernel.
 
     contraction: whether a multiplication and an addition may become one instruction; `--fmad=false` forbids it.
     contracted: whether builds were made without that option, as cubins from elsewhere may be.

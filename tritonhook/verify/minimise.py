@@ -27,7 +27,7 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is judged: PTX, and where it is launched, the launch with the contents of its buffers."""
+    """A trial to judge: PTX and, if it is launched, the launch with the contents of its buffers."""
 
     ptx: str
     entry: str
@@ -188,7 +188,7 @@ def _trial(parts: Parts) -> Trial:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """What a kernel orders, each True where there is nothing to order.
+    """Orders that a kernel enforces, each True if there is nothing to order.
 
     products: a `wgmma` between its fence and the wait for its group. threads: a barrier between each store to shared
     memory and the next read of it. proxies: a fence between a store to shared memory and a `wgmma`. filled: a store to

@@ -14,7 +14,7 @@ from tritonhook.errors import UsageError
 
 
 class Verdict(str, Enum):
-    """What the builds of one kernel gave; the worst of all inputs comes first in this list."""
+    """Verdict on the builds of one kernel; the worst of all inputs comes first in this list."""
 
     CRASH = "CRASH"  # a build ended with an error of the GPU, or wrote outside of the buffers
     HANG = "HANG"
@@ -49,7 +49,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one child process has to run: each build on each input, `runs` times, all compared with the first build.
+    """An order for one child process: each build on each input, `runs` times, all compared with the first build.
 
     folder: where the files of the recorded contents are; None: there are none. keep: buffers that no input changes,
     because their contents steer addresses or branches. save: a folder for the contents after each build's first run
@@ -93,7 +93,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the contents of one buffer differ from the reference's.
+    """Difference between the contents of one buffer and the reference's.
 
     elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
     first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.

@@ -43,7 +43,7 @@ class Reproduced:
 
     @property
     def note(self) -> str:
-        """What was made, in one line."""
+        """Summary of the reproducer, in one line."""
         return f"minimised from {self.minimised.summary}: {self.files[-1]}"
 
 

@@ -1,4 +1,4 @@
-"""What a call of `attention_with_kv_cache` asks for where it appends, and whether it is supported. Reads no data."""
+"""Values of a call of `attention_with_kv_cache` that appends; checks that they are supported. Reads no data."""
 
 from __future__ import annotations
 

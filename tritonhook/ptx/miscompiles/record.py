@@ -29,7 +29,7 @@ ld.param.b64 %out, [k_param_0]; ld.param.b64 %in, [k_param_1];
 
 
 class PtxasVerdict(Enum):
-    """What a version of ptxas makes of such PTX."""
+    """Verdict on a ptxas version: its code for such PTX is wrong, right, or unknown."""
 
     WRONG = "wrong"
     RIGHT = "right"
@@ -106,7 +106,7 @@ class Miscompilation:
 
     @property
     def remedy(self) -> str:
-        """What to do: write it otherwise, or use another ptxas."""
+        """Remedy: write it otherwise, or use another ptxas."""
         older = _tried_before(min((span.first for span in self.ranges), key=version_key))
         newer = _tried_after(max((span.last for span in self.ranges), key=version_key))
         other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
