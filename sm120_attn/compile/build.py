@@ -1,4 +1,4 @@
-"""Build the host function of a config: what it takes, and which sources its code is made of.
+"""Build the host function of a config: its parameters, and the sources of its code.
 
     host, arguments = build(config)              # a @cute.jit callable, and fake arguments of dynamic shape
     compiled = cute.compile(host, *arguments)    # see compiler.py for the options

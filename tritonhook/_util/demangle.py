@@ -1,7 +1,7 @@
 """C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays unchanged.
 
 A mangled name may refer to its own parts, so that few characters can stand for gigabytes. A name that may is worked on
-in a child process, which ends when it takes long or much memory; the name then stays as it is.
+in a child process, which ends when it takes long or much memory; the name then stays unchanged.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _references(name: str) -> int:
 
 
 class _Children:
-    """A child process that answers for names one by one, and another one after it was lost."""
+    """A child process that demangles names one by one; if it is lost, a new one starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -58,7 +58,7 @@ def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
 
 
 def _together(removed: frozenset[Unit], pieces: Sequence[frozenset[Unit]], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Remove as many of these pieces as can go beside those that are removed, by halves."""
+    """Remove as many of these pieces as possible besides the removed ones, by halves."""
     whole = removed.union(*pieces)
     if keeps([whole])[0]:
         return whole

@@ -100,7 +100,7 @@ def _capture(front_end: str = "triton") -> None:
 def _begin_dry_run(begin: str) -> None:
     """Replace Triton's driver, torch's description of the GPU, or the CuTe DSL's launches.
 
-    Where that fails the program ends: it must not launch.
+    If that fails, the program ends: it must not launch.
     """
     from tritonhook.capture.dry_run import process
     from tritonhook.capture.dry_run.gpu import DryRun

@@ -1,4 +1,4 @@
-"""The environment of child processes, so that they capture kernels or watch memory without knowing of tritonhook.
+"""The environment of child processes, that makes them capture kernels or watch memory without a change to them.
 
 A private folder with a `sitecustomize` is first on PYTHONPATH, and a variable holds the settings. The sitecustomize
 runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can run it, which users opt in to.

@@ -111,7 +111,7 @@ def compare_names(
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
-    # The side with the trigger, and the two that should have the same code: the plain name and its control.
+    # The side with the trigger; the plain name and its control, which should have the same code.
     named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
     before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
@@ -182,8 +182,8 @@ def _build_again(build: RenamedBuild, toolchain: Toolchain, arguments: Sequence[
 def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[RenamedBuild]:
     """Choose the build of each name to compare.
 
-    Its code is common to all names, if there is such a code. Else it is common to the plain name and its control, and
-    the named side's is the nearest to it. If even these two have none in common, the first builds are taken.
+    Prefer a code common to all names. Else take one common to the plain name and its control, and the named side's code
+    nearest to it. If these two have no common code, take the first builds.
     """
     shared = set(draws[plain].codes) & set(draws[control].codes)
     if not shared:

@@ -90,7 +90,7 @@ class Cubin(Notebook):
     ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
-    relocations: per kernel, (byte offset, type, symbol) of each place that a linker will fill in its code; the
+    relocations: per kernel, (byte offset, type, symbol) of each field in its code that a linker will fill; the
     kernel's own name is written {kernel}.
     symbols: per kernel, the index of its symbol in the symbol table; a damaged image lacks some.
     """

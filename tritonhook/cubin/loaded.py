@@ -38,13 +38,13 @@ _OF_THE_CODE = frozenset((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x29, 0x2D, 0x2E, 0x31, 
 _OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
 # FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE; and launch bounds (image.Resources).
 _TOLD_ELSEWHERE = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
-_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas leave out
+_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas omit
 _LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
 
 
 class Image:
-    """An image with its symbols, to read several kernels of it, each in the time that its own parts and the module's
-    take. kernels: as in image.kernel_names."""
+    """An image with its symbols; it reads only the parts of a kernel and of the module, so many kernels are fast.
+    kernels: as in image.kernel_names."""
 
     def __init__(self, elf: Elf, symbols: Sequence[Symbol], kernels: frozenset[str]) -> None:
         self.elf, self.symbols = elf, symbols

@@ -74,7 +74,7 @@ class Room:
         return _ROOM + _GROWTH * self.taken_in
 
     def take(self, size: int) -> bool:
-        """Take so many bytes, if there are as many."""
+        """Take `size` bytes from the limit; False if too few are left."""
         fits = self._taken + size <= self.bytes
         self._taken += size * fits
         return fits

@@ -1,7 +1,7 @@
 """A child process with the GPU: requests go to it, messages come back, one JSON object a line each, within time limits.
 
 A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` describes how
-that ended. Here are both sides, and the messages that all children know; who starts one adds its own. What a child
+that ended. This module has both sides, and the messages of all children; each user adds its own. What a child
 prints goes to standard error.
 """
 
@@ -112,7 +112,7 @@ class Child:
         self._device: str | None = None
 
     def begin(self) -> None:
-        """Have it make a context, as soon as it has loaded its libraries."""
+        """Ask the child for a context, as soon as it has loaded its libraries."""
         self.send(Begin())
 
     @property

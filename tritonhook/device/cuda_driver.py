@@ -240,13 +240,13 @@ class Driver:
         self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, where, argument_pointers(arguments), None)
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
-        """Allow a kernel so many bytes of dynamic shared memory: more than 48 KiB must be allowed."""
+        """Raise a kernel's limit of dynamic shared memory, in bytes: above 48 KiB a launch fails without it."""
         if size > _LARGEST_SHARED:
             self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _FUNCTION_SHARED_MODE, _OVERSIZED)
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
 
     def allow_large_clusters(self, function: int) -> None:
-        """Allow a kernel clusters of more than 8 blocks, where the GPU has them."""
+        """Allow a kernel clusters of more than 8 blocks, if the GPU has them."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:

@@ -2,7 +2,7 @@
 of a block of samples, as NVML reports them.
 
 A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
-of a pair usually come from one SM (the first one that is free); other pairs are left out. NVML's clock would be the
+of a pair usually come from one SM (the first free one); other pairs are omitted. NVML's clock would be the
 value of one moment; this is the average over the time of the sample.
 """
 

@@ -141,7 +141,7 @@ _SURROUNDINGS = re.compile(
 )
 
 
-_LINE = re.compile(r"^line \d+: ")  # in front of a message of ptxas
+_LINE = re.compile(r"^line \d+: ")  # prefix of a ptxas message
 
 
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:

@@ -88,7 +88,7 @@ class NameCell:
 
     template: the requested name. draws: further runs of each name that judged a difference; 0 if none was
     needed. confirmed: whether the difference held in all of them; None if it was not judged.
-    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: not known.
+    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: unknown.
     """
 
     setup: SetupKey
@@ -286,7 +286,7 @@ def probe(
     Differences come last: further runs confirm them. If the image's records do not show whether ptxas took its other
     scheduler, nvdisasm decides, unless None.
     expect: called with the number of further jobs as soon as it is fixed.
-    notes: where the answers of nvdisasm are kept.
+    notes: keeps the answers of nvdisasm.
     """
     answering: list[_Answering] = []
     for setup, control, outcome in _ask_controls(chosen, templates, run, expect):

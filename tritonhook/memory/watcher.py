@@ -47,7 +47,7 @@ class WatchedDevice:
             self.notes.append(sentence)
 
     def add_sample(self, t_ns: int, used: int, torch: TorchBytes) -> None:
-        """Keep a sample that differs from the last one, and one a second. torch: (None, None) if it was not asked."""
+        """Keep a sample that differs from the last one, and one a second. torch: (None, None) if not read."""
         last = self.samples[-1] if self.samples else None
         changed = last is None or last.used_bytes != used or t_ns - last.t_ns >= _KEEP_NS
         if changed or (torch[0] is not None and torch != self._last_torch):
@@ -356,7 +356,7 @@ class Watch(Notebook):
 
 
 class _LoadAndLaunchHooks:
-    """Hooks around each kernel's load and its first launch, each of which becomes a Mark on the current GPU."""
+    """Hooks that record each kernel's load and its first launch as Marks on the current GPU."""
 
     def __init__(self, runtime: Any, devices: Devices, now: Callable[[], int], note: Callable[[str], None]) -> None:
         self._runtime = runtime

@@ -3,7 +3,7 @@
 For GPUs of compute capability 12.x, ptxas turns a bulk copy to `.shared::cluster` into a test whether the address
 is another CTA's, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination there is no
 such case and no call. Both forms mean the same if destination and barrier are the CTA's own shared memory. This is
-proved for each load (a Site), or the load stays as it is and its Site gives the reason. A load can be rewritten if:
+proved for each load (a Site), or the load stays unchanged and its Site has the reason. A load can be rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
 * the module has no `mapa`, and its entries no `.reqnctapercluster` above 1 and no `.explicitcluster`;

@@ -94,7 +94,7 @@ Name = TypeVar("Name")
 
 
 def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[int], Iterable[Name]]) -> None:
-    """Judge each of so many steps, and again those that read what has changed: judge gives the names of that."""
+    """Judge each step, then again each step that reads a changed name. judge: returns the changed names."""
     waiting, queued = deque(range(count)), bytearray(b"\1" * count)
     while waiting:
         step = waiting.popleft()

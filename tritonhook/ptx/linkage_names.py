@@ -112,7 +112,7 @@ class _Section:
             yield value.span, str(number)
 
     def spell(self, name: _Name, new: str) -> Iterator[Edit]:
-        """Replace the letters of a name by others; behind the last letter, add or leave out what the lengths need."""
+        """Replace the letters of a name; add or remove bytes at its end so that the lengths fit."""
         values = [self.values.get(name.offset + i) for i in range(len(name.text) + 1)]
         spans = [value.span for value in values if value is not None and value.span is not None]
         if len(spans) != len(values):

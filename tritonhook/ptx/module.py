@@ -202,9 +202,9 @@ def split_operands(text: str) -> list[str]:
 
 def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
     """Cut the code into pieces that end with `;`, with `{` that opens a block, or with `}` that closes one. Yields
-    where each starts and ends, that mark, and the head of the function whose body the mark opens.
+    start, end and mark of each piece, and the head of the function whose body the mark opens.
 
-    Other braces belong to their statement: those of a vector operand or an initialiser. A `.section` is left out.
+    Other braces belong to their statement: those of a vector operand or an initialiser. Omits each `.section`.
     """
     code, heads = ptx.tokens.code, iter(ptx.tokens.heads)
     head = next(heads, None)

@@ -1,8 +1,8 @@
 """ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. RegisterLimit: one for
-`.maxnreg`. Trigger: what makes ptxas take its other scheduler for an entry, the pragma or its name.
+`.maxnreg`. Trigger: the pragma or the name that makes ptxas use its other scheduler for an entry.
 
-The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
-that launchers and host code stay as they are. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
+The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so that
+launchers and host code need no change. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
 newer; a lower `.version` is raised. The pragma is in an entry's body and affects that entry only. All lines keep
 their numbers.
 """
@@ -121,7 +121,7 @@ def _check_target(ptx: Ptx) -> None:
 
 
 _DIRECTIVE = re.compile(r"\.maxnreg\s+(\d+)")
-SMALLEST, LARGEST = 16, 255  # registers that ptxas can hold code to
+SMALLEST, LARGEST = 16, 255  # register limits that ptxas accepts
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,9 +223,9 @@ def sweep(
     executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
     time, started by this thread, which is the fastest way on one machine. None: usual_workers().
     cache: read before anything runs. Every outcome is written at once, so that nothing is lost when the sweep ends
-    early, for whatever reason.
+    early, for any reason.
     on_outcome: called with the job, its outcome, and whether that came from the cache.
-    in_flight: how many jobs the executor is given at a time.
+    in_flight: number of jobs that the executor gets at a time.
     If a worker dies, its jobs run again in this process.
     Raises ToolError if a ptxas is missing or its binary has changed.
     """

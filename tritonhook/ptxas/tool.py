@@ -292,7 +292,7 @@ def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
 
 
 def available_nvdisasm(tried: list[str] | None = None) -> Iterator[Tool]:
-    """Yield every nvdisasm that can be used, each once, the one that is taken first. tried: as of `available_ptxas`."""
+    """Yield every usable nvdisasm, each once, the preferred one first. tried: as of `available_ptxas`."""
     yield from _usable(_candidates("nvdisasm"), [] if tried is None else tried)
 
 

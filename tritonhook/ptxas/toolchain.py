@@ -146,7 +146,7 @@ def assemble(
 
     arguments: options of ptxas; the target is the PTX's own unless they name one.
     fixed_layout: without address-space randomisation, where the system allows it.
-    Raises ToolError if ptxas cannot be started, CubinError if its output is no cubin.
+    Raises ToolError if ptxas cannot be started, CubinError if its output is not a cubin.
     """
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")

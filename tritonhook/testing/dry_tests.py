@@ -70,7 +70,7 @@ class DryTests:
 
 
 class DryCaptures(RecordedRun):
-    """Captures what the tests compile, where no lock does."""
+    """Captures what the tests compile, if no lock does."""
 
     def __init__(self, config: pytest.Config, dry: DryRun) -> None:
         if is_recorded():

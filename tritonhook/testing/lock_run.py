@@ -182,7 +182,7 @@ class LockRun(RecordedRun):
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"
 
 
-# --- which tests a lock is of --------------------------------------------------------------------
+# --- tests of a lock --------------------------------------------------------------------------
 # A kernel is gone only where all tests of the lock ran, and none compiled it.
 
 # Options that choose tests, by their names in pytest's configuration.
@@ -278,7 +278,7 @@ class VerifyRun:
 
 
 def register_verify(config: pytest.Config) -> None:
-    """Add the plugin to the run itself, where workers of pytest-xdist only capture."""
+    """Add the plugin to the run itself; workers of pytest-xdist only capture."""
     plugins = config.pluginmanager.get_plugins()
     captures = next((one for one in plugins if isinstance(one, (DryCaptures, LockRun))), None)
     if captures is not None:

@@ -4,7 +4,7 @@ times, for each block.
 An address can make code faster or slower: by the lines of the instruction caches that it shares, or its offset in its
 page. Codes that every process loads in one order keep such an effect, and it looks like a gain. So the order of loading
 is drawn and turned from process to process, each code gets padding of a drawn size in front of it, and is loaded at
-several places. What is left of the effect differs between processes and widens the interval.
+several addresses. The remaining effect differs between processes and widens the interval.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class CodePlaces:
         self._paddings: list[int] = []
 
     def order(self, names: Sequence[T]) -> list[T]:
-        """Draw an order. Seeds that follow each other, as many as names, have each name at each place once: in five
-        processes with an order drawn for each, one code of three is always at one place once in 243 times."""
+        """Draw an order. Seeds that follow each other, as many as names, have each name at each position once: with
+        independent orders in five processes, one code of three keeps a certain position in 1 of 243 runs."""
         self._orders += 1
         group, turn = divmod(self._seed, len(names))
         drawn = random.Random(f"order {group} {self._orders}").sample(names, len(names))

@@ -137,7 +137,7 @@ class Effect:
 class Comparison(Brief):
     """All times of one comparison.
 
-    band: half the width of what counts as the same.
+    band: half the width of the range that counts as equal.
     control_of: the side whose code the control has, under another name; None if there is no such control.
     """
 

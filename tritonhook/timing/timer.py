@@ -54,7 +54,7 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    sides: several of one name are one code at several places, of which each block takes a drawn one. cold: empty the L2
+    sides: several of one name are one code at several addresses; each block draws one of them. cold: empty the L2
     cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many sides, of which most
     are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
     """

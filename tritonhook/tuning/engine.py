@@ -135,7 +135,7 @@ class _Gpu:
 
     @contextmanager
     def process(self, number: int) -> Iterator[GpuProcess]:
-        """Use a process: 0 races, each other number confirms."""
+        """Use a process. Number 0 races; all others confirm."""
         process = self._processes.get(number)
         if process is None:
             process = self._processes[number] = self._started()

@@ -127,7 +127,7 @@ class _Seen:
 
     @property
     def called(self) -> tuple[str, str, Settings]:
-        """Its name, target and settings, for a title."""
+        """Name, target and settings of a capture, for a title."""
         own = self.capture
         return function_name(own.rewritten_from or own.kernel), own.arch, settings_of(own.options)
 

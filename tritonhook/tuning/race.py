@@ -30,7 +30,7 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
 
-MOST_BLOCKS = 12  # of a race; then the leader is taken
+MOST_BLOCKS = 12  # of a race; then the leader wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Race:
 
     @property
     def worth(self) -> float:
-        """The log ratio below which a candidate is worth having: by the band below the best plain code."""
+        """The highest log ratio of a useful candidate: faster than the best plain code by the band."""
         best = min([0.0, *(statistics.mean(self.log_ratios[name]) for name in self.rivals[:1])])
         return best + math.log(1 - self.band)
 
@@ -280,7 +280,7 @@ class TriedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel and its verdict. reason: why it is no win; "" if it is. certificate: of the code that was confirmed."""
+    """A kernel and its verdict. reason: why it did not win; "" if it did. certificate: of the confirmed code."""
 
     tried: TriedKernel
     verdict: TuneVerdict

@@ -1,5 +1,5 @@
-"""The contents of buffers: how they are compared, bit by bit, and how far floating-point numbers lie apart; and what
-they hold before a launch: recorded, or made, the same bytes on every machine. Formats have torch's name of the dtype,
+"""Contents of buffers: compare them bit by bit, and measure distances of floating-point numbers; make contents for a
+launch: recorded, or generated, the same bytes on every machine. Formats have torch's name of the dtype,
 with fields, values, distances in units in the last place. Pure."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ FLOATS: Mapping[str, FloatFormat] = {
 
 _SHOWN = 8  # elements that a difference lists
 _MEASURED = 1 << 17  # elements whose distance is measured; the first ones
-_SAMPLED = 1 << 20  # elements of which the largest magnitude is taken
+_SAMPLED = 1 << 20  # elements that are searched for the largest magnitude
 _CHUNK = 1 << 16
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 

@@ -87,8 +87,8 @@ _ASSEMBLING_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. as_used: with the options as they are, where the other builds are made without
-    contraction. others: tried in order where this one makes no cubin."""
+    """One way to assemble a kernel. as_used: with the options unchanged, while the other builds forbid contraction.
+    others: tried in order if this one makes no cubin."""
 
     ptxas: Tool
     options: tuple[str, ...]

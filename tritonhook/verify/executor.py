@@ -79,7 +79,7 @@ class Executor:
         """Carry out an order: one Ran for each input and build, in that order.
 
         If the reference fails on an input, the other builds run without a comparison there. stop: ends the order after
-        this Ran; what is left is not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
+        this Ran; the rest does not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
         """
         results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:

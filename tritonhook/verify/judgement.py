@@ -65,7 +65,7 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 
 _CONTRACTED_SHARE = 0.02  # of the largest value: what one rounding less in each multiply-add may change
 _ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
-_SPREAD = 8.0  # two builds may lie so many times as far apart as two runs of one of them
+_SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
 _LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
 _RANK = list(Verdict)
 
@@ -99,7 +99,7 @@ class Judgement:
 
 def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str] = ()) -> Judgement:
     """Judge all inputs together; the worst finding is the verdict. as_used: the builds, by their labels, that were made
-    with the options as they are, where the others were made without contraction."""
+    with the options unchanged, while the others forbid contraction."""
     by_input: dict[str, list[Ran]] = {}
     for run in ran:
         by_input.setdefault(run.input, []).append(run)

@@ -97,9 +97,9 @@ class Difference:
 
     elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
     first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
-    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None too
-    where a number stands against a NaN or an infinity. share: the largest distance as a share of the buffer's largest
-    finite magnitude. measured: how many of the differing elements these two were taken of.
+    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None, too,
+    if a number meets a NaN or an infinity. share: the largest distance as a share of the buffer's largest
+    finite magnitude. measured: number of differing elements behind these two.
     """
 
     buffer: int
@@ -128,7 +128,7 @@ class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
     REFUSED = "refused"  # the driver did not load or start it
-    NOT_UNDERSTOOD = "not understood"  # the emulator does not know all of it
+    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all of it
 
 
 @dataclass(frozen=True, slots=True)

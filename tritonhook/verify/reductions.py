@@ -1,7 +1,7 @@
-"""The ways to make a case smaller: each finds its units in a case, and takes some of them away.
+"""Reductions that make a case smaller: each finds its units in a case, and removes some of them.
 
-A case that a reduction makes may mean something else than the one before, or nothing that ptxas reads: minimise.py asks
-whether the difference is still there. Reductions that would send a pointer astray are left out, since a launch that
+A case that a reduction makes may mean something else than the one before, or be invalid for ptxas: minimise.py checks
+whether the difference is still there. Reductions that would make a pointer invalid are omitted, since a launch that
 crashes costs a new process.
 """
 
@@ -22,7 +22,7 @@ _VECTOR = re.compile(r"\.v(\d)(?=\.|$)")
 _POINTS_ON = frozenset({"add", "sub", "mov", "cvta", "mad", "selp", "max", "min", "or", "and", "shfl"})
 _SIZED_WHOLE = re.compile(r"(\.(?:reqntid|maxntid)\b).*")
 _MODIFIER = re.compile(r"ftz|sat|uni|volatile|relaxed|weak|gpu|sys|cta|nc|evict_\w+|no_allocate|L[12]::\w+|relu|noftz")
-_ZERO_PIECES = 64  # a buffer's contents are made zeros in at most so many pieces
+_ZERO_PIECES = 64  # most pieces in which a buffer's contents are zeroed
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 
 def _masks_signs(operation: Operation) -> bool:
-    """`prmt` of which whole bytes are used, the lowest among them, all of them signs, and one of the first operand: by
+    """Match `prmt` whose used bytes are whole, contain the lowest, are all signs, and one is of the first operand: by
     `and`, in a register of 16 or 8 bits that is widened without a sign, or by a store."""
     mask = operation.number(1)
     if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):

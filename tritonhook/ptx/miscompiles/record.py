@@ -46,7 +46,7 @@ class Range:
 
     def verdict(self, ptxas: str) -> PtxasVerdict:
         """Judge a ptxas version: wrong from the first to the last version seen wrong; right up to, or from, a tested
-        version outside of these; in between not known."""
+        version outside of these; else unknown."""
         key = version_key(ptxas)
         if version_key(self.first) <= key <= version_key(self.last):
             return PtxasVerdict.WRONG
