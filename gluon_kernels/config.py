@@ -54,7 +54,7 @@ def causal_offset(causal: str | None, seqlen_q: int, seqlen_k: int) -> int:
 
 
 def why_not_causal(causal: Any) -> str | None:
-    """Explain why this is no alignment of a causal mask, or None."""
+    """Explain why this value cannot align a causal mask, or None."""
     if causal not in CAUSAL:
         return f"causal {causal!r}: must be None, 'top-left' or 'bottom-right'"
     return None

@@ -25,7 +25,7 @@ NUMBERS = {"fp32": "f", "i32": "i", "i64": "q"}
 
 
 class Unsupported(Exception):
-    """Raised with the reason where only Triton's own launch is known to be right."""
+    """Raised, with the reason, if only Triton's own launch is safe."""
 
 
 @cache
@@ -69,7 +69,7 @@ def succeed(call: str, result: int) -> None:
 
 
 class Field:
-    """One parameter: its place in memory, and which tensor's address it has, by name; "" for none."""
+    """One parameter: its bytes in memory, and the name of the tensor whose address it holds, or ""."""
 
     def __init__(self, data: bytes, alignment: int, tensor: str = "", tensor_map: bool = False) -> None:
         self.data, self.alignment, self.tensor, self.tensor_map = data, alignment, tensor, tensor_map

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .config import TORCH_NAMES, KernelConfig, causal_offset, why_not_causal
 
-VECTOR_BYTES = 16  # TMA and cp.async copy so many bytes at a time: addresses and strides are multiples
+VECTOR_BYTES = 16  # TMA and cp.async copy this many bytes at a time: addresses and strides are multiples
 
 Tensor = Any  # torch.Tensor; torch is imported only by a call
 

@@ -1,7 +1,7 @@
 """Find the fastest configuration for a problem, ptxas's scheduler included. Needs torch and a GPU.
 
 The candidates come from the kernel's config module, each with and without ptxas's other scheduler. All candidates are
-timed in the same rounds. A difference below `NOISE` counts as none, and the usual scheduler wins a tie.
+timed in the same rounds. Differences below `NOISE` are ties, and the usual scheduler wins a tie.
 """
 
 from __future__ import annotations

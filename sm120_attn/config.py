@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
 # Bytes of an element of a tensor. An element of "nvfp4" has two values.
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8": 1, "nvfp4": 1}
-# KV caches whose values have a scale for every so many columns: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
+# KV caches, and the number of columns that share a scale: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
 SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}
 PACKED_COLUMNS = {"nvfp4": 2}  # values in an element
 FP8 = ("e4m3", "e5m2")
@@ -63,7 +63,7 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Describe one forward attention kernel: everything that is known when it is compiled.
+    """Describe one forward attention kernel: everything that is fixed when it is compiled.
 
     Sequence lengths, batch, heads, the GQA ratio, strides, scales and window sizes are arguments of the compiled
     function. Other values of them never compile another kernel.

@@ -15,7 +15,7 @@ COEFFICIENTS = {
 }
 # x + MAGIC has n in the low bits of its mantissa.
 MAGIC = 1.5 * 2**23
-# For smaller x, 2^x is no normal number; such a probability does not count beside that of the maximum.
+# For smaller x, 2^x is subnormal; such a probability has no effect beside that of the maximum.
 LEAST = -126.0
 
 

@@ -96,7 +96,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def shared_out(self) -> bool:
-        """Whether O is staged where Q was, as there is no room for both."""
+        """Whether O is staged in Q's memory, as shared memory cannot hold both."""
         return self.head_dim == 256 and not self.fp8
 
     @property
@@ -109,7 +109,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def uneven(self) -> bool:
-        """Whether a consumer leaves out key blocks that other consumers of its tile need.
+        """Whether a consumer skips key blocks that other consumers of its tile need.
 
         With three consumers some have no rows in the last tile of most lengths, and with a mask the first one sees
         fewer keys than the last. With two consumers only a mask and small blocks make a difference.

@@ -17,7 +17,7 @@ from .barriers import flag_sums, get_flag
 from .layouts import ROWS, beside, by_lane
 from .operands import to_probs
 
-# The maximum of fewer keys is no good guess: it is increased by so many bits.
+# The maximum of fewer keys is a bad guess: it is increased by this many bits.
 FEW_KEYS = gl.constexpr(32)
 MARGIN_BITS = gl.constexpr(3)
 

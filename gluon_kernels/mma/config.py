@@ -141,7 +141,7 @@ def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[
                 yield other
 
 
-# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), found by benchmarks/gluon/gluon_names.py; if both schedulers
+# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), measured by benchmarks/gluon/gluon_names.py; if both schedulers
 # give equally fast code, the usual one.
 # (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (the other scheduler, tile, sum_by_mma).
 SHORT = 2048

@@ -213,7 +213,7 @@ def _largest(errors: Tensor) -> float:
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Fill torch.empty tensors with NaN inside this context, so that a value that a kernel does not write is found."""
+    """Fill torch.empty tensors with NaN inside this context, so that a missing write is seen."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

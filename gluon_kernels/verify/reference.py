@@ -65,7 +65,7 @@ def quantised_reference(
 ) -> tuple[Tensor, Tensor]:
     """Compute (o, lse) in float32 with the probabilities rounded to q's dtype, times 2^8: FlashAttention-3's fp8.
 
-    PyTorch has no attention for fp8; this takes its place. o is rounded to bfloat16, as the kernels do. `wgmma_scores`:
+    PyTorch has no attention for fp8; this replaces it. o is rounded to bfloat16, as the kernels do. `wgmma_scores`:
     scores as Hopper's tensor cores add them up, instead of sums in float32.
     """
     import torch

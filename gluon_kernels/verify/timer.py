@@ -35,7 +35,7 @@ class Timed:
 def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, graph: bool = True) -> dict[str, Timed]:
     """Take `rounds` samples of each launch. The launches must not depend on each other's outputs.
 
-    `graph`: capture launches where that is possible; else the host's time to launch counts where it is the longer one.
+    `graph`: capture launches if possible; else the host's launch time counts if it is longer.
     """
     import torch
 

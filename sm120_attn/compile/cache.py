@@ -136,7 +136,7 @@ def loaded(
 
 
 def _keep(config: KernelConfig, made: HostFunction) -> None:
-    """Write a kernel to the cache on disk. Only warns where it cannot: that costs time later, but is no error."""
+    """Write a kernel to the cache on disk. A failure is only a warning: it costs time later."""
     folder = cache_folder()
     if folder is None:
         return
@@ -161,7 +161,7 @@ def _keep(config: KernelConfig, made: HostFunction) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file and rename, so that readers see the whole file or none."""
+    """Write beside the file and rename, so that readers never see a part of a file."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
             file.write(data)

@@ -115,7 +115,7 @@ def _version(package: str) -> str | None:
 
 
 def ptxas_version(cubin: bytes) -> str | None:
-    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin does not have it."""
+    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if it has none."""
     found = _PTXAS.search(cubin)
     return found.group(1).decode() if found else None
 

@@ -213,7 +213,7 @@ class AttentionTma(Attention):
         return cute.domain_offset((key, 0), rows)
 
     def copy_box(self, atom, source, smem, box, size: tuple[int, int], barrier):
-        """Load one box of so many rows and columns from these coordinates into box number `box` of `smem`."""
+        """Load one box of these rows and columns from these coordinates into box number `box` of `smem`."""
         box_rows, columns = size
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)

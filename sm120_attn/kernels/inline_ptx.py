@@ -25,7 +25,7 @@ def _ptx(code, results, *arguments):
 
 
 def _memory_ptx(code, words: int, *arguments):
-    """Emit an access to memory. It keeps its place among other accesses. Returns `words` Int32."""
+    """Emit an access to memory. Its order among other accesses is fixed. Returns `words` Int32."""
     values = [a.ir_value() for a in arguments]
     constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
     if words == 0:
@@ -244,7 +244,7 @@ def quad_sum(x):
 
 
 def over_quads(combine, x):
-    """Combine x of the eight lanes that have the same place in their quads."""
+    """Combine x of the eight lanes with the same number in their quads."""
     for offset in (4, 8, 16):
         x = combine(x, cute.arch.shuffle_sync_bfly(x, offset=offset))
     return x

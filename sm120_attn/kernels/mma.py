@@ -28,7 +28,7 @@ class Mma:
     def __init__(self, config):
         self.config = config
         self.blocks = config.rows_per_warp // 16
-        self.rows = 2 * self.blocks  # rows of S of which a thread holds a part
+        self.rows = 2 * self.blocks  # rows of S that a thread holds in part
         self.columns = config.tile_n // 8
         self.panel_steps = config.panel_bytes // MMA_BYTES  # along head_dim
         self.step_bytes = STEP_ROWS * config.panel_bytes
@@ -42,7 +42,7 @@ class Mma:
         return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
 
     def q_row_numbers(self, first, lane):
-        """Compute the numbers of the rows of Q of which a thread holds a part."""
+        """Compute the numbers of the rows of Q that a thread holds in part."""
         return self.row_numbers(first, lane)
 
     def key_of(self, value: int) -> int:

@@ -1,7 +1,7 @@
 """The MMA policy for 16-bit inputs: S = Q K^T and O = P V with m16n8k16.
 
 In an m16n8 accumulator lane 4g+t holds columns 2t and 2t+1 of rows g (values 0, 1) and g+8 (values 2, 3). The next MMA
-wants its A operand in the same places, so P does not move between lanes.
+reads its A operand from the same lanes and registers, so P does not move between lanes.
 """
 
 import cutlass.cute as cute

@@ -34,10 +34,10 @@ BF16_INFINITY = 0x7F807F80
 
 
 class MmaScaledCache(MmaFp8Cache):
-    """What both formats share: words of scales, of the keys that a lane needs."""
+    """Base of both formats: registers with the scales of the keys that a lane needs."""
 
     def scale_words(self, base, first_key: int, rows: int):
-        """Load the scales of `rows` neighbouring keys: a list of words for each. base: of the lane's first key in 8."""
+        """Load the scales of `rows` neighbouring keys: registers for each. base: of the lane's first key in 8."""
         each = self.config.scale_bytes // 4
         words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
         return [words[row * each : (row + 1) * each] for row in range(rows)]

@@ -61,7 +61,7 @@ class OnlineSoftmax:
         """Choose where S begins instead of at zero, so that a score is positive if its row has grown beyond the limit.
 
         Per row: a register for each value of an n8 column, because an MMA takes four that follow each other. They are
-        -(row_max + limit) / scale, with a step of Newton's. Where that is no number of use, all scores are positive.
+        -(row_max + limit) / scale, with a step of Newton's. If the result is unusable, all scores are positive.
         """
         lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
         starts = []

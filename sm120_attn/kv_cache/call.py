@@ -217,7 +217,7 @@ def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) 
 
 
 def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
-    """Raise ValueError where the cache has no such keys or pages. name: of the lengths."""
+    """Raise ValueError if the cache does not have these keys or pages. name: of the lengths."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():

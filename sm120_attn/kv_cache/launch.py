@@ -21,7 +21,7 @@ prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
 
 
 class PreparedCacheCall(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
     """
@@ -38,7 +38,7 @@ class PreparedCacheCall(Launcher):
         self.copy = not is_aligned(q)
         self.lse_shape = lse_shape(q) if call.lse else None
         self.scratch, self.num_splits = 0, 1
-        self.one: torch.Tensor | None = None  # the descale of a cache that has none
+        self.one: torch.Tensor | None = None  # the descale of a cache without one
         self.at: tuple[int, ...] = ()
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:

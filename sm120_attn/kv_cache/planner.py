@@ -72,7 +72,7 @@ class CachePlan:
 
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
-    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
+    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError if no kernel fits."""
     if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and shape.kv_dtype not in SCALE_COLUMNS:
         return _plan_prefill(shape)
     if shape.sms < 1:
@@ -139,7 +139,7 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
     """Set as many stages as fit into shared memory. Raises ValueError if there is no kernel.
 
-    With 8 rows 2 at most: more are slower, and on an SM120 leave no room for a second CTA.
+    With 8 rows at most 2: more are slower, and on an SM120 prevent a second CTA.
     """
     for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
         found = replace(config, stages=stages)

@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
 
 def check_types(tensors: Any) -> None:
-    """Raise TypeError where a field of a NamedTuple is no tensor. None is right for a field that has a default."""
+    """Raise TypeError if a field of a NamedTuple is not a tensor. None is allowed in a field with a default."""
     for name, given in zip(tensors._fields, tensors, strict=True):
         if not isinstance(given, torch.Tensor) and not (given is None and name in tensors._field_defaults):
             raise TypeError(f"{name} is of type {type(given).__name__}: must be a torch.Tensor")

@@ -58,7 +58,7 @@ def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
 class Launcher:
     """A kernel with its arguments, ready to be launched again with other addresses.
 
-    kernel: None where there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
+    kernel: None if there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
     abi.Layout.
     """
 
@@ -82,7 +82,7 @@ class Launcher:
 
 
 class PreparedCall(Launcher):
-    """Everything that is known of calls that look alike. `run` is the hot path: every call pays for what it does.
+    """The prepared state of calls that look alike. `run` is the hot path: every call pays for what it does.
 
     copies: which of q, k and v must be copied before the launch, by their strides.
     relaunch: makes a call with other tensors.
@@ -106,11 +106,11 @@ class PreparedCall(Launcher):
         self.shape = q.shape
         self.out_dtype = output_dtype(q, call.out_dtype)
         self.contiguous = q.is_contiguous() and self.out_dtype == q.dtype
-        self.one: torch.Tensor | None = None  # the descale of a tensor that has none
+        self.one: torch.Tensor | None = None  # the descale of a tensor without one
         self.lse_shape = lse_shape(q) if call.lse else None
         self.copies = copies if any(copies) else None
         self.relaunch = relaunch
-        self.at: tuple[int, ...] = ()  # places that every call writes
+        self.at: tuple[int, ...] = ()  # slots that every call writes
 
     def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)
@@ -175,7 +175,7 @@ def zeros(
 
 
 def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
-    """Jump into the host function, on torch's current stream of device `index`. stream: its place in the buffer."""
+    """Jump into the host function, on torch's current stream of device `index`. stream: its slot in the buffer."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:
         kernel.entry(buffer.address)

@@ -23,8 +23,8 @@ def define_operator(
     """Define `torch.ops.sm120_attn.<name>`. torch derives its schema from the annotations of `launch`.
 
     launch: runs for CUDA tensors; it returns new tensors, and changes those named in `mutated` only. fake: for tracing,
-    gives shapes only, of the arguments of `launch` by name; the launch makes the checks. function: what callers know it
-    as, for autograd's error; torch allows none for an operator that changes tensors.
+    gives shapes only, of the arguments of `launch` by name; the launch makes the checks. function: its public name, for
+    autograd's error; torch allows none for an operator that changes tensors.
     """
     signature = inspect.signature(launch)
 

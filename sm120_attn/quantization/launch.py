@@ -68,7 +68,7 @@ def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
 
 
 class PreparedQuantize(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: words of memory between two launches; 0 with one launch.
     """
@@ -85,7 +85,7 @@ class PreparedQuantize(Launcher):
         # Outputs with the strides of their inputs: torch makes those faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.scratch = 0
-        self.at: list[tuple[int, int, int]] = []  # places of each x, y and descale
+        self.at: list[tuple[int, int, int]] = []  # slots of each x, y and descale
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)

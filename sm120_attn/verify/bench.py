@@ -177,7 +177,7 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -> TimedLaunch:
-    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; leaves out others that are wrong."""
+    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; skips others that are wrong."""
     import torch
 
     from ..compile import cache

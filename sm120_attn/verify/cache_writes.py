@@ -78,7 +78,7 @@ TABLES = ("rotary_cos", "rotary_sin")
 
 
 def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: int = 1) -> Any:
-    """Compute the positions of packed rows, when each sequence has so many behind its keys."""
+    """Compute the positions of packed rows that follow the keys of their sequences."""
     import torch
 
     found = [length + step * i for length, count in zip(case.lengths, counts, strict=True) for i in range(count)]
@@ -125,7 +125,8 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
 def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
     """Find where a block-scaled value differs from plain torch's value for `exact`.
 
-    exact: None for turned keys, which the kernel has in float32: these may be a step of the largest value off `wanted`.
+    exact: None for rotated keys, which the kernel has in float32: these may differ by a step of the
+    largest value from `wanted`.
     """
     import torch
 

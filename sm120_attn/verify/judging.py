@@ -101,7 +101,7 @@ def compare(
     why: Sequence[str] = (),
     smallest: float = SMALLEST,
 ) -> Verdict:
-    """Compare output and LSE (None if there is none) with those in float64.
+    """Compare output and LSE (or None) with those in float64.
 
     yard: the output of a careful implementation in low precision. why: what else is wrong.
     smallest: smaller results may be zero.

@@ -2,8 +2,8 @@
 
     python -m sm120_attn selftest [--out sm120-selftest.json] [--quick]
 
-The kernels were written without such a GPU. The self-test finds out whether they are correct on it, and how fast. The
-file also has what explains a surprise: the device, its clocks and power limit, versions, and the instruction counts of
+The kernels were written without such a GPU. The self-test checks whether they are correct on it, and how fast. The file
+also has details that explain surprises: the device, its clocks and power limit, versions, and the instruction counts of
 the kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
 
 Each part runs in its own process, with a time limit: a part that hangs or loses its CUDA context does not stop the
@@ -179,7 +179,7 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
 
 
 def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
-    """Run a part in its own process; returns its result. Raises RuntimeError where there is none."""
+    """Run a part in its own process; returns its result. Raises RuntimeError if it has none."""
     limit = LIMIT_S["quick" if quick else "full"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "part.json"

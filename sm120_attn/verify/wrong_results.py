@@ -68,7 +68,7 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
         return o, lse
 
     def lost_bits(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Lose 2^-14 of a sum of a few thousand keys per MMA of 32 keys: what is left of 13 bits."""
+        """Lose 2^-14 of a sum of a few thousand keys per MMA of 32 keys, as an accumulator of 13 bits does."""
         o, lse = kernel(made, options)
         return (o.float() * (1 - LONG_SUM.keys / 32 * 2**-14)).to(o.dtype), lse
 

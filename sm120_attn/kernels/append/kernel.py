@@ -25,7 +25,7 @@ FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  
 
 
 class NewRows(NamedTuple):
-    """The tensors of a call, as in compile/build.py; None where there is none."""
+    """The tensors of a call, as in compile/build.py; None if absent."""
 
     q: Any
     k_new: Any

@@ -131,7 +131,7 @@ class Cut:
 
 
 def fits_whole(config: QuantizeConfig, rows: int) -> bool:
-    """Check whether one CTA of a `whole` kernel can hold a slab of so many rows."""
+    """Check whether one CTA of a `whole` kernel can hold a slab of this many rows."""
     return rows * config.row_vectors <= THREADS["slabs"] * VECTORS["slabs"]
 
 

@@ -72,7 +72,7 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
 
 
 def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Raise TypeError or ValueError where keys cannot be smoothed, or where more than softmax would see it."""
+    """Raise TypeError or ValueError if keys cannot be smoothed, e.g. with an output that shows it."""
     mean = new.k_mean
     if mean is None:
         return

@@ -24,9 +24,9 @@ prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
 
 
 class PreparedAppend(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
-    attention: what is known of the attention that follows; None before the first call.
+    attention: the prepared attention that follows; None before the first call.
     """
 
     __slots__ = ("asked", "attention", "contiguous", "copies", "index", "inputs", "one", "turns", "without_descale")
@@ -39,8 +39,8 @@ class PreparedAppend(Launcher):
         self.contiguous = tensors.q.is_contiguous()
         self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
         self.attention: attention.PreparedCacheCall | None = None
-        self.inputs: list[tuple[int, int]] = []  # places of tensors, and their numbers among those of a call
-        self.without_descale: list[int] = []  # places of descales that are not given
+        self.inputs: list[tuple[int, int]] = []  # slots of tensors, and the tensors' numbers in a call
+        self.without_descale: list[int] = []  # slots of absent descales
         self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # what they are then
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
