@@ -15,7 +15,7 @@ ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8":
 SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}
 PACKED_COLUMNS = {"nvfp4": 2}  # values in an element
 FP8 = ("e4m3", "e5m2")
-OUT_DTYPES = ("bf16", "fp16", "fp32")  # of the output, for FP8 inputs
+OUT_DTYPES = ("bf16", "fp16", "fp32")  # output dtypes for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")
 # An environment variable: set it to one of FP8_MMAS, and `attention` uses that path. For users who find the native
 # path wrong on a GPU on which it has never been run.
@@ -36,10 +36,10 @@ SHARED_BYTES = 99 * 1024
 # alignment.
 BARRIER_BYTES = 1024
 PANEL_BYTES = 128  # one swizzled row; a tile has as many such panels as head_dim needs. FP8 also has 64
-OPERAND_BYTES = 512  # of an A operand of 16-bit values: 16 rows, 16 columns
+OPERAND_BYTES = 512  # an A operand of 16-bit values: 16 rows, 16 columns
 MMA_BYTES = 32  # bytes of a row that one MMA takes along head_dim
 
-LOAD_REGISTERS = 24  # of a thread of the load warp, after setmaxnreg
+LOAD_REGISTERS = 24  # per thread of the load warp, after setmaxnreg
 COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and row sums: what ptxas needs beside the large tiles.
 WORKING_REGISTERS = 32

@@ -223,7 +223,7 @@ def load_block(desc, at, ready, smem):
 @gluon.jit
 def mma_partition(p):
     tile_phase = gl.to_tensor(0)
-    phase = gl.to_tensor(0)  # of the key block
+    phase = gl.to_tensor(0)  # phase of the key block
     at = counter(p.stages)
     for index in range(gl.program_id(0), p.num_tiles(), gl.num_programs(0)):
         tile = p.tile(index)

@@ -26,7 +26,7 @@ from . import abi
 from .build import KernelConfig, source_hash
 from .compiler import HostFunction, compile_function, dsl_versions, import_dsl, warn_of_old_ptxas
 
-FORMAT = 2  # of the files on disk
+FORMAT = 2  # format of the files on disk
 SYMBOL = "sm120_attn"
 
 

@@ -50,7 +50,7 @@ class Warp:
     k_ring: Any
     v_ring: Any
     tanh_scale: Any  # for softcap, see softmax.soft_cap
-    queries: Any  # of the thread's rows
+    queries: Any  # query numbers of the thread's rows
     lane_keys: Any  # keys of its first scores in an n8 column, see policy.key_offsets
     lane: Any
     last: Any  # number of the tile with key 0: the tile with keys t * tile_n ... has the number last - t

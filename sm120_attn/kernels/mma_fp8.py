@@ -26,7 +26,7 @@ from ..config import BIAS_AND_LAZY_BITS, PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma import Mma
 
-KEYS = 32  # of one MMA step of P V
+KEYS = 32  # per MMA step of P V
 CHUNK_BYTES = 16  # that ldmatrix reads at a lane's address: 16 columns of head_dim
 
 

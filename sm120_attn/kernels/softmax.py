@@ -18,7 +18,7 @@ from . import inline_ptx as ptx
 
 # The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
-LARGEST_START = 1.0e38  # of S; scores of a larger size are not exact, with any start
+LARGEST_START = 1.0e38  # limit of a start of S; larger scores are inexact with any start
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 

@@ -15,8 +15,8 @@ from ..launch.checks import sizes
 from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
 
-DTYPES = (torch.bfloat16, torch.float16)  # of queries
-FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
+DTYPES = (torch.bfloat16, torch.float16)  # dtypes of queries
+FP8 = torch.float8_e4m3fn  # dtype of a cache with 16-bit queries
 # What older versions of torch lack; every format's bytes may come as uint8.
 FP4, E8M0 = (getattr(torch, name, torch.uint8) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu"))
 SCALE_DTYPES = {"nvfp4": (torch.float8_e4m3fn, torch.uint8), "mxfp8": (E8M0, torch.uint8)}

@@ -17,7 +17,7 @@ from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
 
 MOST_SPLITS = 128
-MOST_QUERIES = 16  # of decode: speculative decoding has no more
+MOST_QUERIES = 16  # most in decode: speculative decoding has no more
 # Shared memory of an SM, of which each CTA takes 1 KiB more than it asks for.
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-ALIGN_BYTES = 16  # of addresses, and of all strides but the last
+ALIGN_BYTES = 16  # alignment of addresses, and of all strides but the last
 
 
 def is_aligned(tensor: torch.Tensor) -> bool:

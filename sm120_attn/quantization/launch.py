@@ -17,7 +17,7 @@ from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_a
 IN_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 OUT_DTYPES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 NAMES = {1: ("x",), 3: ("q", "k", "v")}
-MOST_BLOCKS = 2**31 - 1  # of a grid
+MOST_BLOCKS = 2**31 - 1  # limit of a grid
 
 Tensors = tuple[torch.Tensor, ...]  # x; or q, k and v
 Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x; or of q, and of k and v. Empty without packed sequences

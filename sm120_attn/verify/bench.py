@@ -25,8 +25,8 @@ from ..config import Config
 from ..planner import Plan, plan
 from .requirements import require_folder, require_gpu
 
-HEADS = 16  # of all published configurations
-SPAN_MS = 4.0  # of one sample, roughly
+HEADS = 16  # heads of all published configurations
+SPAN_MS = 4.0  # rough time of one sample
 FEWEST, MOST = 2, 100  # launches in a sample
 SPREAD = 2.0**-6  # difference of two correct bf16 outputs, relative to the largest value
 FP8_SPREAD = 2.0**-3  # the same where one of them had Q, K, V and P in e4m3

@@ -32,7 +32,7 @@ from .wrong_results import MUTATED, MUTATED_FP8, mutations
 
 RANDOM_CLASSES = 60
 RANDOM_LENGTHS = (63, 64, 65, 127, 128, 129, 255, 256, 257)
-RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # of queries, of keys
+RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # heads of queries, of keys
 # Cases with the kernels of `mutations` and `promises`, to compile them ahead.
 MUTATIONS_AND_PROMISES = (
     MUTATED,

@@ -16,7 +16,7 @@ from typing import Any
 from ..kernels.probe.config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
 WARP = 32
-PRODUCTS = 512  # of random bytes
+PRODUCTS = 512  # products of random bytes
 # Allowed error of a product, relative to the sum of absolute products. A register in the wrong lane has errors near 1.
 EXACT = 2.0**-10
 FREE = 1.1  # up to this many times the clocks of rows in order, there are no bank conflicts

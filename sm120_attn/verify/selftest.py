@@ -30,7 +30,7 @@ from .compile_ahead import JOBS
 from .requirements import require_folder, require_gpu
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
-LIMIT_S = {"full": 2400, "quick": 300}  # of a part
+LIMIT_S = {"full": 2400, "quick": 300}  # per part
 QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
 QUICK_CACHE = ("65 keys, page 16", "FP8 cache, D128", "append 5, page 16", "prefill, 130 queries, page 16")
 CHECKS = ("probes", "check", "check_quantize", "check_fp8", "check_cache")

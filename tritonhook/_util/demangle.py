@@ -84,7 +84,7 @@ class _Children:
     def declaration(self, library: str, name: str) -> str:
         """Demangle a name by a library; "" if the library cannot, or takes too long."""
         with self._lock:
-            if self._child is None or self._owner != os.getpid():  # of a fork the child is its parent's
+            if self._child is None or self._owner != os.getpid():  # after a fork the child belongs to the parent
                 if self._lost == _MOST_LOST:
                     return ""
                 self._child, self._owner = self._started(library), os.getpid()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 StrPath = str | os.PathLike[str]
 STAGED = ".tritonhook-"  # how names of unfinished files begin
-MOST_BYTES = 1 << 30  # of a file that is read as a whole
+MOST_BYTES = 1 << 30  # largest file that is read whole
 _NO_FILE = "a pipe or a device, not a file"
 
 
@@ -123,7 +123,7 @@ def _open_regular(path: StrPath, folder: int | None = None) -> int:
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
     """Read a file. start: of a longer file, return only the first `most` bytes."""
     status = os.fstat(handle)
-    if stat.S_ISDIR(status.st_mode):  # of a folder, open would name the handle, and leave it open
+    if stat.S_ISDIR(status.st_mode):  # for a folder, open() would leak the handle and put its number in the error
         os.close(handle)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     with open(handle, "rb", closefd=True) as file:

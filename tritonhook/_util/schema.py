@@ -33,14 +33,14 @@ Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
 Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Number = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Version = Annotated[str, Meta(pattern=rf"\A{VERSION}\Z")]
-FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # of a file within a folder: no path out of it
+FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # file within a folder: no path out of it
 _SHA256, _HASH, _ARCH, _DATE = r"\A[0-9a-f]{64}\Z", r"\A[0-9a-f]{16}\Z", r"\Asm_\d{2,3}[a-z]?\Z", r"\A\d{4}-\d\d-\d\d\Z"
 Sha256 = Annotated[str, Meta(pattern=_SHA256)]
 Hash = Annotated[str, Meta(pattern=_HASH)]
 Arch = Annotated[str, Meta(pattern=_ARCH)]
 Date = Annotated[str, Meta(pattern=_DATE)]
 _NO_NUL = r"\A[^\x00]*\Z"
-Word = Annotated[str, Meta(pattern=_NO_NUL)]  # of a command line
+Word = Annotated[str, Meta(pattern=_NO_NUL)]  # argument of a command line
 _PATTERNS = {
     rf"\A{VERSION}\Z": "a version such as 12.8.93",
     FILE_NAME: "the name of a file in the same folder",
@@ -51,9 +51,9 @@ _PATTERNS = {
     _NO_NUL: "text without a NUL",
 }
 MOST_JSON = 1 << 25  # bytes of a file
-_MOST_JSON_VALUES = 1 << 21  # of a file; each takes up to 200 bytes when it is read
+_MOST_JSON_VALUES = 1 << 21  # per file; each takes up to 200 bytes when it is read
 MOST_TOML = 1 << 24  # bytes of a file; Python reads about 4 MB of TOML a second
-_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # of a file; of a key such as a.b.c, which is read in quadratic time
+_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # per file; parts of a key such as a.b.c, which is read in quadratic time
 _JSON_TEXT = re.compile(rb'"[^"]*"?')
 _TEXT = re.compile(rb'"[^"\n]*"?|\'[^\'\n]*\'?')
 _DOTTED = re.compile(rb'(?<![\w"\-.])(?:[\w"-]+\.){%d}' % _MOST_PARTS)
@@ -118,7 +118,7 @@ def read_toml(data: bytes, shape: type[T], newest: int) -> T:
         document = msgspec.toml.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise DocumentError(str(error)) from None
-    except ValueError as error:  # of Python's own, for numbers
+    except ValueError as error:  # Python's own limit for numbers
         raise DocumentError(str(error).partition(";")[0]) from None
     except RecursionError:
         raise DocumentError("nested too deep") from None

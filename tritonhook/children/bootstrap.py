@@ -133,7 +133,7 @@ def _watch() -> None:
 
 
 def _run_users_sitecustomize() -> None:
-    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # of another tritonhook, where both are here
+    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # another tritonhook's, if there are two
     if running is not None:
         _ours.add(Path(running).resolve().parent)
     rest = [entry for entry in sys.path if Path(entry).resolve() not in _ours]

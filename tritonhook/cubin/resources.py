@@ -136,7 +136,7 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # of an SM; its parts; registers per allocation of a warp
+_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
 _RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
 _RESERVED_IN_IMAGE = 90  # the first SM for which .nv.shared begins with the reserved bytes, where a kernel has it
 _KIB = 1024

@@ -30,7 +30,7 @@ from tritonhook.cubin.elf import MAGIC
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
-_COMPRESSION = struct.Struct("<16xI20xQ8xQ")  # of an entry: compressed size, flags, size before
+_COMPRESSION = struct.Struct("<16xI20xQ8xQ")  # fields of an entry: compressed size, flags, uncompressed size
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _PTX, _MACHINE_CODE, _FOR_LINKER = 1, 2, 8
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
@@ -209,7 +209,7 @@ def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
 
 _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
 _EM_CUDA = 190
-_MOST_BYTES = 1 << 32  # of a file: libraries of torch have 2 GiB
+_MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
 _MOST_RATIO, _SMALL = 200, 1 << 24  # unpacked over packed, of members larger than this; libraries have 3 to 20
 _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")

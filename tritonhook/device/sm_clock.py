@@ -36,7 +36,7 @@ STAMP = """
 }
 """
 _WORDS = 3
-_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of it a counter has jumped
+_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of this range a counter has jumped
 
 
 class Clock:
@@ -86,7 +86,7 @@ def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
 # --- the conditions of a block --------------------------------------------------------------------
 
 
-MIN_CLOCK = 0.75  # of the highest clock; below it nvbench discards a sample too
+MIN_CLOCK = 0.75  # share of the highest clock; below it nvbench discards a sample, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ _FAILURES = {
     OutcomeKind.REJECTED: "rejected",
     OutcomeKind.UNSUPPORTED: "rejected",
 }
-CRASHES = ("crash", "timeout", "memory")  # of the differences
+CRASHES = ("crash", "timeout", "memory")  # differences that are crashes
 _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program", "sections")
 
 

@@ -26,7 +26,7 @@ DEFAULT_NAMES = (
     *("nvjet_*", "xmma_*", "gemm_*", "wgmma_*", "ampere_*", "sm90_xmma_gemm_*", "tensorrt_*", "nccl_*", "kernel_*"),
 )
 
-_LETTERS = ("vwxyz", "zvywx")  # of the two control names; no suspected string has only these letters
+_LETTERS = ("vwxyz", "zvywx")  # letters of the two control names; no suspected string has only these letters
 _MANGLED_PART = re.compile(r"(\d+)")
 
 

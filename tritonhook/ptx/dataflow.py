@@ -29,7 +29,7 @@ _NO_RESULT = (
 )
 
 _NUMBER = re.compile(r"([-+]?)(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*)|0([0-7]*))U?", re.ASCII)
-_MOST_DIGITS = 70  # of an integer: 64 binary ones, sign and prefix
+_MOST_DIGITS = 70  # longest integer: 64 binary ones, sign and prefix
 _TOO_LARGE = 1 << 64  # stands for any integer with more
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)

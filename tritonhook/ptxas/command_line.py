@@ -19,7 +19,7 @@ from tritonhook.ptx.module import Ptx
 
 DUMP_VARIABLE = "PTX_DUMP_DIR"
 DUMP_DEFAULT = "ptx_dumps"
-DEFAULT_OUTPUT = "elf.o"  # of ptxas itself
+DEFAULT_OUTPUT = "elf.o"  # ptxas's own default
 _STDIN = ("-", "/dev/stdin")
 _NESTED_OPTION_FILES = 8
 

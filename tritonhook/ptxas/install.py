@@ -22,7 +22,7 @@ from tritonhook.ptxas.tool import Tool, inspect_tool, is_intact, tool_at, tools_
 
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
 _AVAILABLE = "Available versions:"  # begins a line of `pip index versions`
-_MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 have 30 to 55 MB
+_MOST_BYTES = 512 << 20  # per file of a wheel; ptxas of CUDA 12 and 13 has 30 to 55 MB
 
 
 def package_of(version: str) -> str:

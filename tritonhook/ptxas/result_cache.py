@@ -23,7 +23,7 @@ from tritonhook.cubin.summary import ImageSummary, KernelSummary
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.limits import Limits
 
-FORMAT = 3  # of an outcome; increase it when the meaning of one changes
+FORMAT = 3  # cache format; increase it when the meaning of Outcome changes
 
 
 class OutcomeKind(str, Enum):

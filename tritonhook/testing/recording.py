@@ -50,7 +50,7 @@ class Recording:
         bootstrap.end()
         for name, value in self._set.items():
             if os.environ.get(name) != value or self._before.get(name) == value:
-                continue  # the program's own, or as it was
+                continue  # set by the program, or unchanged
             if name in self._before:
                 os.environ[name] = self._before[name]
             else:

@@ -33,7 +33,7 @@ MAX_PROCESSES = 11
 MORE_PROCESSES = 2  # started at a time, while the interval is wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
-PRECISION = 0.1  # of a large effect, which needs no more precision
+PRECISION = 0.1  # share of a large effect, which needs no more precision
 
 
 class Process:

@@ -117,7 +117,7 @@ class Timed(Notebook, Fields):
         return tuple(name for name in before if before[name] != after.get(name))
 
 
-BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
+BASELINE_RTOL = 0.02  # share of the largest value: two ways to compute attention in bf16 differ by about half
 
 
 @dataclass(frozen=True, slots=True)

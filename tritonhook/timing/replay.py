@@ -140,7 +140,7 @@ class OutputCheck:
     def __init__(self, buffers: Buffers, rtol: float | None, any_nan: bool = False) -> None:
         self._buffers, self._rtol, self._any_nan = buffers, rtol, any_nan
         self._reference: list[Any] = []
-        self._before: dict[int, Any] = {}  # of those buffers that the reference changes
+        self._before: dict[int, Any] = {}  # contents of buffers that the reference changes
 
     def difference(self, kernel: LoadedKernel) -> str | None:
         """Launch a kernel once, and restore the buffers. How it differs from the reference; None if it does not."""

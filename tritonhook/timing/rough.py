@@ -22,7 +22,7 @@ from tritonhook.timing.replay import Buffers, LoadedKernel
 
 WORKER = (sys.executable, "-m", "tritonhook.timing.rough")
 _RUNS = 3
-_QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
+_QUEUE_CLOCKS = 2_000_000  # GPU clocks, about 1 ms: longer than Python takes to queue the launches
 
 
 def rough_times(

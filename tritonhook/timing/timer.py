@@ -87,7 +87,7 @@ class Timer:
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        first = {side.name: side for side in reversed(self.sides)}  # of the addresses of each side
+        first = {side.name: side for side in reversed(self.sides)}  # the first address of each side
         copies = max(self._copies(first[name]) for name in (self.names[:1] if self.racing else self.names))
         for side in self.sides:
             side.copies = copies
@@ -128,7 +128,7 @@ class Timer:
                 for _ in range(side.copies):
                     side.launch()
         except Exception as error:
-            text = str(error).partition("\n")[0]  # of a bare `assert` there is none
+            text = str(error).partition("\n")[0]  # empty for a bare `assert`
             side.graph, side.why_eager = None, f"{type(error).__name__}: {text}".removesuffix(": ")
             torch.cuda.synchronize()
         else:

@@ -30,7 +30,7 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
 
-MOST_BLOCKS = 12  # of a race; then the leader wins
+MOST_BLOCKS = 12  # per race; then the leader wins
 
 
 @dataclass(frozen=True, slots=True)

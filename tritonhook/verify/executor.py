@@ -38,9 +38,9 @@ class Done(Message):
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
-TRIAL_LIMIT_S = 2.0  # of a launch while a kernel is minimised: many trials never end
+TRIAL_LIMIT_S = 2.0  # per launch while a kernel is minimised: many trials never end
 _SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
-_REST_S = 120.0  # of what is done between launches: large buffers are compared there
+_REST_S = 120.0  # between launches: time to compare large buffers
 
 
 class Executor:

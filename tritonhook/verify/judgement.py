@@ -18,7 +18,7 @@ _CONTRACTED = frozenset({"add", "sub", "mul"})
 # Absolute errors (sin, cos, lg2) are taken as shares of 1.
 _ERRORS: Mapping[str, int] = {"div": -22, "rcp": -23, "sqrt": -22, "rsqrt": -22, "ex2": -22, "lg2": -22, "sin": -20}
 _ERRORS = {**_ERRORS, "cos": -20, "tanh": -10}
-_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # of f16 and bf16: the larger of the two
+_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error, the larger of f16's and bf16's
 _PROPAGATED = 64  # a result may add the errors of so many such instructions, as a share of its largest value
 
 
@@ -63,7 +63,7 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 # --- the verdict ----------------------------------------------------------------------------------
 
 
-_CONTRACTED_SHARE = 0.02  # of the largest value: what one rounding less in each multiply-add may change
+_CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
 _ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
 _SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
 _LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then

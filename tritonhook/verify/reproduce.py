@@ -145,7 +145,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterat
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # of each build: a kernel whose runs differ proves nothing
+RUNS = 2  # runs of each build: a kernel whose runs differ proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]

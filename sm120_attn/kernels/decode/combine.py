@@ -21,8 +21,8 @@ from ..epilogue import row_address
 from ..softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 
-WARPS = 4  # of a CTA that combines the splits of a row
-COLUMNS = 4  # of a row, that a thread joins at a time
+WARPS = 4  # per CTA that combines the splits of a row
+COLUMNS = 4  # columns of a row that a thread joins at a time
 IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
 

@@ -30,8 +30,8 @@ GROUP_KEYS = 16  # keys that the smallest page has
 WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
-STATS_BYTES = 8  # of a row: maximum and sum
-REGISTERS = {2: 255, 3: 168, 4: 128}  # of a thread, by CTAs that share an SM
+STATS_BYTES = 8  # per row: maximum and sum
+REGISTERS = {2: 255, 3: 168, 4: 128}  # per thread, by CTAs that share an SM
 MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
 
 

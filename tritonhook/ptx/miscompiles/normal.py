@@ -24,7 +24,7 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # of operations, in the search for constant bits
+_DEPTH = 4  # operations that the search for constant bits goes back
 _TYPE = re.compile(r"[sub](8|16|32|64)")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # by its bits
 _SIGNLESS = frozenset(
@@ -66,7 +66,7 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
-        self.is_move = statement.opcode.startswith("mov.")  # of bits
+        self.is_move = statement.opcode.startswith("mov.")  # copies bits
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:
@@ -255,7 +255,7 @@ class _Rule:
         inner = only_maker(a)
         if inner is None:
             return None
-        if inner.name in _NOT and _bits(inner.type):  # of floating-point numbers both are false for NaN
+        if inner.name in _NOT and _bits(inner.type):  # floats excluded: for NaN both comparisons are false
             name, swapped = _NOT[inner.name]
             return self.make(name, *(inner.sources[::-1] if swapped else inner.sources), type_=inner.type)
         if inner.is_a("not") and self.bits < 64:
