@@ -19,8 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def bill_of_materials(name: str, version: str, requirements: list[str]) -> dict[str, Any]:
-    """The package and what it needs at run time. The wheel itself holds no code of others. No time and no random number
-    is in it: the same source gives the same wheel."""
+    """List the package and its requirements at run time. The wheel itself has no code of others. The list has no time
+    and no random number: the same source gives the same wheel."""
     needed = {found[0].lower(): text for text in requirements if (found := _NAME.match(text))}
     licence = [{"license": {"id": "Apache-2.0"}}]
     own = {"type": "library", "bom-ref": name, "name": name, "version": version, "licenses": licence}
@@ -36,7 +36,7 @@ def bill_of_materials(name: str, version: str, requirements: list[str]) -> dict[
 
 
 def _needed(name: str, text: str) -> dict[str, Any]:
-    """What is installed beside it. Which version, pip decides: only the range is known."""
+    """Describe a requirement. Only its version range is known: pip chooses the version."""
     properties = [{"name": "python:requirement", "value": text}]
     return {"type": "library", "bom-ref": name, "name": name, "purl": f"pkg:pypi/{name}", "properties": properties}
 

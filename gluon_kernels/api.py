@@ -20,14 +20,14 @@ KERNELS = {
 
 
 def kernels_for(arch: int) -> tuple[str, ...]:
-    """The kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if there is none."""
+    """List the kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if none."""
     if arch not in KERNELS:
         raise ValueError(f"sm_{arch}: there are kernels for sm_{', sm_'.join(map(str, KERNELS))}")
     return KERNELS[arch]
 
 
 def launcher(kernel: str) -> Any:
-    """The launch module of a kernel. Raises ImportError if Triton is too old or missing."""
+    """Import the launch module of a kernel. Raises ImportError if Triton is too old or missing."""
     return import_module(f".{kernel}.launch", __package__)
 
 
@@ -83,7 +83,7 @@ def attention(
 
 @cache
 def _operators(device: int) -> tuple[Any, ...]:
-    """`attention` of the kernels for a GPU, fastest first."""
+    """List `attention` of the kernels for a GPU, fastest first."""
     import torch
 
     major, minor = torch.cuda.get_device_capability(device)

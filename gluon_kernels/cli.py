@@ -75,7 +75,7 @@ def _positive(text: str) -> int:
 
 
 def _why_not() -> str | None:
-    """Why nothing can run here, or None."""
+    """Explain why nothing can run here, or None."""
     try:
         import torch
     except ImportError as error:
@@ -152,7 +152,7 @@ def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quic
 
 
 def _machine() -> tuple[str, dict[str, str]]:
-    """The GPU, and the versions that decide the results."""
+    """Read the GPU's name, and the versions that decide the results."""
     import torch
     import triton
 

@@ -1,4 +1,4 @@
-"""What the configurations of all attention kernels have in common: types, masks, entry names. No triton, no torch."""
+"""Base of all attention kernels' configurations: types, masks, entry names. No triton, no torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KernelConfig:
         return "bf16" if self.fp8 else self.dtype
 
     def why_not(self, arch: int) -> str | None:
-        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
         raise NotImplementedError
 
     def require(self, arch: int, *problem: Any) -> None:
@@ -49,24 +49,24 @@ class KernelConfig:
 
 
 def causal_offset(causal: str | None, seqlen_q: int, seqlen_k: int) -> int:
-    """How far the mask is shifted: with `causal`, query i sees keys 0 .. i + causal_offset."""
+    """Compute the shift of the mask: with `causal`, query i sees keys 0 .. i + causal_offset."""
     return seqlen_k - seqlen_q if causal == "bottom-right" else 0
 
 
 def why_not_causal(causal: Any) -> str | None:
-    """Why this is no alignment of a causal mask, or None."""
+    """Explain why this value cannot align a causal mask, or None."""
     if causal not in CAUSAL:
         return f"causal {causal!r}: must be None, 'top-left' or 'bottom-right'"
     return None
 
 
 def entry_name(specialization: Any) -> str:
-    """The entry's name, which is the constexpr NAME: Triton's compile hash covers constexprs, but not `repr`."""
+    """Return the constexpr NAME as the entry's name: Triton's compile hash covers constexprs, but not `repr`."""
     return str(specialization.constants["NAME"])
 
 
 def why_not_name(name: str) -> str | None:
-    """Why an entry cannot have this name, or None."""
+    """Explain why an entry cannot have this name, or None."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return f"name {name!r}: Triton takes letters, digits and underscores, and no digit first"
     return None

@@ -25,12 +25,12 @@ NUMBERS = {"fp32": "f", "i32": "i", "i64": "q"}
 
 
 class Unsupported(Exception):
-    """Raised with the reason where only Triton's own launch is known to be right."""
+    """Raised, with the reason, if only Triton's own launch is safe."""
 
 
 @cache
 def driver() -> Any:
-    """libcuda, which keeps the GIL: its calls take a microsecond. Raises Unsupported."""
+    """Load libcuda so that calls keep the GIL: they take a microsecond. Raises Unsupported."""
     try:
         found = ctypes.PyDLL("libcuda.so.1")
         pointer, word = ctypes.c_void_p, ctypes.c_uint32
@@ -46,7 +46,7 @@ def driver() -> Any:
 
 @contextmanager
 def uncaptured() -> Iterator[None]:
-    """Inside, this thread may copy and allocate while another stream is captured into a CUDA graph.
+    """Let this thread copy and allocate while another stream is captured into a CUDA graph.
 
     Without effect if the driver is too old for this module.
     """
@@ -69,7 +69,7 @@ def succeed(call: str, result: int) -> None:
 
 
 class Field:
-    """One parameter: its place in memory, and which tensor's address it has, by name; "" for none."""
+    """One parameter: its bytes in memory, and the name of the tensor whose address it holds, or ""."""
 
     def __init__(self, data: bytes, alignment: int, tensor: str = "", tensor_map: bool = False) -> None:
         self.data, self.alignment, self.tensor, self.tensor_map = data, alignment, tensor, tensor_map
@@ -78,7 +78,7 @@ class Field:
 def fields(
     signature: dict[str, str], maps: Sequence[Any], arguments: dict[str, Any], tensors: dict[str, str]
 ) -> Iterator[Field]:
-    """The parameters of a kernel in order, without those that Triton adds.
+    """List the parameters of a kernel in order, without those that Triton adds.
 
     `signature` and `maps`: types by name and metadata of descriptors, of the compiled kernel. `arguments`: what it was
     launched with. `tensors`: argument -> the name of its tensor, where that differs from call to call.
@@ -101,7 +101,7 @@ def fields(
 
 
 def tensor_map(descriptor: Any, metadata: dict[str, Any]) -> bytes:
-    """The CUtensorMap of a Triton TensorDescriptor."""
+    """Encode the CUtensorMap of a Triton TensorDescriptor."""
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     shape, strides = list(descriptor.shape), list(descriptor.strides)
@@ -135,7 +135,7 @@ class Launch:
         tensors: dict[str, str],
         order: Sequence[str],
     ) -> None:
-        """`arguments` and `tensors`: see `fields`. `order`: the names of tensors as calls give their addresses.
+        """Prepare launches. `arguments`, `tensors`: see `fields`. `order`: tensor names in the order of call addresses.
 
         Tensors among the arguments that have no name must stay where they are, and are kept. Raises Unsupported.
         """
@@ -190,13 +190,13 @@ class Launch:
 
 
 def parameter_count(ptx: str) -> int:
-    """How many parameters the entry of a module has."""
+    """Count the parameters of a module's entry."""
     entry = ptx.index(".entry ")
     return ptx[entry : ptx.index(")", entry)].count(".param ")
 
 
 def added_by_triton(function: int, count: int, found: list[Field]) -> list[Field]:
-    """The parameters of `count` behind those of the signature: null pointers, as the kernel uses no scratch memory.
+    """List the parameters up to `count` that follow the signature: null pointers, as the kernel uses no scratch memory.
 
     Raises Unsupported if the kernel's parameters do not have the sizes that were expected.
     """

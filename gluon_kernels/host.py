@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .config import TORCH_NAMES, KernelConfig, causal_offset, why_not_causal
 
-VECTOR_BYTES = 16  # TMA and cp.async copy so many bytes at a time: addresses and strides are multiples
+VECTOR_BYTES = 16  # TMA and cp.async copy this many bytes at a time: addresses and strides are multiples
 
 Tensor = Any  # torch.Tensor; torch is imported only by a call
 
@@ -75,7 +75,7 @@ def check_problem(
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...], *, zero_strides: bool = True) -> str:
-    """The one of `dtypes` that q, k and v have. Raises TypeError or ValueError for what no kernel can read."""
+    """Check q, k and v, and return their dtype, one of `dtypes`. Raises TypeError or ValueError for other tensors."""
     dtype = _common_dtype(q, k, v, dtypes)
     if tuple(k.shape) != tuple(v.shape):
         raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
@@ -168,7 +168,7 @@ def attend(
 
 
 def out_dtype(q: Tensor) -> Any:
-    """torch's dtype of O: that of Q, or bfloat16 for fp8."""
+    """Return torch's dtype of O: that of Q, or bfloat16 for fp8."""
     import torch
 
     return torch.bfloat16 if q.element_size() == 1 else q.dtype
@@ -176,7 +176,7 @@ def out_dtype(q: Tensor) -> Any:
 
 @cache
 def sm_count(device: Any) -> int:
-    """How many SMs the GPU has."""
+    """Read how many SMs the GPU has."""
     import torch
 
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -40,14 +40,14 @@ class Prepared:
     __slots__ = ("device", "dtype", "launch", "lse_shape")
 
     def __init__(self, launched: Launched, q: Tensor, o: Tensor, lse: Tensor | None) -> None:
-        """Raises Unsupported."""
+        """Prepare a launch that can be repeated. Raises Unsupported."""
         self.launch = Launch(*launched, TENSORS)
         self.device = q.get_device()
         self.dtype = None if o.dtype == q.dtype else o.dtype
         self.lse_shape = None if lse is None else lse.shape
 
     def run(self, q: Tensor, addresses: tuple[int, int, int]) -> Any:
-        """`addresses`: of q, k and v."""
+        """Launch. `addresses`: of q, k and v."""
         import torch
 
         if torch._C._cuda_getDevice() != self.device:
@@ -67,7 +67,7 @@ _prepared: dict[Facts, Prepared] = {}
 
 
 def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
-    """Everything that decides how a call is launched, except addresses and the stream. asked: kernel and options."""
+    """Collect all that decides how a call is launched, except addresses and stream. asked: kernel and options."""
     return (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
@@ -75,7 +75,7 @@ def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
 
 
 def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """The result of `first(q, k, v, **options)`, which is only called if no call was like this one.
+    """Return the result of `first(q, k, v, **options)`; `first` is only called if no earlier call was like this one.
 
     `kernel`: the subpackage of `first`. Under torch.compile, with fake tensors and with subclasses of torch.Tensor the
     call goes through the operator.
@@ -118,7 +118,7 @@ def keep(facts: Facts | None, launched: Launched | None, q: Tensor, o: Tensor, l
 
 
 def is_watched() -> bool:
-    """Whether a tool sees, renames or replaces Triton's launches: then each goes through Triton."""
+    """Check whether a tool sees, renames or replaces Triton's launches: then each goes through Triton."""
     runtime, compiled_kernel, jit, own_key, own_run = _triton()
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
@@ -134,7 +134,7 @@ def is_watched() -> bool:
 
 @cache
 def _triton() -> tuple[Any, Any, Any, Any, Any]:
-    """Triton's settings, the class and the module with the functions of a launch, and the code of those functions."""
+    """Collect Triton's settings, the class and module with a launch's functions, and the code of these functions."""
     from triton import knobs
     from triton.compiler import CompiledKernel
     from triton.runtime import jit
@@ -144,7 +144,7 @@ def _triton() -> tuple[Any, Any, Any, Any, Any]:
 
 
 def own_code(function: Any, owner: Any) -> Any:
-    """The code of a function or a property of a module or class, if it is in the same file; else None."""
+    """Find the code of a function or property of a module or class; None if it is not in the same file."""
     code = getattr(getattr(function, "fget", function), "__code__", None)
     home = getattr(owner, "__file__", None) or sys.modules[owner.__module__].__file__
     return code if code is not None and code.co_filename == home else None

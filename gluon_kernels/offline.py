@@ -26,7 +26,7 @@ def compile_offline(
 ) -> Any:
     """Compile an attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's kernel.
 
-    `config`: an AttentionConfig, HopperConfig or MmaConfig, which says which kernel; by default the plain
+    `config`: an AttentionConfig, HopperConfig or MmaConfig, which selects the kernel; by default the plain
     configuration of `kernel`, for Blackwell fp8e5, head_dim 64, no mask. `fields` replace fields of it:
     `compile_offline(name="cutlass_attention_fwd")`. `arch`: by default the one that the kernel was written for.
     `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: the form that a
@@ -51,7 +51,7 @@ def compile_offline(
 
 
 def kernel_source(config: KernelConfig, with_lse: bool = False) -> Any:
-    """The GluonASTSource that a launch with 16-byte aligned tensors would make."""
+    """Make the GluonASTSource that a launch with 16-byte aligned tensors would make."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
     launcher = _launcher(config)

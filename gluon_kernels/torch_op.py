@@ -16,7 +16,7 @@ is_compiling = torch.compiler.is_compiling
 
 
 def is_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether a call may launch directly: nothing traces or intercepts it."""
+    """Check whether a call may launch directly: nothing traces or intercepts it."""
     if is_compiling() or not (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN):
         return False
     return not torch._C._len_torch_dispatch_stack()

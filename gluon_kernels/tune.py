@@ -1,7 +1,7 @@
 """Find the fastest configuration for a problem, ptxas's scheduler included. Needs torch and a GPU.
 
 The candidates come from the kernel's config module, each with and without ptxas's other scheduler. All candidates are
-timed in the same rounds. A difference below `NOISE` counts as none, and the usual scheduler wins a tie.
+timed in the same rounds. Differences below `NOISE` are ties, and the usual scheduler wins a tie.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tune(
 
 
 def best(tried: list[Tried]) -> Any:
-    """The fastest config; of those that are as fast within NOISE, the first with the usual scheduler."""
+    """Choose the fastest config; of those within NOISE of it, the first with the usual scheduler."""
     times = [(t.config, t.timed.median_ms) for t in tried if t.timed is not None]
     if not times:
         raise ValueError(f"no candidate could be timed: {'; '.join(t.reason for t in tried if t.reason)}")
@@ -67,7 +67,7 @@ def best(tried: list[Tried]) -> Any:
 
 
 def scheduler_effects(tried: list[Tried]) -> dict[Any, float]:
-    """Config with the usual scheduler -> its time divided by that with the other one, where both were timed."""
+    """Map a config with the usual scheduler to its time divided by that with the other one, if both were timed."""
     times = {t.config: t.timed.median_ms for t in tried if t.timed is not None}
     others = {replace(config, trigger=None): ms for config, ms in times.items() if config.trigger is not None}
     return {config: ms / others[config] for config, ms in times.items() if config.trigger is None and config in others}

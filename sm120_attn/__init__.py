@@ -1,7 +1,7 @@
 """Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Importing it loads neither torch nor the DSL.
 
-`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_cache` say
-which kernel a shape gets and why, `why_not` why a kernel cannot be built. `python -m sm120_attn` has check, bench,
+`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_cache`
+choose a shape's kernel, with reasons; `why_not` explains a missing one. `python -m sm120_attn` has check, bench,
 inspect and selftest.
 """
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
 # Bytes of an element of a tensor. An element of "nvfp4" has two values.
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8": 1, "nvfp4": 1}
-# KV caches whose values have a scale for every so many columns: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
+# KV caches, and the number of columns that share a scale: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
 SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}
 PACKED_COLUMNS = {"nvfp4": 2}  # values in an element
 FP8 = ("e4m3", "e5m2")
-OUT_DTYPES = ("bf16", "fp16", "fp32")  # of the output, for FP8 inputs
+OUT_DTYPES = ("bf16", "fp16", "fp32")  # output dtypes for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")
 # An environment variable: set it to one of FP8_MMAS, and `attention` uses that path. For users who find the native
 # path wrong on a GPU on which it has never been run.
@@ -36,17 +36,17 @@ SHARED_BYTES = 99 * 1024
 # alignment.
 BARRIER_BYTES = 1024
 PANEL_BYTES = 128  # one swizzled row; a tile has as many such panels as head_dim needs. FP8 also has 64
-OPERAND_BYTES = 512  # of an A operand of 16-bit values: 16 rows, 16 columns
+OPERAND_BYTES = 512  # an A operand of 16-bit values: 16 rows, 16 columns
 MMA_BYTES = 32  # bytes of a row that one MMA takes along head_dim
 
-LOAD_REGISTERS = 24  # of a thread of the load warp, after setmaxnreg
+LOAD_REGISTERS = 24  # per thread of the load warp, after setmaxnreg
 COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and row sums: what ptxas needs beside the large tiles.
 WORKING_REGISTERS = 32
 
 
 class Features(NamedTuple):
-    """What a call asks of its kernel, whatever the shapes are: fields of the same names of configs and shapes."""
+    """Features that a call needs from its kernel, for any shapes: fields of the same names of configs and shapes."""
 
     causal: bool
     window: bool
@@ -57,13 +57,13 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> Features:
-        """What a config or a shape is for."""
+        """Read the features that a config or a shape needs."""
         return cls(*(getattr(value, name) for name in cls._fields))
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Describe one forward attention kernel: everything that is known when it is compiled.
+    """Describe one forward attention kernel: everything that is fixed when it is compiled.
 
     Sequence lengths, batch, heads, the GQA ratio, strides, scales and window sizes are arguments of the compiled
     function. Other values of them never compile another kernel.
@@ -265,7 +265,7 @@ class Config:
 
 
 def why_not(config: Config) -> str | None:
-    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"

@@ -11,7 +11,7 @@ TILE = 64  # rows and keys of the smallest tiles among which the planner chooses
 
 
 def whole_tiles(length: int) -> int:
-    """The length, rounded up to whole tiles: the planner needs no more of it."""
+    """Round a length up to whole tiles: the planner needs no more of it."""
     return -(-length // TILE) * TILE
 
 

@@ -87,12 +87,12 @@ def plan(shape: Shape) -> Plan:
 
 
 def needs_two_levels(shape: Shape) -> bool:
-    """Whether sums of FP8 products are so long that the tensor cores must not make them alone."""
+    """Check whether sums of FP8 products are so long that the tensor cores must not make them alone."""
     return shape.dtype in FP8 and shape.seqlen_k > LONG_SUM_KEYS and shape.arch not in FULL_FP8_SUMS
 
 
 def two_level_fields(head_dim: int) -> dict[str, Any]:
-    """What a kernel with two levels changes of the tiles, so that no register is spilled."""
+    """Return the tile fields that a kernel with two levels changes, so that no register is spilled."""
     fields: dict[str, Any] = {"q_in_registers": False}
     return fields | ({"tile_n": 32, "stages_k": 1, "stages_v": 1} if head_dim > 192 else {})
 
@@ -174,13 +174,13 @@ FP8_CACHE_CHOICES = {
 
 
 def choices_of(dtype: str, head_dim: int, kv_dtype: str = "") -> tuple[_Choice, ...]:
-    """The choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
+    """List the choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
     table = FP8_CHOICES if dtype in FP8 else FP8_CACHE_CHOICES if kv_dtype else CHOICES
     return table[min((d for d in table if d >= head_dim), default=max(table))]
 
 
 def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
-    """The fields of Config with the least estimated time, and the reason."""
+    """Choose the fields of Config with the least estimated time, and explain why."""
     choices = choices_of(shape.dtype, shape.head_dim, shape.kv_dtype)
     least = min(_estimate_us(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _estimate_us(choice, shape) <= CLOSE * least)
@@ -194,7 +194,7 @@ def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
 
 
 def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool:
-    """Whether ptxas's other scheduler makes the kernel faster.
+    """Check whether ptxas's other scheduler makes the kernel faster.
 
     On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
     (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
@@ -213,7 +213,7 @@ def _ctas(choice: _Choice, shape: Shape) -> int:
 
 
 def _estimate_us(choice: _Choice, shape: Shape) -> float:
-    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest CTAs come first.
+    """Estimate microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest come first.
 
     Two CTAs that share an SM do not end together. When one has ended, the other runs faster, so the number of rounds
     need not be whole. A CTA alone on its SM takes 0.6 of the time of one that shares it (18.0 of 28 us, 1024 keys).

@@ -1,7 +1,7 @@
 """The torch operator of attention, `torch.ops.sm120_attn.forward`.
 
 Calls go through it under torch.compile, with fake tensors or dispatch modes, and where a gradient might be asked for.
-It is traced as one node with dynamic sizes, and its backward says that there is none. Other calls launch directly: see
+It is traced as one node with dynamic sizes, and its backward raises an error. Other calls launch directly: see
 api.py. torch derives the operator's schema from the annotations of `_forward`: only there are its parameters listed.
 """
 

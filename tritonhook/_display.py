@@ -1,4 +1,4 @@
-"""How values show themselves: a repr of at most 200 characters, and a view in Jupyter.
+"""Display of values: a repr of at most 200 characters, and a view in Jupyter.
 
 Values know nothing of `tritonhook.report`: the package hands its view in (`tritonhook/__init__.py`).
 """
@@ -55,20 +55,20 @@ def _count(items: Collection[Any]) -> str:
 
 
 def _value(given: object, name: str) -> Any:
-    """The attribute, or the attribute of an attribute: "diff.verdict"; None where that has none."""
+    """Read an attribute, or a dotted path of attributes such as "diff.verdict"; None if one on the path is None."""
     for part in name.split("."):
         given = None if given is None else getattr(given, part)
     return given
 
 
 def _short(value: Any) -> str:
-    """One attribute in at most 60 characters. Sizes stand for bytes and for collections that are longer."""
+    """Shorten an attribute to at most 60 characters. Bytes and longer collections become their sizes."""
     from enum import Enum
     from pathlib import PurePath
 
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, PurePath):  # its end tells more than its beginning
+    if isinstance(value, PurePath):  # its end is more specific than its beginning
         text = str(value)
         return repr(text if len(text) < _MOST_OF_A_VALUE else f"...{text[-_MOST_OF_A_VALUE + 5 :]}")
     if isinstance(value, (bytes, bytearray)):

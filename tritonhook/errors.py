@@ -26,10 +26,10 @@ class CubinError(TritonHookError):
 
 
 class NotUnderstood(TritonHookError):
-    """An opcode, modifier or operand that the emulator does not know. Nothing is guessed.
+    """An opcode, modifier or operand that the emulator does not know. It never guesses.
 
-    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None until it is known.
-    why: an operand or a state that is not known; "" if it is the opcode.
+    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None if unknown.
+    why: an unknown operand or state; "" if the opcode is unknown.
     """
 
     def __init__(self, opcode: str, line: int | None = None, why: str = "") -> None:
@@ -82,7 +82,7 @@ class StartupError(TritonHookError):
 
 
 class DeviceError(TritonHookError):
-    """There is no GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
+    """No GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
 
     def __init__(self, message: str, code: str | int | None = None) -> None:
         super().__init__(message)
@@ -90,14 +90,14 @@ class DeviceError(TritonHookError):
 
 
 def listed(names: Collection[str], between: str = ", ") -> str:
-    """Names for a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
+    """List names in a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
     more = len(names) - _LISTED
     end = "" if more <= 0 else f"{' ' if between == ', ' else between}and {more:,} more"
     return (between.join(islice(names, _LISTED)) or "none") + end
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean --ptxas?" if one of the known words is close to it, else nothing."""
+    """Suggest a known name that is close to an unknown one: "; did you mean --ptxas?"; else ""."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, known)

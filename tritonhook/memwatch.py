@@ -1,4 +1,4 @@
-"""Watching a program's GPU memory: which kernel makes the driver reserve memory that no allocator shows.
+"""Watch a program's GPU memory: which kernel makes the driver reserve memory that no allocator shows?
 
     with tritonhook.memwatch.watch() as w:
         run_my_model()
@@ -6,7 +6,7 @@
 
 The context's stack limit and its free memory are read before and after each Triton kernel is loaded and first
 launched, by Triton's own hooks. NVML confirms that and gives the timeline: one short call per GPU every 10 ms, from a
-thread that lives as long as the watch. Without a GPU, NVML or torch the result says what is missing. Nothing is called
+thread that lives as long as the watch. Without a GPU, NVML or torch the result lists what is missing. Nothing is called
 on the driver while a graph is captured, and CUDA is never initialised from here: a program may still fork.
 """
 
@@ -38,7 +38,7 @@ def watch(
     """Make a watch for a `with` block; its `timelines` have the result after the block.
 
     period_ms: between two samples of the thread; 1 or more. driver, nvml, hooks: for tests, instead of the machine's.
-    Raises UsageError for a period below 1 ms. It raises nothing else: notes in the result say what is missing.
+    Raises UsageError for a period below 1 ms. It raises nothing else: notes in the result list what is missing.
     """
     if not period_ms >= _SHORTEST_MS:
         raise UsageError(f"period_ms={period_ms}: 1 is the shortest; NVML's call takes that for eight GPUs")

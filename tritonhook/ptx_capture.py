@@ -57,12 +57,12 @@ def enable(
     buffers back from the GPU.
     ptxas: a version such as "13.5.37" (`tritonhook ptxas add 13.5.37` fetches it) or a path: kernels are assembled by
     it instead of Triton's own; CuTe kernels keep the DSL's. options: further options for ptxas, such as "-O1". Where
-    that ptxas fails, the kernel is assembled by Triton's own, and a note says so.
+    that ptxas fails, the kernel is assembled by Triton's own, and a note reports it.
     policy: a file by `tritonhook tune`, such as "tritonhook.toml". Exactly the kernels that it knows get the lever that
     won for them; all others stay as they are. It goes with none of rename, strip, rewrites, ptxas and options.
 
     At exit a summary is printed on standard error, unless TRITONHOOK_QUIET is set. A second call replaces the settings.
-    With the same folder the new session carries on what the old one saw; with another folder the summary of the old one
+    With the same folder the new session continues the old one; with another folder the summary of the old one
     is printed at once.
 
     Under `tritonhook run` it replaces nothing: the run keeps its own session around the whole program, and both

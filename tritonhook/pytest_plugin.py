@@ -85,7 +85,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def captured_kernels(request: pytest.FixtureRequest) -> CapturedKernels:
-    """The kernels that this test has compiled until now, by name: captured_kernels["add"].spills."""
+    """Collect the kernels that this test has compiled so far, by name: captured_kernels["add"].spills."""
     from tritonhook.testing.kernels import FixtureRun
 
     run = request.config.pluginmanager.get_plugin(_RUN)

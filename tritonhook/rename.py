@@ -1,4 +1,4 @@
-"""Rename entries: add a prefix, remove a word, or map names. Works on Ptx values and touches no cache."""
+"""Rename entries: add a prefix, remove a string, or map names. Works on Ptx values and touches no cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """How entries are renamed: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
+    """Rules to rename entries: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
 
     prefix: put in front of a name that does not start with it, e.g. "cutlass_".
     strip: removed from the name, with one underscore beside it, e.g. "cutlass".
@@ -64,11 +64,11 @@ class Rename:
         return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
 
     def new_name(self, name: str) -> str:
-        """The name that an entry gets; `name` itself if nothing applies."""
+        """Compute the new name of an entry; unchanged if no rule applies."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The name that each entry gets."""
+        """Map each entry to its new name."""
         exact = dict(self.mapping)
         return {name: exact[name] if name in exact else self._by_words(name) for name in names}
 
@@ -80,7 +80,7 @@ class Rename:
         return name
 
     def other_name(self, name: str) -> str:
-        """The name that an entry gets. Raises UsageError if it is the old one."""
+        """Compute an entry's new name. Raises UsageError if it equals the old one."""
         new = self.new_name(name)
         if new != name:
             return new
@@ -91,13 +91,13 @@ class Rename:
         raise UsageError(f"the rename leaves {name!r} as it is: {remedy}")
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with its entries renamed. Raises PtxError if a new name is taken or is no identifier."""
+        """Return the module with its entries renamed. Raises PtxError if a new name is taken or not an identifier."""
         chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)
         return ptx.rename_entries(self.new_names(chosen))
 
 
 def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
-    """Old and new names as pairs, from pairs or from a Mapping."""
+    """List old and new names as pairs, from pairs or from a Mapping."""
     items = mapping.items() if isinstance(mapping, Mapping) else mapping
     pairs = tuple(items) if isinstance(items, Iterable) else (items,)
     if not all(isinstance(pair, (tuple, list)) and [*map(type, pair)] == [str, str] for pair in pairs):
@@ -116,11 +116,11 @@ class Control:
         return f"control-1:{self.rename.key}"
 
     def new_name(self, name: str) -> str:
-        """The control name of an entry; `name` itself if the rename leaves it as it is."""
+        """Compute the control name of an entry; unchanged if the rename does not change it."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
-        """The name that each entry gets."""
+        """Map each entry to its control name."""
         new_names = self.rename.new_names(names)
         return {name: name if new == name else control_name(name, new) for name, new in new_names.items()}
 
@@ -130,7 +130,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Several rewrites, one after the other. A Rename of one entry leaves a module without that entry as it is, while
+    """Several rewrites, one after the other. A Rename of one entry does not change a module without that entry;
     Rename.apply alone raises an error then."""
 
     steps: tuple[Rewrite, ...] = ()
@@ -150,20 +150,20 @@ class Rewrites:
         return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
 
     def why_not(self, ptxas_version: str | None) -> str | None:
-        """Why a ptxas of this version cannot assemble what the steps make, with the remedy; None if nothing is known
-        against it."""
+        """Explain why a ptxas of this version cannot assemble the rewritten PTX, with the remedy; None if no obstacle
+        is known."""
         if ptxas_version is None:
             return None
         reasons = (getattr(step, "why_not", lambda _: None)(ptxas_version) for step in self.steps)
         return next((reason for reason in reasons if reason is not None), None)
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Remarks of the steps on a module: what they will change, and what they leave alone."""
+        """List the steps' remarks on a module: what they will change, and what they leave unchanged."""
         return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))
 
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
-    """Make the Rename that the user's `rename=` and `strip=` mean; None if neither was given. Raises UsageError."""
+    """Make a Rename from the user's `rename=` and `strip=`; None if both are absent. Raises UsageError."""
     if not isinstance(rename, (str, Mapping, Rename, type(None))):
         raise UsageError(f"rename={rename!r}: give a prefix such as 'cutlass_', old and new names, or a Rename")
     word = TRIGGER if strip is True else strip or ""
@@ -181,8 +181,8 @@ def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | s
 def strip_word(name: str, word: str = TRIGGER) -> str:
     """Remove `word` from `name`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
 
-    If the rest is no identifier, or for a mangled C++ name (which counts its letters), the word's last letter is
-    changed instead: ptxas looks for the whole word.
+    If the rest is not an identifier, or for a mangled C++ name (which counts its letters), the last letter of `word` is
+    changed instead: ptxas looks for all of it.
     """
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))
@@ -196,7 +196,7 @@ def _other_word(word: str) -> str:
 
 
 def removes_trigger(old: str, new: str) -> bool:
-    """Whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
+    """Check whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
     return TRIGGER in old and TRIGGER not in new
 
 

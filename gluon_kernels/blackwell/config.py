@@ -1,4 +1,4 @@
-"""What the Blackwell attention is compiled for, and what sm_100 and sm_103 can run. Only values, no triton."""
+"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Only values, no triton."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class AttentionConfig(KernelConfig):
         return {name: self.out_dtype if name == "o_desc" else self.dtype for name in self.boxes}
 
     def why_not(self, arch: int, seqlen_q: int | None = None, seqlen_k: int | None = None) -> str | None:
-        """The first reason why compute capability `arch` (100 = sm_100) cannot run this kernel, or None.
+        """Explain why compute capability `arch` (100 = sm_100) cannot run this kernel: the first reason, or None.
 
         With sequence lengths, also why this kernel cannot compute that problem.
         """
@@ -177,7 +177,7 @@ class AttentionConfig(KernelConfig):
 def default_config(
     arch: int, dtype: str, head_dim: int, *, causal: bool, seqlen_q: int, seqlen_k: int
 ) -> AttentionConfig:
-    """The configuration for a problem. It is not tuned: there was no Blackwell GPU to tune on.
+    """Choose the configuration for a problem. It is not tuned: there was no Blackwell GPU to tune on.
 
     It was chosen by counting what ptxas assembles:
     * packed_row_sum halves the additions of the row sum.
@@ -201,7 +201,7 @@ def default_config(
 
 
 def candidates(config: AttentionConfig) -> Iterator[AttentionConfig]:
-    """Configurations that compute the same as `config`, for a tuner; `config` comes first."""
+    """Yield configurations that compute the same as `config`, for a tuner; `config` comes first."""
     choices: dict[str, tuple[Any, ...]] = {
         "packed_row_sum": (True, False),
         "block_n": (128, 64),

@@ -151,7 +151,7 @@ class PartitionArgs:
 
     @gluon.jit
     def open_blocks(self, tile, first_row):
-        """How many leading key blocks of the tile need no mask for the rows from first_row on."""
+        """Count the leading key blocks of the tile that need no mask for the rows from first_row on."""
         if self.causal:
             keys = gl.minimum(first_row + self.causal_offset + 1, self.seqlen_k)
             return gl.minimum(gl.maximum(keys, 0) // self.block_n, tile.blocks)
@@ -162,7 +162,7 @@ class PartitionArgs:
 
     @gluon.jit
     def last_key(self, row):
-        """The last key that each row sees."""
+        """Compute the last key that each row sees."""
         if self.causal and self.ragged:
             return gl.minimum(row + self.causal_offset, self.seqlen_k - 1)
         elif self.causal:
@@ -172,7 +172,7 @@ class PartitionArgs:
 
     @gluon.jit
     def probs(self, half: gl.constexpr):
-        """P of one half: the first columns of its S, read as the operand type."""
+        """View P of one half: the first columns of its S, read as the operand type."""
         dtype: gl.constexpr = self.v_desc.dtype
         columns: gl.constexpr = self.block_n * (32 // dtype.primitive_bitwidth)
         s = self.s_tmem.index(half)
@@ -223,7 +223,7 @@ def load_block(desc, at, ready, smem):
 @gluon.jit
 def mma_partition(p):
     tile_phase = gl.to_tensor(0)
-    phase = gl.to_tensor(0)  # of the key block
+    phase = gl.to_tensor(0)  # phase of the key block
     at = counter(p.stages)
     for index in range(gl.program_id(0), p.num_tiles(), gl.num_programs(0)):
         tile = p.tile(index)
@@ -257,7 +257,7 @@ def mma_partition(p):
 
 @gluon.jit
 def scores_mma(p, half: gl.constexpr, slot):
-    """S(half) = Q(half) K^T. The second half reads K last and releases it."""
+    """Compute S(half) = Q(half) K^T. The second half reads K last and releases it."""
     q = p.q_smem.index(half)
     k = p.kv_smem.index(slot).permute((1, 0))
     s = p.s_tmem.index(half)
@@ -270,7 +270,7 @@ def scores_mma(p, half: gl.constexpr, slot):
 
 @gluon.jit
 def values_mma(p, half: gl.constexpr, slot, phase, block):
-    """O(half) += P(half) V, from zero for the first block. The second half reads V last and releases it."""
+    """Compute O(half) += P(half) V, from zero for the first block. The second half reads V last and releases it."""
     p.o.wait_empty(half, phase)
     mbarrier.wait(p.p_ready.index(half), phase)
     probs = p.probs(half)
@@ -338,7 +338,7 @@ def read_scores(p, half: gl.constexpr, phase):
 
 @gluon.jit
 def hide_keys(p, scores, last):
-    """The scores of one block, -inf in the columns of each row behind `last`."""
+    """Replace the scores of one block by -inf in the columns of each row behind `last`."""
     # Comparing with constants takes no register for the key's number.
     column = gl.arange(0, p.block_n, gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] <= last[:, None], scores, -float("inf"))
@@ -360,7 +360,7 @@ def softmax_block(p, half: gl.constexpr, scores, fma_parts: gl.constexpr, row_ma
 
 @gluon.jit
 def anchor(p, new_max):
-    """The number that is added to score_scale * score before exp2."""
+    """Compute the number that is added to score_scale * score before exp2."""
     if p.exp_bits == 0:
         return -new_max
     else:
@@ -400,7 +400,7 @@ def no_sum(p):
 
 @gluon.jit
 def add_row_sum(p, row_sum, shrink, parts):
-    """row_sum * shrink + sum of the parts' columns."""
+    """Compute row_sum * shrink + sum of the parts' columns."""
     if p.packed_row_sum:
         added = no_sum(p)
         for i in gl.static_range(p.exp_parts):
@@ -425,7 +425,7 @@ def sum_of(p, row_sum):
 
 @gluon.jit
 def reciprocal(p, total):
-    """1 / total, or 0 for a row that saw no key, which only a causal mask can cause. NaN stays NaN."""
+    """Compute 1 / total, or 0 for a row that saw no key, which only a causal mask can cause. NaN stays NaN."""
     if p.causal:
         return gl.where(total == 0.0, 0.0, 1.0 / total)
     else:
@@ -490,7 +490,7 @@ def skip_scale(p, half: gl.constexpr, at):
 
 @gluon.jit
 def receive_scale(p, half: gl.constexpr, at):
-    """fp32 [128, 1], one scale per row."""
+    """Receive fp32 [128, 1], one scale per row."""
     slot = half * SLOTS + at.slot
     p.scales.wait_ready(slot, at.phase)
     scale = p.scale_smem.index(slot).load(one_per_row(p.head_dim // p.out_parts, p.head_dim))

@@ -34,7 +34,7 @@ def attention(
     scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` by default. name: the entry's name, by
     default that of the config.
 
-    Returns o, like q (bfloat16 for fp8 inputs unless the config says otherwise), and with return_lse (o, lse): lse is
+    Returns o, like q (bfloat16 for fp8 inputs, or the config's choice), and with return_lse (o, lse): lse is
     fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no key
     gets 0 and -inf.
 
@@ -80,7 +80,7 @@ def launch(config: AttentionConfig, problem: Problem, q: Tensor, k: Tensor, v: T
 
 
 def constexprs(config: AttentionConfig) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+    """Make the kernel's compile-time arguments."""
     return {
         "NAME": config.name,
         "BLOCK_M": config.block_m,
@@ -101,7 +101,7 @@ def constexprs(config: AttentionConfig) -> dict[str, Any]:
 
 
 def compile_options(config: AttentionConfig) -> dict[str, Any]:
-    """Options of Triton's compiler.
+    """Choose the options of Triton's compiler.
 
     The default partition (correction) has four warps. With the other partitions 16 warps share the registers, 128 each.
     Fusion is named because its default changes with the Triton version.
@@ -110,6 +110,6 @@ def compile_options(config: AttentionConfig) -> dict[str, Any]:
 
 
 def offline_arguments(config: AttentionConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Constexprs, and the types of the other arguments that are no i32. The kernel always writes lse."""
+    """Make constexprs, and the types of the other arguments except i32. The kernel always writes lse."""
     types = {"scale": "fp32", "lse": "*fp32"} | descriptor_types(config.dtypes, config.boxes)
     return constexprs(config), types

@@ -1,1 +1,1 @@
-"""What the kernels share on the device: layouts, barriers, arithmetic, and the differences between Triton versions."""
+"""Device code that the kernels share: layouts, barriers, arithmetic, and the differences between Triton versions."""

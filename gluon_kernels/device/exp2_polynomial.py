@@ -15,17 +15,17 @@ COEFFICIENTS = {
 }
 # x + MAGIC has n in the low bits of its mantissa.
 MAGIC = 1.5 * 2**23
-# For smaller x, 2^x is no normal number; such a probability does not count beside that of the maximum.
+# For smaller x, 2^x is subnormal; such a probability has no effect beside that of the maximum.
 LEAST = -126.0
 
 
 def word(x: float) -> int:
-    """The bits of x as fp32."""
+    """Convert x to fp32 and return its bits."""
     return int.from_bytes(struct.pack("<f", x), "little")
 
 
 def exp2_asm(degree: int) -> str:
-    """PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
+    """Write PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
 
     def pair(x: float) -> str:
         return f"0x{word(x):08X}{word(x):08X}"

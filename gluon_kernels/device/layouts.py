@@ -15,32 +15,32 @@ ROW_VECTOR = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 
 @gluon.constexpr_function
 def matrix_layout(desc):
-    """The layout of a descriptor's box [1, 1, rows, columns], seen as [rows, columns]."""
+    """Compute the layout of a descriptor's box [1, 1, rows, columns], seen as [rows, columns]."""
     box = desc.layout
     return gl.NVMMASharedLayout(box.swizzle_byte_width, box.element_bitwidth, rank=2)
 
 
 @gluon.jit
 def tma_box(smem, desc):
-    """Shared memory [rows, columns], seen as the descriptor's box [1, 1, rows, columns]."""
+    """View shared memory [rows, columns] as the descriptor's box [1, 1, rows, columns]."""
     return smem.reshape(desc.block_shape)
 
 
 @gluon.constexpr_function
 def tmem_layout(columns):
-    """Tensor memory [128, columns] with one row per lane. 8- and 16-bit types are packed into 32-bit columns."""
+    """Make the layout of tensor memory [128, columns], one row per lane. 8- and 16-bit types fill 32-bit columns."""
     return TensorMemoryLayout((128, columns), col_stride=1)
 
 
 @gluon.constexpr_function
 def row_per_thread(columns, alloc_columns):
-    """Registers of fp32 [128, columns], part of an accumulator with `alloc_columns`: thread i holds row i."""
+    """Make the layout of fp32 [128, columns], part of an accumulator with `alloc_columns`: thread i holds row i."""
     return tmem_registers(gl.float32, [128, columns], tmem_layout(columns), [128, alloc_columns], TMEM_WARPS)
 
 
 @gluon.constexpr_function
 def one_per_row(columns, alloc_columns):
-    """Registers of fp32 [128] that go with `row_per_thread(columns, alloc_columns)`: thread i holds element i."""
+    """Make the layout of fp32 [128] that fits `row_per_thread(columns, alloc_columns)`: thread i holds element i."""
     return gl.SliceLayout(1, row_per_thread(columns, alloc_columns))
 
 
@@ -60,7 +60,7 @@ def split_columns(x, parts: gl.constexpr):
 
 @gluon.jit
 def join_columns(parts):
-    """The inverse of split_columns."""
+    """Join column blocks: the inverse of split_columns."""
     if len(parts) == 1:
         return parts[0]
     else:

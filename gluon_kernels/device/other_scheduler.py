@@ -11,8 +11,8 @@ PRAGMA_SINCE = (13, 3)  # the first ptxas that knows the pragma
 
 
 def best_trigger(arch: int) -> str:
-    """ "pragma" if the ptxas that Triton uses for compute capability `arch` knows it, else "name"."""
-    version = get_ptxas(arch).version  # which of its two Triton takes differs between 3.6 and 3.9
+    """Return "pragma" if the ptxas that Triton uses for compute capability `arch` knows it, else "name"."""
+    version = get_ptxas(arch).version  # Triton 3.6 and 3.9 differ in which of its two they use
     return "pragma" if tuple(map(int, version.split("."))) >= PRAGMA_SINCE else "name"
 
 

@@ -8,7 +8,7 @@ from .exp2_polynomial import exp2_asm
 
 @gluon.jit
 def mul2(a, b):
-    """a * b elementwise for fp32 tensors, two elements per instruction."""
+    """Compute a * b elementwise for fp32 tensors, two elements per instruction."""
     return gl.inline_asm_elementwise(
         """
         {
@@ -29,7 +29,7 @@ def mul2(a, b):
 
 @gluon.jit
 def fma2(a, b, c):
-    """a * b + c elementwise for fp32 tensors, two elements per instruction."""
+    """Compute a * b + c elementwise for fp32 tensors, two elements per instruction."""
     return gl.inline_asm_elementwise(
         """
         {
@@ -56,7 +56,7 @@ _EXP2_DEGREE_3 = gl.constexpr(exp2_asm(3))
 
 @gluon.jit
 def exp2_by_fma(x, degree: gl.constexpr):
-    """exp2 elementwise without the exp2 unit; exp2_polynomial.py has its range and error."""
+    """Compute exp2 elementwise without the exp2 unit; exp2_polynomial.py has its range and error."""
     text: gl.constexpr = _EXP2_DEGREE_2 if degree == 2 else _EXP2_DEGREE_3
     return gl.inline_asm_elementwise(text, "=r,=r,r,r", [x], dtype=gl.float32, is_pure=True, pack=2)
 
@@ -69,7 +69,7 @@ def pair(a, b):
 
 @gluon.jit
 def unpair(x):
-    """The two fp32 tensors that `pair` packed."""
+    """Unpack the two fp32 tensors that `pair` packed."""
     return gl.inline_asm_elementwise(
         "mov.b64 {$0, $1}, $2;", "=r,=r,l", [x], dtype=[gl.float32, gl.float32], is_pure=True, pack=1
     )

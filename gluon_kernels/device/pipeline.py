@@ -14,7 +14,7 @@ from .triton_compat import aggregate
 
 @gluon.jit
 def make_barriers(count: gl.constexpr):
-    """[count] mbarriers in shared memory. One arrival completes a round of each."""
+    """Allocate [count] mbarriers in shared memory. One arrival completes a round of each."""
     bars = gl.allocate_shared_memory(gl.int64, [count, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(count):
         mbarrier.init(bars.index(i), count=1)

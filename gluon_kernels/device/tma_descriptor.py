@@ -11,24 +11,24 @@ DTYPES = {"fp8e5": gl.float8e5, "fp8e4nv": gl.float8e4nv, "fp16": gl.float16, "b
 
 
 def box_layout(dtype: str, box: list[int]) -> Any:
-    """The swizzled shared memory into which TMA writes a box, and from which wgmma and tcgen05 read."""
+    """Choose the swizzled layout of shared memory to which TMA writes a box; wgmma and tcgen05 read it."""
     return gl.NVMMASharedLayout.get_default_for(box, DTYPES[dtype])
 
 
 def descriptor(x: Any, dtype: str, box: list[int]) -> Any:
-    """The TMA descriptor of a torch tensor, for copies of `box`. dtype: a key of DTYPES. Nothing is checked."""
+    """Make the TMA descriptor of a torch tensor, for copies of `box`. dtype: a key of DTYPES. Nothing is checked."""
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     return TensorDescriptor(x, list(x.shape), tma_strides(x.shape, x.stride()), box, box_layout(dtype, box))
 
 
 def descriptor_types(dtypes: dict[str, str], boxes: dict[str, list[int]]) -> dict[str, str]:
-    """Triton's names of the types of descriptors, by argument."""
+    """Map arguments to Triton's names of their descriptor types."""
     return {name: f"tensordesc<{dtypes[name]}{box},{box_layout(dtypes[name], box)!r}>" for name, box in boxes.items()}
 
 
 def tma_strides(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """The strides in elements. A dimension of one element is never stepped over: it gets a stride that TMA accepts."""
+    """Compute strides in elements that TMA accepts. No step is taken along a dimension of one element."""
     found = list(strides)
     for i in reversed(range(len(shape) - 1)):
         if shape[i] == 1:

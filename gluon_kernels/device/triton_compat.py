@@ -12,13 +12,13 @@ OLDEST = (3, 6)
 
 
 def release(version: str = triton.__version__) -> tuple[int, int]:
-    """The major and the minor number of a version."""
+    """Parse the major and the minor number of a version."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
 
 def why_not_triton(version: str = triton.__version__) -> str | None:
-    """Why this package cannot use that Triton, or None."""
+    """Explain why this package cannot use that Triton, or None."""
     if release(version) < OLDEST:
         return f"Triton {version}: Gluon's warp_specialize takes aggregates from 3.6 on; install triton>=3.6"
     return None
@@ -42,7 +42,7 @@ def _fieldwise_init(cls):
 
 
 def aggregate(cls):
-    """`gluon.aggregate`, also for 3.6 and 3.7, which lack it: a device-side record, made from its fields in order."""
+    """Apply `gluon.aggregate`, also in 3.6 and 3.7, which lack it: a device record, made from its fields in order."""
     if hasattr(gluon, "aggregate"):
         return gluon.aggregate(cls)
     cls.__init__ = _fieldwise_init(cls)

@@ -12,7 +12,7 @@ FIRST_TURN = gl.constexpr(13)
 
 @gluon.jit
 def named_barrier(instruction: gl.constexpr, number, warpgroups: gl.constexpr):
-    """bar.sync or bar.arrive at a barrier at which so many warpgroups meet."""
+    """Write bar.sync or bar.arrive at a barrier at which so many warpgroups meet."""
     asm: gl.constexpr = barrier_asm(instruction, warpgroups)
     gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
 
@@ -76,7 +76,7 @@ def flag_sums(me: gl.constexpr, x, most):
 
 @gluon.jit
 def get_flag(me: gl.constexpr):
-    """1 if the flag of this warp is set, else 0."""
+    """Return 1 if the flag of this warp is set, else 0."""
     asm: gl.constexpr = flag_asm(me, "get")
     return gl.inline_asm_elementwise(asm, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 

@@ -1,4 +1,4 @@
-"""What the Hopper attention is compiled for, and what an sm_90 GPU can run. Only values, no triton."""
+"""Configurations of the Hopper attention, and the limits of sm_90. Only values, no triton."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ L2_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the kernel reads of a configuration while it is compiled. Its repr is part of Triton's cache key."""
+    """Compile-time parameters of the kernel. Its repr is part of Triton's cache key."""
 
     consumers: int
     block_n: int
@@ -96,7 +96,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def shared_out(self) -> bool:
-        """Whether O is staged where Q was, as there is no room for both."""
+        """Whether O is staged in Q's memory, as shared memory cannot hold both."""
         return self.head_dim == 256 and not self.fp8
 
     @property
@@ -109,7 +109,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def uneven(self) -> bool:
-        """Whether a consumer leaves out key blocks that other consumers of its tile need.
+        """Whether a consumer skips key blocks that other consumers of its tile need.
 
         With three consumers some have no rows in the last tile of most lengths, and with a mask the first one sees
         fewer keys than the last. With two consumers only a mask and small blocks make a difference.
@@ -186,7 +186,7 @@ class HopperConfig(KernelConfig):
         return (self.block_n + self.head_dim + operands) // threads_per_row
 
     def section(self, seqlen_k: int, qheads_per_kvhead: int, round_heads: int = 1) -> int:
-        """How many heads of Q run at the same time: their K and V fill L2_BYTES, but at least `round_heads`."""
+        """Compute how many heads of Q run together: their K and V fill L2_BYTES, but at least `round_heads`."""
         kv_bytes = 2 * seqlen_k * self.head_dim * self.element_bytes
         return max(L2_BYTES // kv_bytes, -(-round_heads // qheads_per_kvhead), 1) * qheads_per_kvhead
 
@@ -204,7 +204,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def options(self) -> Options:
-        """What the kernel reads while it is compiled."""
+        """Compile-time parameters of the kernel."""
         return Options(
             consumers=self.consumers,
             block_n=self.block_n,
@@ -226,7 +226,7 @@ class HopperConfig(KernelConfig):
         )
 
     def why_not(self, arch: int) -> str | None:
-        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
         if arch not in HOPPER:
             return f"arch {arch}: wgmma exists on sm_90 only"
         if self.dtype not in BITS:
@@ -259,7 +259,7 @@ class HopperConfig(KernelConfig):
 
 
 class Form(NamedTuple):
-    """How a kernel is built: fields of HopperConfig."""
+    """Build choices of a kernel: fields of HopperConfig."""
 
     consumers: int
     block_n: int
@@ -284,7 +284,7 @@ TUNED: dict[tuple[bool, int, bool], dict[int, Form]] = {
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> HopperConfig:
-    """The fastest that was measured. For a head_dim that no kernel has: one whose why_not says so."""
+    """Choose the fastest measured configuration. If no kernel has this head_dim: one whose why_not reports that."""
     config = HopperConfig(dtype, head_dim, causal)
     forms = TUNED.get((config.fp8, head_dim, causal is not None))
     if forms is None:
@@ -293,7 +293,7 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seq
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
-    """Configurations that compute the same as `config` on `arch`; `config` comes first."""
+    """Yield configurations that compute the same as `config` on `arch`; `config` comes first."""
     yield config
     for form in starmap(Form, product((2, 3), (64, 128), (False, True), (False, True))):
         other = replace(config, **form._asdict())

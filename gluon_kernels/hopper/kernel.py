@@ -10,8 +10,8 @@ scores and for O, and computes P(j), while the tensor cores work for the other c
 consumers issue their MMAs in turn. Computing the scores one block ahead, so that no softmax waits for them, was slower
 on an H100.
 
-softmax.py says how maxima, exponentials and sums are computed. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
-by the load partition and multiplied in fp16: operands.py says why.
+softmax.py computes maxima, exponentials and sums. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
+by the load partition and multiplied in fp16: reasons in operands.py.
 
 The consumers of a tile may need different numbers of key blocks (config.uneven): a mask hides the last blocks from the
 first rows, and in the last tile of a head some consumers may have no rows. A consumer hands back unread what it
@@ -106,7 +106,7 @@ class PartitionArgs:
 
     @gluon.jit
     def num_tiles(self):
-        """How many tiles this CTA takes."""
+        """Count the tiles that this CTA takes."""
         total = (
             (self.seqlen_q + self.options.consumers * ROWS - 1)
             // (self.options.consumers * ROWS)
@@ -118,7 +118,7 @@ class PartitionArgs:
 
     @gluon.jit
     def tile_number(self, turn):
-        """The number of this CTA's next tile. Callers ask one tile ahead, as `ordered` reads it from memory."""
+        """Look up this CTA's next tile number. Callers ask one tile ahead, as `ordered` reads it from memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
         if self.options.ordered:
             return gl.load(self.order + index)
@@ -143,7 +143,7 @@ class PartitionArgs:
 
     @gluon.jit
     def block(self, tile, left):
-        """The number of the key block after which `left` blocks of a tile are left."""
+        """Compute the number of the key block after which `left` blocks of a tile are left."""
         if self.options.own_first:
             block = tile.own_block + 1 - tile.blocks + left
             return gl.where(block < 0, block + tile.blocks, block)
@@ -152,7 +152,7 @@ class PartitionArgs:
 
     @gluon.jit
     def blocks_before(self, end_row):
-        """How many key blocks the rows before end_row see, at least 1."""
+        """Count the key blocks that the rows before end_row see, at least 1."""
         seen = self.seqlen_k
         if self.options.causal:
             seen = gl.minimum(seen, end_row + self.causal_offset)
@@ -160,7 +160,7 @@ class PartitionArgs:
 
     @gluon.jit
     def left_out(self, index, me: gl.constexpr):
-        """How many of a tile's last key blocks consumer `me` does not need."""
+        """Count the last key blocks of a tile that consumer `me` does not need."""
         if self.options.uneven:
             first_row = index // (self.batch * self.num_heads) * (self.options.consumers * ROWS)
             own = self.blocks_before(first_row + (me + 1) * ROWS)
@@ -327,7 +327,7 @@ def consume(p, me: gl.constexpr):
 
 @gluon.jit
 def take_q(p, me: gl.constexpr):
-    """Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
+    """Take Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim])
     if p.options.keep_q:
         q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))
@@ -338,7 +338,7 @@ def take_q(p, me: gl.constexpr):
 
 @gluon.jit
 def hand_back_q(p, me: gl.constexpr, last):
-    """With q_early: let the load partition replace Q once the tile's last scores are done."""
+    """Let the load partition replace Q once the tile's last scores are done, if q_early."""
     if p.options.q_early and last:
         p.q.mark_empty(me)
 
@@ -366,7 +366,7 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 @gluon.jit
 def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at):
-    """The softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
+    """Compute the softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """
@@ -391,7 +391,7 @@ def await_values(p, o_token, ready, v_at):
 
 @gluon.jit
 def last_values(p, probs, acc_o, v_at):
-    """acc_o with P V of the tile's last block."""
+    """Add P V of the tile's last block to acc_o."""
     mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
     acc_o = warpgroup_mma_wait(0, deps=(values_mma(p, probs, v_at.slot, acc_o),))
     hand_back(p, p.options.stages, v_at)
@@ -450,7 +450,7 @@ def write_lse(p, tile, row, row_max, total):
 
 @gluon.jit
 def product_minus(a, b, c):
-    """a * b - c, rounded once."""
+    """Compute a * b - c, rounded once."""
     return gl.inline_asm_elementwise(
         "{ .reg .f32 minus; neg.f32 minus, $3; fma.rn.f32 $0, $1, $2, minus; }", "=f,f,f,f", [a, b, c],
         dtype=gl.float32, is_pure=True, pack=1,

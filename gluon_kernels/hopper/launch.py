@@ -148,7 +148,7 @@ def launch(
 
 @cache
 def unread(device: Any) -> Tensor:
-    """A tensor for arguments that the kernel does not read or write. It is kept for good: graphs have its address."""
+    """Make a tensor for arguments that the kernel never accesses. It is kept for good: graphs have its address."""
     import torch
 
     with uncaptured(), torch.cuda.stream(torch.cuda.Stream(device)):
@@ -166,7 +166,7 @@ def order_on_gpu(
     programs: int,
     device: Any,
 ) -> Tensor:
-    """tile_order as a tensor, for `tiles` tiles of each head. It is kept for good: graphs may read it.
+    """Copy tile_order to a tensor, for `tiles` tiles of each head. It is kept for good: graphs may read it.
 
     The copy has a stream of its own, so that it waits for nothing and is not captured into a CUDA graph.
     """
@@ -178,12 +178,12 @@ def order_on_gpu(
 
 
 def constexprs(config: HopperConfig) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+    """Make the kernel's compile-time arguments."""
     return {"NAME": config.name, "OPTIONS": Constants(config.options)}
 
 
 def compile_options(config: HopperConfig) -> dict[str, Any]:
-    """Options of Triton's compiler.
+    """Choose the options of Triton's compiler.
 
     The default partition (load) has four warps. Fusion is named because its default changes with the Triton version.
     """
@@ -191,6 +191,6 @@ def compile_options(config: HopperConfig) -> dict[str, Any]:
 
 
 def offline_arguments(config: HopperConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Constexprs, and the types of the other arguments that are no i32."""
+    """Make constexprs, and the types of the other arguments except i32."""
     types = dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32", "order": "*i32" if config.ordered else "*fp32"}
     return constexprs(config), types | descriptor_types(config.dtypes, config.boxes)

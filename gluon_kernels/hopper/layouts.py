@@ -10,23 +10,23 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 
 @gluon.constexpr_function
 def mma_layout(columns, dtype):
-    """fp32 [64, columns], the result of wgmma. K of one wgmma is 32 bytes."""
+    """Make the layout of fp32 [64, columns], the result of wgmma. K of one wgmma is 32 bytes."""
     return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
 
 
 @gluon.constexpr_function
 def left_layout(columns, dtype):
-    """The left operand, in registers, of an MMA whose result has `columns` columns."""
+    """Make the layout of the left operand, in registers, of an MMA whose result has `columns` columns."""
     return gl.DotOperandLayout(0, mma_layout(columns, dtype), 32 // dtype.primitive_bitwidth)
 
 
 @gluon.jit
 def by_lane(x):
-    """[rows, columns] seen as [rows, columns / 8, lanes that share a row, 2]. Moves no data between threads."""
+    """View [rows, columns] as [rows, columns / 8, lanes that share a row, 2]. Moves no data between threads."""
     return x.reshape([ROWS, x.shape[1] // 8, 4, 2])
 
 
 @gluon.jit
 def beside(rows, sums):
-    """[rows] as [rows, 1] in the layout of `sums`. Moves no data."""
+    """View [rows] as [rows, 1] in the layout of `sums`. Moves no data."""
     return gl.convert_layout(rows, gl.SliceLayout(1, sums.type.layout), assert_trivial=True)[:, None]

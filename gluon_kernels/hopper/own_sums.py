@@ -14,7 +14,7 @@ from .layouts import ROWS, mma_layout
 
 @gluon.jit
 def with_own_sums(p, me: gl.constexpr, scores, slot):
-    """The scores of a tile's first block; with own_sums those of the rows' own keys are summed up anew."""
+    """Return the scores of a tile's first block; with own_sums, sum those of the rows' own keys again."""
     if p.options.own_sums > 1:
         own = warpgroup_mma_wait(0, deps=(own_scores_mma(p, me, slot, 0),))
         for part in gl.static_range(1, p.options.own_sums):
@@ -28,7 +28,7 @@ def with_own_sums(p, me: gl.constexpr, scores, slot):
 
 @gluon.jit
 def with_half(scores, half: gl.constexpr, other):
-    """The scores with the left (0) or right half of their columns replaced by `other`. Moves no data."""
+    """Replace the left (0) or right half of the scores' columns by `other`. Moves no data."""
     left, right = scores.reshape([ROWS, 2, ROWS]).permute(0, 2, 1).split()
     other = gl.convert_layout(other, left.type.layout, assert_trivial=True)
     x = gl.join(other, right) if half == 0 else gl.join(left, other)
@@ -37,7 +37,7 @@ def with_half(scores, half: gl.constexpr, other):
 
 @gluon.jit
 def own_scores_mma(p, me: gl.constexpr, slot, part: gl.constexpr):
-    """Q K of the rows' own keys, of one of own_sums parts of the columns. Both are read from shared memory."""
+    """Compute Q K of the rows' own keys, of one of own_sums column parts. Both are read from shared memory."""
     columns: gl.constexpr = p.options.head_dim // p.options.own_sums
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim]).slice(part * columns, columns, 1)
     k = p.k_smem.index(slot).reshape([p.options.block_n, p.options.head_dim])

@@ -17,7 +17,7 @@ from .barriers import flag_sums, get_flag
 from .layouts import ROWS, beside, by_lane
 from .operands import to_probs
 
-# The maximum of fewer keys is no good guess: it is increased by so many bits.
+# The maximum of fewer keys is a bad guess: it is increased by this many bits.
 FEW_KEYS = gl.constexpr(32)
 MARGIN_BITS = gl.constexpr(3)
 
@@ -32,7 +32,7 @@ class View:
 
 @gluon.jit
 def first_softmax(p, scores, view, block):
-    """The softmax of a tile's first block: (probs, row_max, row_sum).
+    """Compute the softmax of a tile's first block: (probs, row_max, row_sum).
 
     The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and a wrong guess
     costs as much as a block.
@@ -48,7 +48,7 @@ def first_softmax(p, scores, view, block):
 
 @gluon.jit
 def probs_of(p, scores, row_max):
-    """The probabilities of a block, rounded, and for each lane the sums of its own."""
+    """Compute the probabilities of a block, rounded, and for each lane the sums of its own."""
     exponentials = exp2_of(p, scores, row_max)
     probs = to_probs(p, exponentials)
     if p.options.half_sums:
@@ -77,7 +77,7 @@ def add_halves(a, b):
 
 @gluon.jit
 def next_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
-    """The softmax of a later block, searched for a maximum only if the old one is too small.
+    """Compute the softmax of a later block; search for a new maximum only if the old one is too small.
 
     The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type.
     Returns acc_o, scaled to the new maxima, and probs, row_max and row_sum.
@@ -96,7 +96,7 @@ def next_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
 
 @gluon.jit
 def raise_max(p, row_max, block_max):
-    """(row_max, shrink): the new maximum and the factor for O, 1 where the maximum stays."""
+    """Compute (row_max, shrink): the new maximum and the factor for O, 1 where the maximum stays."""
     new_max = gl.maximum(row_max, block_max)
     new_max = gl.where((new_max - row_max) * p.score_scale > 0, new_max, row_max)
     return new_max, gl.exp2((row_max - finite(new_max)) * p.score_scale)
@@ -104,19 +104,19 @@ def raise_max(p, row_max, block_max):
 
 @gluon.jit
 def exp2_of(p, scores, row_max):
-    """Each score's exponential, relative to that of its row's maximum."""
+    """Compute each score's exponential, relative to that of its row's maximum."""
     return gl.exp2(scores * p.score_scale - (finite(row_max) * p.score_scale)[:, None])
 
 
 @gluon.jit
 def finite(row_max):
-    """row_max, 0 for a row that has seen no key yet."""
+    """Replace row_max by 0 for a row that has seen no key yet."""
     return gl.where(row_max == -float("inf"), 0.0, row_max)
 
 
 @gluon.jit
 def lane_sums(x):
-    """[rows, 4]: the sums of each lane's own columns. Moves no data between threads."""
+    """Compute [rows, 4]: the sums of each lane's own columns. Moves no data between threads."""
     return gl.sum(gl.sum(by_lane(x), 3), 1)
 
 
@@ -132,7 +132,7 @@ def scale_rows(acc_o, factor):
 
 @gluon.jit
 def visible(p, scores, view, block):
-    """The scores, -inf for keys that a row does not see."""
+    """Replace the scores by -inf where a row does not see the key."""
     if block >= view.open_blocks:
         scores = mask(p, scores, view.row, block)
     return scores
@@ -140,7 +140,7 @@ def visible(p, scores, view, block):
 
 @gluon.jit
 def mask(p, scores, row, block):
-    """The scores, -inf for keys that a row does not see.
+    """Replace the scores by -inf where a row does not see the key.
 
     A column is 8 * group + 2 * lane + i. Group and i are constants for each register, so only the limit of a row takes
     registers, two per thread.
@@ -166,7 +166,7 @@ def mask(p, scores, row, block):
 
 @gluon.jit
 def whole_blocks(p, first_row):
-    """How many leading key blocks of a tile need no mask for the rows from `first_row` on."""
+    """Count the leading key blocks of a tile that need no mask for the rows from `first_row` on."""
     seen = p.seqlen_k
     if p.options.causal:
         seen = gl.minimum(seen, first_row + 1 + p.causal_offset)

@@ -20,7 +20,7 @@ def tile_order(
     programs: int,
     tiles_m: int | None = None,
 ) -> list[int]:
-    """The tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
+    """List the tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
 
     `tiles_m`: tiles of a head, if the lengths are rounded.
 
@@ -51,7 +51,7 @@ def tile_order(
 
 
 def tile_work(config: HopperConfig, m: int, seqlen_q: int, seqlen_k: int) -> float:
-    """How many key blocks a consumer of the m-th tile computes, in the mean of the tile's consumers."""
+    """Compute the mean number of key blocks per consumer of the m-th tile."""
     if not config.uneven:
         return consumer_blocks(config, m, config.consumers - 1, seqlen_q, seqlen_k)
     blocks = [consumer_blocks(config, m, i, seqlen_q, seqlen_k) for i in range(config.consumers)]
@@ -59,7 +59,7 @@ def tile_work(config: HopperConfig, m: int, seqlen_q: int, seqlen_k: int) -> flo
 
 
 def consumer_blocks(config: HopperConfig, m: int, consumer: int, seqlen_q: int, seqlen_k: int) -> int:
-    """How many key blocks one consumer of the m-th tile computes: those that its rows see, at least 1."""
+    """Count the key blocks that one consumer of the m-th tile computes: those that its rows see, at least 1."""
     first = m * config.block_m + consumer * CONSUMER_ROWS
     if config.uneven and first >= seqlen_q:
         return 1

@@ -1,4 +1,4 @@
-"""What the mma.sync attention is compiled for, and which GPU can run it. Only values, no triton."""
+"""Configurations of the mma.sync attention, and the GPUs that can run it. Only values, no triton."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class MmaConfig(KernelConfig):
         return (self.block_m + 2 * self.stages * self.block_n) * self.head_dim * self.element_bytes
 
     def why_not(self, arch: int) -> str | None:
-        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
         if arch not in SHARED_BYTES:
             return f"arch {arch}: the kernel is for sm_{', sm_'.join(map(str, SHARED_BYTES))}"
         if self.dtype not in DTYPES:
@@ -101,7 +101,7 @@ class MmaConfig(KernelConfig):
 
 
 class Tile(NamedTuple):
-    """How a tile is computed: fields of MmaConfig."""
+    """Build choices of a tile: fields of MmaConfig."""
 
     block_m: int
     block_n: int
@@ -130,8 +130,8 @@ MOST_ACCUMULATORS = 128
 
 
 def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[MmaConfig]:
-    """Configurations that compute the same as `config` on `arch`, each with and without ptxas's other scheduler;
-    `config` comes first. Which scheduler is faster depends on the kernel. trigger: what makes ptxas take it."""
+    """Yield configurations that compute the same as `config` on `arch`, each with and without ptxas's other scheduler;
+    `config` comes first. Which scheduler is faster depends on the kernel. trigger: makes ptxas use the other one."""
     yield config
     for tile, by_mma in product(TILES, (True, False)):
         for scheduler in (None, trigger):
@@ -141,7 +141,7 @@ def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[
                 yield other
 
 
-# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), found by benchmarks/gluon/gluon_names.py; if both schedulers
+# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), measured by benchmarks/gluon/gluon_names.py; if both schedulers
 # give equally fast code, the usual one.
 # (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (the other scheduler, tile, sum_by_mma).
 SHORT = 2048
@@ -169,11 +169,11 @@ SMALL_TILE = Tile(64, 64, 4, 1, 4, True)
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> MmaConfig:
-    """The fastest tile and scheduler for this kind of problem on sm_90. fp16 was not tuned: it takes those of bf16.
+    """Choose the fastest tile and scheduler for this kind of problem on sm_90. fp16 uses those of bf16, untuned.
 
     On other GPUs nothing was measured: they take the same tile, or the small one if it does not fit, and the usual
-    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: a
-    configuration whose why_not says so.
+    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: one
+    whose why_not reports that.
     """
     tuned = TUNED.get((BITS.get(dtype, 0), head_dim, causal is not None, seqlen_q <= SHORT))
     if tuned is None:

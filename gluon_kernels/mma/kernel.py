@@ -27,7 +27,7 @@ FP8_P_BITS = gl.constexpr(8.0)
 
 @gluon.constexpr_function
 def mma_layout(warps):
-    """fp32 accumulators. A row belongs to one warp."""
+    """Make the layout of fp32 accumulators. A row belongs to one warp."""
     return gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[warps, 1], instr_shape=[16, 8])
 
 
@@ -43,7 +43,7 @@ def operand(index, warps, bits):
 
 @gluon.constexpr_function
 def copy_layout(columns, warps, bits):
-    """16 bytes per thread; a warp copies whole rows."""
+    """Make a layout with 16 bytes per thread; a warp copies whole rows."""
     vector = 128 // bits
     across = min(32, columns // vector)
     return gl.BlockedLayout([1, vector], [32 // across, across], [warps, 1], [1, 0])
@@ -51,7 +51,7 @@ def copy_layout(columns, warps, bits):
 
 @gluon.constexpr_function
 def shared_layout(bits):
-    """16-byte vectors of eight neighbouring rows lie in different banks, so ldmatrix has no bank conflicts."""
+    """Put 16-byte vectors of eight neighbouring rows into different banks: ldmatrix then has no bank conflicts."""
     return gl.SwizzledSharedLayout(vec=128 // bits, per_phase=1, max_phase=8, order=[1, 0])
 
 
@@ -99,7 +99,7 @@ class RunningSoftmax:
 
 @gluon.jit
 def new_maximum(scores, row_max, score_scale):
-    """The larger of row_max and the maximum of all parts. Parts are compared before the threads of a row."""
+    """Compute the larger of row_max and the maximum of all parts. Parts are compared before the threads of a row."""
     largest = scores[0]
     for i in gl.static_range(1, len(scores)):
         largest = gl.maximum(largest, scores[i])
@@ -108,7 +108,7 @@ def new_maximum(scores, row_max, score_scale):
 
 @gluon.jit
 def hide(scores, first_column: gl.constexpr, limit):
-    """The scores, -inf where a row does not see the key."""
+    """Replace the scores by -inf where a row does not see the key."""
     # Comparing with constants takes no register for the key's number.
     column = first_column + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] < limit[:, None], scores, float("-inf"))
@@ -116,7 +116,7 @@ def hide(scores, first_column: gl.constexpr, limit):
 
 @gluon.jit
 def no_sum(BLOCK_M: gl.constexpr, by_mma: gl.constexpr):
-    """Zeros: [block_m, 8], an accumulator of mma.sync, or [block_m, 4], a sum for each thread of a row."""
+    """Make zeros: [block_m, 8], an accumulator of mma.sync, or [block_m, 4], a sum for each thread of a row."""
     layout: gl.constexpr = mma_layout(gl.num_warps())
     zero = gl.zeros([BLOCK_M, 8], gl.float32, layout)
     if by_mma:
@@ -127,7 +127,7 @@ def no_sum(BLOCK_M: gl.constexpr, by_mma: gl.constexpr):
 
 @gluon.jit
 def thread_sums(exponentials):
-    """[rows, 4]: the sums of each thread's own columns. The four threads of a row are added once, at the end."""
+    """Compute [rows, 4]: each thread's sum of its own columns. The four threads of a row are added once, at the end."""
     rows: gl.constexpr = exponentials.shape[0]
     eights: gl.constexpr = exponentials.shape[1] // 8
     return gl.sum(gl.sum(exponentials.reshape([rows, eights, 4, 2]), 3), 1)
@@ -141,7 +141,7 @@ def scale_sum(row_sum, shrink):
 
 @gluon.jit
 def add_to_sum(row_sum, exponentials, probs, by_mma: gl.constexpr):
-    """row_sum plus the rounded `probs`, added by mma.sync with ones; without by_mma plus the exact exponentials."""
+    """Add the rounded `probs` to row_sum by mma.sync with ones; without by_mma, add the exact exponentials."""
     if by_mma:
         columns: gl.constexpr = exponentials.shape[1]
         layout: gl.constexpr = operand(1, gl.num_warps(), probs.dtype.primitive_bitwidth)
@@ -152,7 +152,7 @@ def add_to_sum(row_sum, exponentials, probs, by_mma: gl.constexpr):
 
 @gluon.jit
 def total_of(row_sum, by_mma: gl.constexpr):
-    """[block_m]: the whole sum of each row. The eight columns that mma.sync makes are equal."""
+    """Compute [block_m]: the whole sum of each row. The eight columns that mma.sync makes are equal."""
     if by_mma:
         return gl.max(row_sum, 1)
     else:
@@ -182,7 +182,7 @@ class Tile:
 
     @gluon.jit
     def scores(self, slot):
-        """Q K^T of a block, as a tuple of column parts."""
+        """Compute Q K^T of a block, as a tuple of column parts."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.k_smem.index(slot)
         bits: gl.constexpr = smem.dtype.primitive_bitwidth
@@ -200,7 +200,7 @@ class Tile:
 
     @gluon.jit
     def softmax_values(self, scores, state, block, slot, masked: gl.constexpr):
-        """The new state. The exponentials of a part are computed while the part before is multiplied with V."""
+        """Compute the new state. The exponentials of a part are computed while the part before is multiplied with V."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.v_smem.index(slot)
         dtype: gl.constexpr = smem.dtype
@@ -243,7 +243,7 @@ class Tile:
 
 @gluon.jit
 def block_in_turn(t, state, block, masked: gl.constexpr):
-    """One block, with one K and one V buffer: V arrives during Q K^T, the next K during softmax and P V."""
+    """Process a block with one K and one V buffer: V arrives during Q K^T, the next K during softmax and P V."""
     async_copy.wait_group(0)
     cta_barrier()
     t.load_v(block, 0, masked)
@@ -258,7 +258,7 @@ def block_in_turn(t, state, block, masked: gl.constexpr):
 
 @gluon.jit
 def block_buffered(t, state, block, masked: gl.constexpr):
-    """One block, with two K and two V buffers: K and V of the next block arrive during this one."""
+    """Process a block with two K and two V buffers: K and V of the next block arrive during this one."""
     async_copy.wait_group(0)
     cta_barrier()
     slot = block & 1
@@ -279,7 +279,7 @@ def one_block(t, state, block, masked: gl.constexpr, STAGES: gl.constexpr):
 
 @gluon.jit
 def all_blocks(t, state, steady, blocks, STAGES: gl.constexpr):
-    """The state after all blocks. Blocks before `steady`, and the copies that they start, need no mask."""
+    """Compute the state after all blocks. Blocks before `steady`, and the copies that they start, need no mask."""
     t.load_k(gl.to_tensor(0), 0, True)
     if STAGES == 2:
         t.load_v(gl.to_tensor(0), 0, True)

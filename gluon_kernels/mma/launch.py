@@ -101,18 +101,18 @@ def launch(
 
 
 def _vectors(x: Tensor, dimension: int) -> int:
-    """The stride in units of 16 bytes; 0 for a dimension of one entry, whose stride may be anything."""
+    """Convert a stride to units of 16 bytes; 0 for a dimension of one entry, whose stride may be anything."""
     return x.stride(dimension) * x.element_size() // VECTOR_BYTES if x.shape[dimension] > 1 else 0
 
 
 def _row_stride(x: Tensor) -> int:
-    """The stride of rows in elements. That of a single row may be anything; the copies need one that is aligned."""
+    """Read the row stride in elements. With a single row it may be anything; the copies need an aligned one."""
     stride: int = x.stride(2)
     return stride if stride * x.element_size() % VECTOR_BYTES == 0 else x.shape[3]
 
 
 def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) -> dict[str, Any]:
-    """The kernel's compile-time arguments; row strides of Q, K, V and O in elements."""
+    """Make the kernel's compile-time arguments; row strides of Q, K, V and O in elements."""
     q_stride, k_stride, v_stride, o_stride = row_strides
     return {
         "NAME": config.entry,
@@ -135,12 +135,12 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
 
 
 def compile_options(config: MmaConfig) -> dict[str, Any]:
-    """Options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
+    """Choose the options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
     return {"num_warps": config.warps, "enable_fp_fusion": True}
 
 
 def offline_arguments(config: MmaConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Constexprs for contiguous tensors, and the types of the other arguments that are no i32."""
+    """Make constexprs for contiguous tensors, and the types of the other arguments except i32."""
     types = dict.fromkeys(("q", "k", "v"), f"*{config.dtype}")
     types |= {"o": f"*{config.out_dtype}", "lse": "*fp32", "scale": "fp32"}
     return constexprs(config, with_lse, [config.head_dim] * 4), types

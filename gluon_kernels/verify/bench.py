@@ -59,7 +59,7 @@ class Shape:
         return f"B{batch} H{num_heads}{kv_heads} S{seqlen_q}{keys} D{head_dim}{' causal' if self.causal else ''}"
 
     def inputs(self, seed: int = FRESH_SEED) -> tuple[Tensor, ...]:
-        """Standard normal q, k and v in bf16, on the GPU."""
+        """Draw standard normal q, k and v in bf16, on the GPU."""
         import torch
 
         batch, num_heads, num_heads_kv, seqlen_q, seqlen_k, head_dim = self.sizes
@@ -78,12 +78,12 @@ class Row:
     absent: dict[str, str] = field(default_factory=dict)
 
     def tflops(self, label: str, *, eager: bool = False) -> float | None:
-        """Speed by the median time; None if it was not timed."""
+        """Compute the speed by the median time; None if it was not timed."""
         times = self.eager if eager else self.times
         return self.shape.flops / times[label].median_ms / 1e9 if label in times else None
 
     def ratio(self, label: str, baseline: str, *, eager: bool = False) -> float | None:
-        """How many times as fast `label` is as `baseline`; None if one of them was not timed."""
+        """Compute how many times as fast `label` is as `baseline`; None if one of them was not timed."""
         times = self.eager if eager else self.times
         if label not in times or baseline not in times:
             return None
@@ -151,19 +151,19 @@ def _bench_shape(shape: Shape, made: Mapping[str, Peer], rounds: int, left_out: 
 
 
 def _without_paths(text: str) -> str:
-    """The text without folder names: results are published, the paths of the machine are not."""
+    """Remove folder names from a text: results are published, paths of the machine are not."""
     return re.sub(r"(?<![\w.])/[^\s'\"),:]+/", "", text)
 
 
 def in_dtype(inputs: Iterable[Tensor], dtype: str) -> list[Tensor]:
-    """The inputs converted to a dtype of the kernels."""
+    """Convert the inputs to a dtype of the kernels."""
     import torch
 
     return [x.to(getattr(torch, TORCH_NAMES[dtype])) for x in inputs]
 
 
 def torch_output(inputs: tuple[Tensor, ...], shape: Shape) -> Tensor:
-    """PyTorch's output for the same inputs, by the backend that it chooses."""
+    """Compute PyTorch's output for the same inputs, by the backend that it chooses."""
     import torch
 
     q, k, v = inputs
@@ -184,7 +184,7 @@ def agree(dtype: str, out: Tensor, expected: Tensor) -> None:
 
 
 def subject(label: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], Any]:
-    """A launch of one of this package's kernels. Raises Absent."""
+    """Make a launch of one of this package's kernels. Raises Absent."""
     kernel, _, dtype = label.partition("_")
     if kernel not in KERNELS or dtype not in TORCH_NAMES:
         raise ValueError(
@@ -203,7 +203,7 @@ def subject(label: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[]
 
 
 def baseline(name: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], Any]:
-    """A launch of another attention. Raises Absent."""
+    """Make a launch of another attention. Raises Absent."""
     return {"sdpa_flash": _sdpa, "cudnn": _sdpa, "flex": _flex, "fa4": _fa4}[name](name, inputs, shape)
 
 
@@ -249,13 +249,13 @@ def _fa4(name: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], An
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
-    """The geometric mean of the values that are not None; None if there are none."""
+    """Compute the geometric mean of the values that are not None; None if there are none."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def table(rows: list[Row], against: tuple[str, ...] = ("sdpa_flash", "cudnn", "fa4")) -> str:
-    """A text table of TFLOPS, with each subject's ratios to the baselines in the last lines."""
+    """Format a text table of TFLOPS, with each subject's ratios to the baselines in the last lines."""
     labels = list(dict.fromkeys(label for row in rows for label in row.times))
     width = max([len(row.shape.label) for row in rows] + [24])
     lines = [f"{'TFLOPS':{width}}" + "".join(f"{label:>14}" for label in labels)]

@@ -57,7 +57,7 @@ class Case:
     layout: str = "bhsd"
 
     def inputs(self, seed: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Random q, k and v."""
+        """Draw random q, k and v."""
         import torch
 
         random = torch.Generator(device).manual_seed(seed)
@@ -101,7 +101,7 @@ class Verdict:
 
 
 def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = False) -> Iterator[Case]:
-    """All cases: every pair of lengths with every mask; large logits; lengths of 0; rising and negative scores.
+    """List all cases: every pair of lengths with every mask; large logits; lengths of 0; rising and negative scores.
 
     Batches, query heads per K/V head and layouts alternate.
     """
@@ -126,7 +126,7 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
 
 
 def negative_cases(dtype: str, head_dim: int) -> Iterator[Case]:
-    """Scores that are all negative and differ by more bits than an exponent has. None for fp8: wgmma is too inexact."""
+    """List cases whose scores are all negative and differ by more bits than an exponent has. Not for fp8."""
     if dtype not in FP8:
         for seqlen_q, causal in itertools.product((300, 4096), CAUSAL):
             yield Case(seqlen_q, 333, head_dim, dtype, causal, logits=2500.0, negative=True)
@@ -167,7 +167,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
 
 
 def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    """With large logits, where few keys have all the weight: the error of a row from rounding their probabilities.
+    """Compute the error of a row from rounding its probabilities, if with large logits few keys have all the weight.
 
     PyTorch's largest probability is 1, which has no rounding error. A kernel that scales by an earlier maximum has one.
     """
@@ -178,7 +178,7 @@ def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 
 def _worst_row(o: Tensor, exact: Tensor, blind: Tensor, spare: Any = 0.0) -> float:
-    """The largest error beyond `spare`, relative to the largest value of its row; NaN if o has a NaN."""
+    """Compute the largest error beyond `spare`, relative to the largest value of its row; NaN if o has a NaN."""
     if bool(blind.all()):
         return 0.0
     size = exact.abs().amax(-1).clamp_min(1e-30)
@@ -187,7 +187,7 @@ def _worst_row(o: Tensor, exact: Tensor, blind: Tensor, spare: Any = 0.0) -> flo
 
 
 def _lse_slack(case: Case, q: Tensor, k: Tensor, exact: Tensor, fp8_loss: float) -> Any:
-    """The error of lse that comes from the tensor cores.
+    """Estimate the error of lse that comes from the tensor cores.
 
     They add 16 products a step in float32 and truncate each step; sums of fp8 products lose more.
     """
@@ -198,7 +198,7 @@ def _lse_slack(case: Case, q: Tensor, k: Tensor, exact: Tensor, fp8_loss: float)
 
 
 def _lse_error(lse: Tensor, exact: Tensor, blind: Tensor, slack: Any) -> float:
-    """The largest error beyond `slack`."""
+    """Compute the largest error beyond `slack`."""
     if bool(blind.all()):
         return 0.0
     error = (lse[:, :, ~blind].double() - exact[:, :, ~blind]).abs() - slack
@@ -206,14 +206,14 @@ def _lse_error(lse: Tensor, exact: Tensor, blind: Tensor, slack: Any) -> float:
 
 
 def _largest(errors: Tensor) -> float:
-    """The largest of the errors and 0; NaN if there is a NaN."""
+    """Compute the largest error, at least 0; NaN if there is a NaN."""
     largest = float(errors.max())
     return largest if math.isnan(largest) else max(0.0, largest)
 
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Inside, torch.empty fills tensors with NaN, so a value that a kernel does not write is found."""
+    """Fill torch.empty tensors with NaN inside this context, so that a missing write is seen."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

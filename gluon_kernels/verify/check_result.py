@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def row(kernel: str, dtype: str, head_dim: int, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """What was found of one kernel. A case's seed is its number among the cases of its row."""
+    """Summarise the verdicts on one kernel. A case's seed is its number among the cases of its row."""
     judged = [v for v in verdicts if v.right and v.error is not None and v.allowed]
     worst = max(judged, key=ratio, default=None)
     lse = [v.lse_error for v in verdicts if v.lse_error is not None]
@@ -34,7 +34,7 @@ def row(kernel: str, dtype: str, head_dim: int, verdicts: Sequence[Verdict]) -> 
 
 
 def ratio(verdict: Verdict) -> float:
-    """The error of a case in units of what is allowed."""
+    """Compute the error of a case as a multiple of the allowed error."""
     assert verdict.error is not None and verdict.allowed
     return verdict.error / verdict.allowed
 

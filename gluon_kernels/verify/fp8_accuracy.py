@@ -2,7 +2,7 @@
 
 The measure is an exact softmax whose probabilities are rounded to fp8, times 2^8, with sums in fp32: see
 reference.quantised_reference. Both are compared with a float64 reference of the same fp8 inputs. Normal inputs alone
-say little: they hide what is lost of a V whose mean is not 0, and of a key that outweighs the others.
+prove little: they hide what is lost of a V whose mean is not 0, and of a key that outweighs the others.
 
 A kernel with 8-bit wgmma for scores gets their error, which no softmax can undo. For it the measure may have such
 scores too.
@@ -33,12 +33,12 @@ Inputs = tuple[Any, Any, Any]  # q, k, v in fp32
 
 
 def _scaled_queries(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Scores four times as large."""
+    """Make scores four times as large."""
     return q * 4, k, v
 
 
 def _sink(key: int, nats: float) -> Callable[[Tensor, Tensor, Tensor], Inputs]:
-    """One key whose score is `nats` above the mean of the others, for all queries."""
+    """Make one key whose score is `nats` above the mean of the others, for all queries."""
 
     def make(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
         q[..., 0], k[..., 0] = 4.0, 0.0
@@ -50,12 +50,12 @@ def _sink(key: int, nats: float) -> Callable[[Tensor, Tensor, Tensor], Inputs]:
 
 
 def _equal(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """q = k: each query's own key outweighs the others."""
+    """Set q = k: each query's own key outweighs the others."""
     return k[:, :, -q.shape[2] :].clone(), k, v
 
 
 def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Four channels of q and k, and others of v, four times as large."""
+    """Make four channels of q and k, and others of v, four times as large."""
     q[..., :4] *= 4
     k[..., :4] *= 4
     v[..., 8:12] *= 4
@@ -63,7 +63,7 @@ def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _smooth(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Neighbours in the sequence are alike, as in images and after convolutions."""
+    """Make neighbours in the sequence alike, as in images and after convolutions."""
     import torch
 
     def smoothed(x: Tensor) -> Tensor:
@@ -75,14 +75,14 @@ def _smooth(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _rising(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """The first key is six times as long as the last: kernels that visit keys backwards find rising maxima."""
+    """Make the first key six times as long as the last: kernels that visit keys backwards meet rising maxima."""
     import torch
 
     return q, k * torch.linspace(6.0, 1.0, k.shape[2], device=k.device)[:, None], v
 
 
 def _heavy_tails(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Cubes of normal numbers, with the same spread."""
+    """Draw cubes of normal numbers, with the same spread."""
     return q**3 / math.sqrt(15), k**3 / math.sqrt(15), v**3 / math.sqrt(15)
 
 
@@ -159,7 +159,7 @@ class Accuracy:
 
     @property
     def reason(self) -> str | None:
-        """Why the attention is too inexact, or None. NaN is too inexact."""
+        """Reason why the attention is too inexact, or None. NaN is too inexact."""
         if self.ones_error is not None and not self.ones_error <= MOST_ONES_ERROR:
             return f"with V of ones an output is off by {self.ones_error:.2e}, {MOST_ONES_ERROR:.2e} allowed"
         for what, error, most in zip(
@@ -171,7 +171,7 @@ class Accuracy:
 
 
 def accuracy_cases(dtype: str, head_dim: int, lengths: tuple[int, ...] = LENGTHS) -> Iterator[AccuracyCase]:
-    """Every kind at every length, without and with a mask."""
+    """List every kind at every length, without and with a mask."""
     for length in lengths:
         for kind in KINDS:
             for causal in (False, True):
@@ -199,13 +199,13 @@ def judge_accuracy(
 
 
 def _errors(o: Tensor, exact: Tensor) -> tuple[float, float]:
-    """The error relative to the norm, of all rows together and of the worst row."""
+    """Compute the error relative to the norm, of all rows together and of the worst row."""
     error = o.double() - exact
     rows = error.norm(dim=-1) / exact.norm(dim=-1)
     return float(error.norm() / exact.norm()), float(rows.max())
 
 
 def _most(errors: Iterator[float]) -> float:
-    """The largest error; NaN if there is a NaN."""
+    """Compute the largest error; NaN if there is a NaN."""
     found = list(errors)
     return math.nan if any(map(math.isnan, found)) else max(found)

@@ -1,4 +1,4 @@
-"""What the kernels should compute, and how exact PyTorch is in the same precision. Needs torch; any device.
+"""Reference results of the kernels, and PyTorch's errors in the same precision. Needs torch; any device.
 
 The reference reads the quantised inputs, so only the kernel's own arithmetic is judged.
 """
@@ -22,7 +22,7 @@ FP8_P_SCALE = 256.0
 
 
 def visible_keys(seqlen_q: int, seqlen_k: int, causal: str | None, device: Any = None) -> Tensor:
-    """How many keys each query sees, from key 0 on: int64 [seqlen_q], 0 to seqlen_k. Raises ValueError."""
+    """Count the keys that each query sees, from key 0 on: int64 [seqlen_q], 0 to seqlen_k. Raises ValueError."""
     import torch
 
     if (reason := why_not_causal(causal)) is not None:
@@ -65,7 +65,7 @@ def quantised_reference(
 ) -> tuple[Tensor, Tensor]:
     """Compute (o, lse) in float32 with the probabilities rounded to q's dtype, times 2^8: FlashAttention-3's fp8.
 
-    PyTorch has no attention for fp8; this takes its place. o is rounded to bfloat16, as the kernels do. `wgmma_scores`:
+    PyTorch has no attention for fp8; this replaces it. o is rounded to bfloat16, as the kernels do. `wgmma_scores`:
     scores as Hopper's tensor cores add them up, instead of sums in float32.
     """
     import torch
@@ -77,7 +77,7 @@ def quantised_reference(
 
 
 def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
-    """q @ k.T of fp8 [heads, queries, head_dim] and [keys, head_dim], as Hopper's tensor cores compute it."""
+    """Compute q @ k.T of fp8 [heads, queries, head_dim] and [keys, head_dim] as Hopper's tensor cores do."""
     import torch
 
     q, k = q.float(), k.float()
@@ -95,7 +95,7 @@ def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
 
 
 def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None) -> Tensor:
-    """PyTorch's own attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
+    """Run PyTorch's attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
 
     Rows that see no key are undefined. fp8: see `quantised_reference`.
     """
@@ -114,7 +114,7 @@ def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None)
 
 
 def _allowed(visible: Tensor, k: Tensor) -> Tensor:
-    """bool [seqlen_q, seqlen_k]: which query sees which key."""
+    """Compute bool [seqlen_q, seqlen_k]: which query sees which key."""
     import torch
 
     return torch.arange(k.shape[2], device=k.device)[None] < visible[:, None]

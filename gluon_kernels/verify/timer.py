@@ -35,7 +35,7 @@ class Timed:
 def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, graph: bool = True) -> dict[str, Timed]:
     """Take `rounds` samples of each launch. The launches must not depend on each other's outputs.
 
-    `graph`: capture launches where that is possible; else the host's time to launch counts where it is the longer one.
+    `graph`: capture launches if possible; else the host's launch time counts if it is longer.
     """
     import torch
 
@@ -66,7 +66,7 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, gra
 
 
 def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) -> float:
-    """How long the host takes for a call, in us: the median of several loops. The GPU must be faster than the host."""
+    """Measure the host's time for a call, in us: the median of several loops. The GPU must be faster than the host."""
     import torch
 
     found = []
@@ -83,7 +83,7 @@ def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) ->
 
 
 def _captured(launch: Callable[[], Any], pool: Any) -> tuple[Callable[[], object], bool]:
-    """(run, captured): the replay of a graph, or the launch itself if it cannot be captured."""
+    """Capture a launch: (run, captured), the replay of a graph, or the launch itself if it cannot be captured."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
@@ -97,7 +97,7 @@ def _captured(launch: Callable[[], Any], pool: Any) -> tuple[Callable[[], object
 
 
 def _writes(graph: Any, out: Any) -> bool:
-    """Whether a replay computes the output. Work on another stream is not in the graph and would take no time."""
+    """Check whether a replay computes the output. Work on another stream is not in the graph and would take no time."""
     import torch
 
     first = out[0] if isinstance(out, (tuple, list)) else out

@@ -2,7 +2,7 @@
 
 build            the host function of a config, and which sources make its code
 fake_arguments   the arguments it is compiled with
-compiler         runs the CuTe DSL's compiler: PTX and cubin, also for targets that are not at hand
+compiler         runs the CuTe DSL's compiler: PTX and cubin, also for absent GPUs
 cache            compiled kernels of this process and on disk
 abi              how a compiled host function takes its arguments
 """

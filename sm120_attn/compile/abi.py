@@ -49,7 +49,7 @@ def _slot(name: str, argument: Any) -> Slot:
 
 
 def _passed(name: str, numbers: Sequence[Any]) -> str:
-    """The codes of the sizes or strides that are passed at each call."""
+    """List the codes of the sizes or strides that are passed at each call."""
     widths = [getattr(number, "width", None) for number in numbers]
     passed = [width for width in widths if width]
     if widths[: len(passed)] != passed:
@@ -66,7 +66,7 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 
 
 class Layout:
-    """Where the slots of a kernel are in a buffer. Made once per kernel.
+    """Layout of a kernel's slots in a buffer. Made once per kernel.
 
     places: the 64-bit word with which each slot begins: a tensor's address, the stream.
     """
@@ -109,7 +109,7 @@ class ArgumentBuffer:
 
 
 def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """The values with which to fill a tensor's slot."""
+    """Compute the values for a tensor's slot."""
     if len(shape) != slot.rank:
         raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {slot.rank}")
     return [address, *shape[: slot.sizes], *stride[: slot.strides]]

@@ -1,4 +1,4 @@
-"""Build the host function of a config: what it takes, and which sources its code is made of.
+"""Build the host function of a config: its parameters, and the sources of its code.
 
     host, arguments = build(config)              # a @cute.jit callable, and fake arguments of dynamic shape
     compiled = cute.compile(host, *arguments)    # see compiler.py for the options
@@ -105,12 +105,12 @@ FAMILIES: dict[type, KernelFamily] = {
 
 
 def why_not(config: KernelConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be."""
+    """Explain why this kernel cannot be built; None if it can be."""
     return FAMILIES[type(config)].why_not(config)
 
 
 def build(config: KernelConfig) -> tuple[Any, tuple[Any, ...]]:
-    """The host function of a kernel, and fake arguments to compile it with. Raises ValueError if it cannot be built."""
+    """Make a kernel's host function, and fake arguments to compile it. Raises ValueError if it cannot be built."""
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
@@ -144,6 +144,6 @@ def source_hash(kind: type) -> str:
 
 
 def source_files(kind: type) -> Iterator[Path]:
-    """The files of source_hash, always in the same order."""
+    """Yield the files of source_hash, always in the same order."""
     for pattern in SHARED_SOURCES + FAMILIES[kind].sources:
         yield from sorted(PACKAGE.glob(pattern))

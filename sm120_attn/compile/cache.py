@@ -26,7 +26,7 @@ from . import abi
 from .build import KernelConfig, source_hash
 from .compiler import HostFunction, compile_function, dsl_versions, import_dsl, warn_of_old_ptxas
 
-FORMAT = 2  # of the files on disk
+FORMAT = 2  # format of the files on disk
 SYMBOL = "sm120_attn"
 
 
@@ -34,7 +34,7 @@ SYMBOL = "sm120_attn"
 class Compiled:
     """A kernel that can be called: `entry(address)`, with the address of an abi.ArgumentBuffer(layout).
 
-    ptxas: version that assembled it; None if the cubin does not say. cached: taken from disk.
+    ptxas: version that assembled it; None if unknown. cached: taken from disk.
     alive: objects that must live as long as the code.
     """
 
@@ -62,12 +62,12 @@ def get(config: KernelConfig) -> Compiled:
 
 
 def is_ready(config: KernelConfig) -> bool:
-    """Whether this process has the kernel: then the next call compiles and loads nothing."""
+    """Check whether this process has the kernel: then the next call compiles and loads nothing."""
     return config in _compiled
 
 
 def is_cached(config: KernelConfig) -> bool:
-    """Whether the cache on disk has a record of the kernel."""
+    """Check whether the cache on disk has a record of the kernel."""
     folder = cache_folder()
     return folder is not None and (folder / f"{key_of(config)}.json").exists()
 
@@ -79,7 +79,7 @@ def prebuild(config: KernelConfig) -> None:
 
 
 def cache_folder() -> Path | None:
-    """The folder where kernels are kept; None if they are not kept."""
+    """Find the folder where kernels are kept; None if they are not kept."""
     named = os.environ.get("SM120_ATTN_CACHE")
     if named == "off":
         return None
@@ -98,7 +98,7 @@ def key_of(config: KernelConfig) -> str:
 
 @cache
 def _environment() -> dict[str, Any]:
-    """What a compiled kernel depends on beside its config and sources."""
+    """Collect what a compiled kernel depends on besides its config and sources."""
     return {
         "format": FORMAT,
         "dsl": dsl_versions(),
@@ -108,7 +108,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    """A hash of the processor's features; the DSL compiles host code for them."""
+    """Hash the processor's features: the DSL compiles host code for them. None if they cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -136,7 +136,7 @@ def loaded(
 
 
 def _keep(config: KernelConfig, made: HostFunction) -> None:
-    """Write a kernel to the cache on disk. Only warns where it cannot: that costs time later, but is no error."""
+    """Write a kernel to the cache on disk. A failure is only a warning: it costs time later."""
     folder = cache_folder()
     if folder is None:
         return
@@ -161,7 +161,7 @@ def _keep(config: KernelConfig, made: HostFunction) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file and rename, so that readers see the whole file or none."""
+    """Write beside the file and rename, so that readers never see a part of a file."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
             file.write(data)

@@ -23,7 +23,7 @@ _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """What the DSL made of a config.
+    """Result of compiling a config.
 
     function: the DSL's object. names, arguments: of the host function's parameters, and the fake arguments that it was
     compiled with.
@@ -102,7 +102,7 @@ def import_dsl() -> None:
 
 @cache
 def dsl_versions() -> dict[str, str]:
-    """Versions of the installed packages of the CuTe DSL. ptxas is inside its libraries."""
+    """List versions of the installed packages of the CuTe DSL. ptxas is inside its libraries."""
     found = {package: _version(package) for package in DSL_PACKAGES}
     return {package: number for package, number in found.items() if number}
 
@@ -115,7 +115,7 @@ def _version(package: str) -> str | None:
 
 
 def ptxas_version(cubin: bytes) -> str | None:
-    """The version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin does not say."""
+    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if it has none."""
     found = _PTXAS.search(cubin)
     return found.group(1).decode() if found else None
 

@@ -16,7 +16,7 @@ from ..kernels.quantize.config import QuantizeConfig
 
 
 def fake_arguments(config: Config) -> tuple[Any, ...]:
-    """In the order that build.py documents."""
+    """Make arguments in the order that build.py documents."""
     rank = 3 if config.varlen else 4
     q = _rows(rank, config.head_dim, config.dtype)
     kv_rank, kv_dtype = 4 if config.cache_rows else rank, config.kv_dtype or config.dtype
@@ -33,7 +33,7 @@ def fake_arguments(config: Config) -> tuple[Any, ...]:
 
 
 def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
-    """In the order that build.py documents."""
+    """Make arguments in the order that build.py documents."""
     rank = 3 if config.varlen else 4
     q, o = (_rows(rank, config.head_dim, config.dtype) for _ in range(2))
     k, v = (_rows(4, config.head_dim, config.kv_dtype or config.dtype) for _ in range(2))
@@ -48,7 +48,7 @@ def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
 
 
 def fake_append_arguments(config: AppendConfig) -> tuple[Any, ...]:
-    """In the order that build.py documents."""
+    """Make arguments in the order that build.py documents."""
     rank = 3 if config.varlen else 4
     q, q_out = (_rows(rank, config.head_dim, config.dtype) if config.rotary else None for _ in range(2))
     k_new, v_new = (_rows(rank, config.head_dim, config.dtype) for _ in range(2))
@@ -63,7 +63,7 @@ def fake_append_arguments(config: AppendConfig) -> tuple[Any, ...]:
 
 
 def fake_quantize_arguments(config: QuantizeConfig) -> tuple[Any, ...]:
-    """In the order that build.py documents."""
+    """Make arguments in the order that build.py documents."""
     rank, none = 3 if config.varlen else 4, (None,) * (3 - config.tensors)
     x, y = ([_rows(rank, config.head_dim, t) for _ in range(config.tensors)] for t in (config.dtype, config.fp8))
     descales = [_descale() for _ in range(config.tensors)]
@@ -74,20 +74,20 @@ def fake_quantize_arguments(config: QuantizeConfig) -> tuple[Any, ...]:
 
 
 def fake_probe_arguments(config: ProbeConfig) -> tuple[Any, ...]:
-    """In the order that build.py documents."""
+    """Make arguments in the order that build.py documents."""
     words = [_numbers(Int32, 16) for _ in range(2)]
     return (*words, Int32(1), make_fake_stream())
 
 
 def _rows(rank: int, head_dim: int, dtype: str):
-    """A tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
+    """Make a tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
     lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim // PACKED_COLUMNS.get(dtype, 1))
     strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], lengths, strides, assumed_align=16)
 
 
 def _scales(config: Any):
-    """The scales of K and V, for every so many columns of head_dim; None for formats without."""
+    """Make the scales of K and V, one per block of columns of head_dim; None for formats without scales."""
     if config.kv_dtype not in SCALE_COLUMNS:
         return None, None
     columns = config.head_dim // SCALE_COLUMNS[config.kv_dtype]
@@ -99,7 +99,7 @@ def _scales(config: Any):
 
 
 def _mean(config: AppendConfig):
-    """fp32 [batch, heads, head_dim], rows at multiples of 16 bytes."""
+    """Make fp32 [batch, heads, head_dim], rows at multiples of 16 bytes."""
     if not config.smooth:
         return None
     strides = (*(cute.sym_int64(divisibility=4) for _ in range(2)), 1)
@@ -107,28 +107,28 @@ def _mean(config: AppendConfig):
 
 
 def _numbers(kind, align: int = 4):
-    """A contiguous tensor of one dimension."""
+    """Make a contiguous tensor of one dimension."""
     return make_fake_tensor(kind, (cute.sym_int32(),), (1,), assumed_align=align)
 
 
 def _table():
-    """int32 [batch, most pages]."""
+    """Make int32 [batch, most pages]."""
     return make_fake_tensor(Int32, (cute.sym_int32(), cute.sym_int32()), (cute.sym_int64(), 1), assumed_align=4)
 
 
 def _angles(dtype: str):
-    """Cosines or sines, [positions, half of the rotary columns], rows at multiples of 16 bytes."""
+    """Make cosines or sines, [positions, half of the rotary columns], rows at multiples of 16 bytes."""
     strides = (cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], (cute.sym_int32(), cute.sym_int32()), strides, assumed_align=16)
 
 
 def _lse(rank: int):
-    """LSE for a q of `rank` dimensions, contiguous along the last one."""
+    """Make the LSE for a q of `rank` dimensions, contiguous along the last one."""
     lengths = tuple(cute.sym_int32() for _ in range(rank - 1))
     return make_fake_tensor(Float32, lengths, (*(cute.sym_int64() for _ in range(rank - 2)), 1), assumed_align=4)
 
 
 def _descale():
-    """fp32 [batch, heads], any strides: with strides of 0 it is one number for all."""
+    """Make fp32 [batch, heads], any strides: with strides of 0 it is one number for all."""
     lengths, strides = [(make(), make()) for make in (cute.sym_int32, cute.sym_int64)]
     return make_fake_tensor(Float32, lengths, strides, assumed_align=4)

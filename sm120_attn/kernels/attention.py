@@ -50,14 +50,14 @@ class Warp:
     k_ring: Any
     v_ring: Any
     tanh_scale: Any  # for softcap, see softmax.soft_cap
-    queries: Any  # of the thread's rows
+    queries: Any  # query numbers of the thread's rows
     lane_keys: Any  # keys of its first scores in an n8 column, see policy.key_offsets
     lane: Any
     last: Any  # number of the tile with key 0: the tile with keys t * tile_n ... has the number last - t
     part: Any  # with split_keys: 0 for tiles of even number, 1 for odd
 
     def own(self, count):
-        """The first number from `count` on of a tile that this warp takes."""
+        """Find the first number from `count` on of a tile that this warp takes."""
         return count + ((count ^ self.part) & 1) if self.config.split_keys else count
 
     @cute.jit
@@ -141,7 +141,7 @@ class Warp:
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores, starts):
-        """A function from a step of keys to the operands of P, which makes them when it is called."""
+        """Make a function from a step of keys to the operands of P; it computes them when it is called."""
         policy = self.policy
         columns = policy.step_columns
 
@@ -196,7 +196,7 @@ class Attention:
             ptx.mma_throughput()
 
     def problem(self, q, k, given: Given, max_seqlen_q):
-        """The scheduler's Problem of these tensors.
+        """Make the scheduler's Problem from these tensors.
 
         With varlen or a cache the host does not know the number of keys; max_seqlen_q is taken for it.
         """
@@ -212,7 +212,7 @@ class Attention:
         return scheduler.Problem(num_heads, num_heads_kv, tiles_m, group, total, max_seqlen_q, seqlen_k, divisors)
 
     def scores_of(self, scale_log2, softcap, window_left, window_right):
-        """The Scores of a call. A negative window size, which means no limit, becomes NO_BOUND."""
+        """Make the Scores of a call. A negative window size, which means no limit, becomes NO_BOUND."""
         scale, tanh_scale = scale_log2, Float32(0.0)
         if self.config.softcap:
             scale, tanh_scale = softcap * LOG2_E, 2.0 * scale_log2 / softcap
@@ -229,7 +229,7 @@ class Attention:
     # --- compute ---
 
     def descaled(self, work, given, scale, tanh_scale):
-        """scale and tanh_scale times the descales of Q and K, and the factor of O: the descale of V (None: 1)."""
+        """Multiply scale and tanh_scale by the descales of Q and K; add the factor of O: the descale of V (None: 1)."""
         if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
         factor = given.k_descale[work.batch, work.head_kv]
@@ -238,7 +238,7 @@ class Attention:
         return *self.rescaled(scale, tanh_scale, factor), given.v_descale[work.batch, work.head_kv]
 
     def rescaled(self, scale, tanh_scale, factor):
-        """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
+        """Adapt scale and tanh_scale to scores that are too small by this factor. With softcap it goes into tanh."""
         return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
 
     @cute.jit
@@ -277,7 +277,7 @@ class Attention:
 
     @cute.jit
     def q_in_fp16(self, work: cutlass.Constexpr, first_row, q_base, q_offsets, part, lane):
-        """For FP8 caches: a function from a step along head_dim to the A operands of Q in FP16, and their factor.
+        """Make a function from a step along head_dim to the A operands of Q in FP16, and their factor, for FP8 caches.
 
         Operands that do not stay in registers go back to where Q was. Rows past the sequence become zero: those of
         other sequences must not choose the factor.

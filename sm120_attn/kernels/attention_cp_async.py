@@ -180,7 +180,7 @@ class AttentionCpAsync(Attention):
 
 
 def rows_of(config, tensor, batch, head, start, count) -> Rows:
-    """The rows of one head of one sequence."""
+    """Select the rows of one head of one sequence."""
     if config.varlen:
         at = Int64(start) * Int64(tensor.stride[0]) + Int64(head) * Int64(tensor.stride[1])
         stride = tensor.stride[0]

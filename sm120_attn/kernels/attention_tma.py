@@ -83,7 +83,7 @@ class AttentionTma(Attention):
         return int(self.config.cache_rows or self.config.tile_n)
 
     def view(self, tensor):
-        """K or V as boxes are taken from it."""
+        """View K or V as boxes are taken from it."""
         if self.config.cache_rows:
             return cached_rows(tensor, self.config)
         return (
@@ -91,17 +91,17 @@ class AttentionTma(Attention):
         )
 
     def tma(self, rows, box_rows: int, columns: int):
-        """TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
+        """Make the TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
         op = cpasync.CopyBulkTensorTileG2SOp()
         return cpasync.make_tiled_tma_atom(op, rows, self.box_layout(box_rows, columns), (box_rows, columns))
 
     def box_layout(self, box_rows: int, columns: int):
-        """Layout of one box in shared memory: rows of a panel, swizzled."""
+        """Make the layout of one box in shared memory: rows of a panel, swizzled."""
         plain = cute.make_layout((box_rows, columns), stride=(columns, 1))
         return cute.make_composed_layout(self.swizzle(), 0, plain)
 
     def swizzle(self):
-        """TMA's swizzle for rows of 128 or 64 bytes. mma.py says what it does."""
+        """Make TMA's swizzle for rows of 128 or 64 bytes. mma.py describes what it does."""
         return cute.make_swizzle(3 if self.config.panel_bytes == PANEL_BYTES else 2, 4, 3)
 
     # --- kernel ---
@@ -144,7 +144,7 @@ class AttentionTma(Attention):
                 self.load(cta)
 
     def work_of(self, cta):
-        """This CTA's tile of queries, the keys that it sees, and their tiles."""
+        """Find this CTA's tile of queries, the keys that it sees, and their tiles."""
         c = self.config
         work = scheduler.work_of(c, cta.problem, cta.given, cta.item)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.scores.window_left, cta.scores.window_right)
@@ -184,7 +184,7 @@ class AttentionTma(Attention):
                 self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
     def page_of_lane(self, cta, work, key):
-        """The page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
+        """Look up the page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
 
         The load warp asks a tile ahead, and once for K and V: boxes follow each other too fast to wait for the table.
         """
@@ -196,7 +196,7 @@ class AttentionTma(Attention):
         return cta.given.block_table[work.batch, at // cta.given.page_size]
 
     def box_at(self, cta, rows, work, key, page):
-        """Coordinates of a box of K or V that starts at `key` of the tile's sequence. page: where that is."""
+        """Compute coordinates of a box of K or V that starts at `key` of the tile's sequence. page: where that is."""
         c, box_rows = self.config, self.box_rows
         if c.cache_rows:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
@@ -213,7 +213,7 @@ class AttentionTma(Attention):
         return cute.domain_offset((key, 0), rows)
 
     def copy_box(self, atom, source, smem, box, size: tuple[int, int], barrier):
-        """Load one box of so many rows and columns from these coordinates into box number `box` of `smem`."""
+        """Load one box of these rows and columns from these coordinates into box number `box` of `smem`."""
         box_rows, columns = size
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)
@@ -258,7 +258,7 @@ class AttentionTma(Attention):
 
     @cute.jit
     def merge(self, softmax: cutlass.Constexpr, acc_o, rows_base, output_base, warp, lane):
-        """With split_keys: add the upper warps' O and sums to those of the lower warps, through shared memory.
+        """Add the upper warps' O and sums to those of the lower warps, through shared memory, with split_keys.
 
         All tiles have been read by then, so the memory of Q, K and V (which follows K) is free.
         """

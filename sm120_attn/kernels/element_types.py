@@ -3,7 +3,7 @@
 import cutlass
 from cutlass import Float32
 
-# FP8 and FP4 tensors are moved as bytes; only the instructions say which format they have.
+# FP8 and FP4 tensors are moved as bytes; only the instructions know their format.
 ELEMENT_TYPES = {
     "bf16": cutlass.BFloat16,
     "fp16": cutlass.Float16,

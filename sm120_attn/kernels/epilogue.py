@@ -79,7 +79,7 @@ def transpose_quad(words, lane):
 
 
 def row_address(config, mO, work, row):
-    """Byte address of a row of O. 64 bits: B * S * H * D may be above 2^31."""
+    """Compute the byte address of a row of O. 64 bits: B * S * H * D may be above 2^31."""
     element = Int64(config.output_bytes)
     if config.varlen:
         at = Int64(work.start_q + row) * Int64(mO.stride[0]) + Int64(work.head) * Int64(mO.stride[1])

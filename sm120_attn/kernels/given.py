@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class Given(NamedTuple):
-    """The tensors of a call, as in compile/build.py; None where there is none.
+    """The tensors of a call, as in compile/build.py; None if absent.
 
     q, k, v: in the tma kernel pairs of a TMA atom and the coordinates to use it with. page_size: of the cache there.
     """

@@ -25,7 +25,7 @@ def _ptx(code, results, *arguments):
 
 
 def _memory_ptx(code, words: int, *arguments):
-    """Emit an access to memory. It keeps its place among other accesses. Returns `words` Int32."""
+    """Emit an access to memory. Its order among other accesses is fixed. Returns `words` Int32."""
     values = [a.ir_value() for a in arguments]
     constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
     if words == 0:
@@ -41,7 +41,7 @@ def _memory_ptx(code, words: int, *arguments):
 
 
 def knows_pragma() -> bool:
-    """Whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
+    """Check whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
     return (cutlass.CUDA_VERSION.major, cutlass.CUDA_VERSION.minor) >= PRAGMA_SINCE
 
 
@@ -73,7 +73,7 @@ def load_byte(address, offset: int):
 
 
 def mma_m16n8k16(dtype: str, a, b, c):
-    """D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
+    """Compute D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
     kind = PTX_TYPE[dtype]
     if c is None:
         c = [Float32(0.0)] * 4
@@ -89,7 +89,7 @@ def mma_m16n8k16(dtype: str, a, b, c):
 
 
 def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
-    """D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
+    """Compute D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
     scales: None for the instruction without scales. Else the block-scaled instruction (sm_12x only), which has a scale
     factor for every 32 values; here all of A and B have this one. With UNIT_SCALES the result has the same bits, at
@@ -178,19 +178,19 @@ def multiply(dtype: str, a, b):
 
 
 def twice(pair, half: int):
-    """One half of a register, in both halves."""
+    """Copy one half of a register to both halves."""
     mine = f"half{half}"
     code = f"{{ .reg .b16 half<2>; mov.b32 {{half0, half1}}, {{$r0}}; mov.b32 {{$w0}}, {{{mine}, {mine}}}; }}"
     return _ptx(code, [Int32], pair)
 
 
 def choose_bits(a, b, mask: int):
-    """The bits of a where mask has ones, and those of b elsewhere."""
+    """Take the bits of a where mask has ones, and those of b elsewhere."""
     return _ptx(f"lop3.b32 {{$w0}}, {{$r0}}, {{$r1}}, {mask:#x}, 0xE4;", [Int32], a, b)
 
 
 def min_halves(a, most: int):
-    """The smaller of two unsigned numbers, in each half of a register."""
+    """Compute the minimum of two unsigned numbers, in each half of a register."""
     return _ptx(f"{{ .reg .b32 most; mov.b32 most, {most:#x}; min.u16x2 {{$w0}}, {{$r0}}, most; }}", [Int32], a)
 
 
@@ -207,12 +207,12 @@ def transpose_8x8(word):
 
 
 def bits(x):
-    """The bits of a Float32, as an Int32."""
+    """Return the bits of a Float32 as an Int32."""
     return Int32(llvm.bitcast(T.i32(), x.ir_value()))
 
 
 def shuffle(x, lane):
-    """x of another lane of the warp."""
+    """Read x of another lane of the warp."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -233,7 +233,7 @@ def reciprocal(x):
 
 
 def quad_max(x):
-    """The maximum over the four lanes that share a row of an MMA accumulator."""
+    """Compute the maximum over the four lanes that share a row of an MMA accumulator."""
     x = cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=1))
     return cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=2))
 
@@ -244,14 +244,14 @@ def quad_sum(x):
 
 
 def over_quads(combine, x):
-    """Combine x of the eight lanes that have the same place in their quads."""
+    """Combine x of the eight lanes with the same number in their quads."""
     for offset in (4, 8, 16):
         x = combine(x, cute.arch.shuffle_sync_bfly(x, offset=offset))
     return x
 
 
 def kept(x, lane):
-    """x, in a register that ptxas keeps instead of computing x again at each use: a shuffle with the lane itself."""
+    """Keep x in a register, so that ptxas does not compute it again at each use: a shuffle with the lane itself."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -260,17 +260,17 @@ def select(condition, if_true, if_false):
 
 
 def warp_max(x):
-    """The largest Int32 of all lanes, as unsigned numbers."""
+    """Compute the largest Int32 of all lanes, as unsigned numbers."""
     return _ptx("redux.sync.max.u32 {$w0}, {$r0}, 0xffffffff;", [Int32], x)
 
 
 def max_bits(dtype: str, a, b):
-    """The larger of the bits of two absolute values; with 16-bit values for each half of the register."""
+    """Compute the larger of the bits of two absolute values; with 16-bit values for each half of the register."""
     return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
 
 
 def from_bits(x):
-    """The Float32 with the bits of an Int32."""
+    """Return the Float32 with the bits of an Int32."""
     return Float32(llvm.bitcast(T.f32(), x.ir_value()))
 
 
@@ -283,22 +283,22 @@ def widened(dtype: str, x):
 
 
 def unsigned_shift(x, bits: int):
-    """An Int32, shifted to the right; zeros come from the left."""
+    """Shift an Int32 to the right; zeros come from the left."""
     return _ptx(f"shr.u32 {{$w0}}, {{$r0}}, {bits};", [Int32], x)
 
 
 def upper(x):
-    """The upper half of an Int32, moved to the lower half."""
+    """Move the upper half of an Int32 to the lower half."""
     return unsigned_shift(x, 16)
 
 
 def divide(a, b):
-    """a / b, rounded to nearest; not the approximate division."""
+    """Divide a by b, rounded to nearest; not the approximate division."""
     return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
 
 
 def clock():
-    """The lower 32 bits of the SM's clock. Keeps its place among accesses to memory."""
+    """Read the lower 32 bits of the SM's clock. The compiler keeps its order among accesses to memory."""
     return _memory_ptx("mov.u32 $0, %clock;", 1)
 
 
@@ -375,7 +375,7 @@ def cp_async_16(shared, source, offset: int, bytes_read, prefetch: int = 0):
 
 
 def cp_async_small(shared, source, size: int, bytes_read, prefetch: int = 0):
-    """As cp_async_16, for 4, 8 or 16 bytes, through L1: a sector has what other keys or heads ask for."""
+    """Copy 4, 8 or 16 bytes, as cp_async_16, but through L1: a sector has what other keys or heads ask for."""
     code = f"cp.async.ca.shared.global{_l2(prefetch)} [$0], [$1], {size}, $2;"
     _memory_ptx(code, 0, shared, source, bytes_read)
 
@@ -394,7 +394,7 @@ def store_4(address, word):
 
 
 def arrive_by_one(barrier, lane):
-    """Lane 0 of the warp arrives on an mbarrier: one predicated instruction, no branch."""
+    """Arrive on an mbarrier by lane 0 of the warp: one predicated instruction, no branch."""
     code = "{ .reg .pred p; setp.eq.u32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
     _memory_ptx(code, 0, barrier, lane)
 

@@ -34,11 +34,11 @@ class Band:
         return cls(seqlen_q, seqlen_k, left, right)
 
     def hi(self, row):
-        """The first key after those that query `row` sees."""
+        """Compute the first key after those that query `row` sees."""
         return self.seqlen_k if self.right is None else cutlass.min(self.seqlen_k, row + self.right + 1)
 
     def lo(self, row):
-        """The first key that query `row` sees; None without a limit on the left."""
+        """Compute the first key that query `row` sees; None without a limit on the left."""
         return None if self.left is None else row - self.left
 
 
@@ -52,13 +52,13 @@ class Tiles:
     open_last: Any
 
     def within(self, outer: "Tiles") -> "Tiles":
-        """The same, limited to the range of `outer`."""
+        """Limit these tiles to the range of `outer`."""
         bounds = (self.first, self.last, self.open_first, self.open_last)
         return Tiles(*(cutlass.min(cutlass.max(x, outer.first), outer.last) for x in bounds))
 
 
 def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
-    """The tiles that the queries row to row + rows - 1 need; none if they are all past the sequence."""
+    """Compute the tiles that the queries row to row + rows - 1 need; none if they are all past the sequence."""
     end_row = cutlass.min(row + rows, band.seqlen_q) - 1
     zero = Int32(0)
     last = ptx.select(row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero)

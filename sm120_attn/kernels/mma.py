@@ -28,29 +28,29 @@ class Mma:
     def __init__(self, config):
         self.config = config
         self.blocks = config.rows_per_warp // 16
-        self.rows = 2 * self.blocks  # rows of S of which a thread holds a part
+        self.rows = 2 * self.blocks  # rows of S that a thread holds in part
         self.columns = config.tile_n // 8
         self.panel_steps = config.panel_bytes // MMA_BYTES  # along head_dim
         self.step_bytes = STEP_ROWS * config.panel_bytes
 
     def row_of(self, row: int):
-        """(block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
+        """Locate (block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
         return row // 2, (2 * (row % 2), 2 * (row % 2) + 1)
 
     def row_numbers(self, first, lane):
-        """Numbers of a thread's rows of S, when the warp's first row has the number `first`."""
+        """Compute the numbers of a thread's rows of S, when the warp's first row has the number `first`."""
         return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
 
     def q_row_numbers(self, first, lane):
-        """Numbers of the rows of Q of which a thread holds a part."""
+        """Compute the numbers of the rows of Q that a thread holds in part."""
         return self.row_numbers(first, lane)
 
     def key_of(self, value: int) -> int:
-        """The key of a value of an n8 column of scores, after the lane's first one."""
+        """Compute the key of a value of an n8 column of scores, relative to the lane's first key."""
         return value % 2
 
     def row_max(self, x):
-        """The maximum over the lanes that share a row of S."""
+        """Compute the maximum over the lanes that share a row of S."""
         return ptx.quad_max(x)
 
     def load_q(self, base, offsets, step: int):
@@ -67,7 +67,7 @@ class Mma:
         return words[:2], words[2:]
 
     def mma(self, a, b, c):
-        """D = A B + C with the MMA instruction of the inputs' dtype."""
+        """Compute D = A B + C with the MMA instruction of the inputs' dtype."""
         raise NotImplementedError
 
     def new_scores(self, starts=None):

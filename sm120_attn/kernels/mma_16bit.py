@@ -1,7 +1,7 @@
 """The MMA policy for 16-bit inputs: S = Q K^T and O = P V with m16n8k16.
 
 In an m16n8 accumulator lane 4g+t holds columns 2t and 2t+1 of rows g (values 0, 1) and g+8 (values 2, 3). The next MMA
-wants its A operand in the same places, so P does not move between lanes.
+reads its A operand from the same lanes and registers, so P does not move between lanes.
 """
 
 import cutlass.cute as cute
@@ -43,7 +43,7 @@ class Mma16(Mma):
         return ptx.mma_m16n8k16(self.dtype, a, b, c)
 
     def q_pairs(self, words):
-        """A lane's words of a row of Q, as the two registers of each of q_steps steps."""
+        """Split a lane's registers of a row of Q into the two registers of each of q_steps steps."""
         return [words]
 
     # --- accumulators ---
@@ -55,11 +55,11 @@ class Mma16(Mma):
         return acc_o
 
     def output_groups(self):
-        """(block, n8) of each group of four values of O."""
+        """List (block, n8) of each group of four values of O."""
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
 
     def group_factors(self, of_rows):
-        """The factors of the four values of each group. of_rows: one factor per row of S."""
+        """List the factors of the four values of each group. of_rows: one factor per row of S."""
         return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
 
     def scale_row(self, acc_o, row: int, factor):
@@ -69,7 +69,7 @@ class Mma16(Mma):
                 acc_o[block, n, i] = acc_o[block, n, i] * factor
 
     def row_words(self, acc_o, row: int, factor):
-        """A thread's part of one row of O, times factor: two 16-bit values for each n8 column."""
+        """Multiply a thread's part of one row of O by factor, and pack two 16-bit values for each n8 column."""
         block, (low, high) = self.row_of(row)
         dtype = self.config.dtype
         return [
@@ -78,26 +78,26 @@ class Mma16(Mma):
         ]
 
     def row_of_lane(self, lane):
-        """Among the lanes that share a row: the lane's number."""
+        """Compute the lane's number among the lanes that share a row."""
         return lane & 3
 
     def row_sum(self, x):
-        """The sum over the lanes that share a row."""
+        """Compute the sum over the lanes that share a row."""
         return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):
-        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
         block, (low, high) = self.row_of(row)
         return [(32 * n, [acc_o[block, n, low], acc_o[block, n, high]]) for n in range(self.out_columns)]
 
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Offset of a lane's first key within an n8 column of scores; the same in all columns."""
+        """Compute the offset of a lane's first key within an n8 column of scores; the same in all columns."""
         return (2 * (lane % 4),)
 
     def lane_offsets(self, lane):
-        """Byte offsets of a lane in Q, K and V, for each of the four steps of a panel."""
+        """Compute a lane's byte offsets in Q, K and V, for each of the four steps of a panel."""
         swizzle = lane & 7
         low = (lane & 15) * PANEL_BYTES
         low_chunk = ((lane >> 4) ^ swizzle) << 4

@@ -26,7 +26,7 @@ from ..config import BIAS_AND_LAZY_BITS, PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma import Mma
 
-KEYS = 32  # of one MMA step of P V
+KEYS = 32  # per MMA step of P V
 CHUNK_BYTES = 16  # that ldmatrix reads at a lane's address: 16 columns of head_dim
 
 
@@ -62,26 +62,26 @@ class Mma8(Mma):
                 acc_o[block, row, i] = acc_o[block, row, i] * factors[i % 2]
 
     def of_queries(self, factor):
-        """The factors of queries 2t and 2t+1, from `factor`, which lane 4g + t has for row g of S."""
+        """Read the factors of queries 2t and 2t+1 from `factor`, which lane 4g + t has for row g of S."""
         lane = cute.arch.lane_idx()
         return [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
 
     def output_groups(self):
-        """(m16, n8) of each group of four values of O."""
+        """List (m16, n8) of each group of four values of O."""
         return [(block, row) for block in range(self.out_blocks) for row in range(self.rows)]
 
     def group_factors(self, of_rows):
-        """The factors of the four values of each group. of_rows: one factor per row of S."""
+        """List the factors of the four values of each group. of_rows: one factor per row of S."""
         moved = [self.of_queries(factor) for factor in of_rows]
         return [[moved[row][i % 2] for i in range(4)] for _, row in self.output_groups()]
 
     def lanes_of_queries(self, lane):
-        """The lanes whose row of S is query 2t, and query 2t+1."""
+        """Compute the lanes whose row of S is query 2t, and query 2t+1."""
         first = (lane & 3) << 3
         return first, first + 4
 
     def row_words(self, acc_o, row: int, factor):
-        """A thread's part of one row of O, times factor: two values for each n8 column, in one or two registers."""
+        """Multiply a thread's part of one row of O by factor: two values per n8 column, in 1 or 2 registers."""
         self.scale_row(acc_o, row, factor)
         words = []
         for block in range(self.out_blocks):
@@ -90,11 +90,11 @@ class Mma8(Mma):
         return words
 
     def in_order(self, values):
-        """A lane's four values in this order: columns g, g, g+8, g+8 of queries 2t, 2t+1, 2t, 2t+1."""
+        """Order a lane's four values: columns g, g, g+8, g+8 of queries 2t, 2t+1, 2t, 2t+1."""
         return values
 
     def transposed(self, left, right):
-        """From column g, queries 2t and 2t+1 to query g, columns 2t and 2t+1."""
+        """Transpose column g, queries 2t and 2t+1 to query g, columns 2t and 2t+1."""
         dtype = self.config.out_dtype
         if dtype != "fp32":
             return ptx.transpose_8x8(ptx.pack(dtype, left, right))
@@ -105,12 +105,12 @@ class Mma8(Mma):
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Offset of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
+        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
         t = lane & 3
         return 2 * t, 2 * (t ^ 2)
 
     def lane_offsets(self, lane):
-        """Byte offsets of a lane in Q and K (for each step of a panel) and in V (for each 16-byte chunk of a panel)."""
+        """Compute a lane's byte offsets in Q and K (per step of a panel) and in V (per 16-byte chunk of a panel)."""
         steps, bytes_ = range(self.panel_steps), self.config.panel_bytes
         q_row, k_row, v_row = lane & 15, self.k_row(lane), self.v_row(lane)
         q_chunk, k_chunk = (lane >> 4) ^ self.exchange(lane), ((lane >> 3) & 1) ^ self.exchange(k_row)
@@ -122,16 +122,16 @@ class Mma8(Mma):
         return tuple([ptx.kept(x, lane) for x in offsets] for offsets in (q, k, v))
 
     def exchange(self, row):
-        """The number that TMA's swizzle combines with the chunks of a row, by exclusive or."""
+        """Compute the number that TMA's swizzle combines with the chunks of a row, by exclusive or."""
         return row & 7 if self.config.panel_bytes == PANEL_BYTES else (row >> 1) & 3
 
     def k_row(self, lane):
-        """The row of K at a lane's ldmatrix address: lanes 0 to 15 for an even n8 column, 16 to 31 for an odd one."""
+        """Compute the row of K at a lane's ldmatrix address: lanes 0 to 15: even n8 column, 16 to 31: odd one."""
         odd = lane >> 4
         return ((lane & 7) ^ (odd << 2)) + (odd << 3)
 
     def v_row(self, lane):
-        """The row of V at a lane's ldmatrix address: that of k = lane."""
+        """Compute the row of V at a lane's ldmatrix address: that of k = lane."""
         odd = (lane >> 1) & 1
         within = (((lane >> 2) & 3) << 1) | (lane & 1)
         return ((lane >> 4) << 4) + (odd << 3) + (within ^ (odd << 2))
@@ -173,7 +173,7 @@ class Mma8(Mma):
                     acc_o[block, row, i] = acc_o[block, row, i] + sums[row][i]
 
     def v_operand(self, block: int, step: int, v_base, v_offsets):
-        """The A operand of 16 columns of head_dim and the 32 keys of a step."""
+        """Load the A operand of 16 columns of head_dim and the 32 keys of a step."""
         panel, within = divmod(block, self.chunks)
         start = (panel * self.config.tile_n + step * KEYS) * self.config.panel_bytes
         return self.load_v(v_base + v_offsets[within], start)
@@ -205,7 +205,7 @@ class Mma8Portable(Mma8):
     """
 
     def v_row(self, lane):
-        """The row of V at a lane's ldmatrix address: matrix i has keys 8i to 8i+7, turned by four rows if i is odd."""
+        """Compute the row of V at a lane's ldmatrix address: matrix i has keys 8i to 8i+7, rotated by 4 rows if odd."""
         return (lane & 24) + ((lane & 7) ^ ((lane & 8) >> 1))
 
     def load_v(self, address, offset: int):
@@ -213,7 +213,7 @@ class Mma8Portable(Mma8):
         return [ptx.permute_bytes(pairs[i], pairs[i + 1], digits) for i in (0, 2) for digits in (0x6420, 0x7531)]
 
     def in_order(self, values):
-        """Column g is in lane group g / 2, as its first column if g is even. Column g+8 is four groups further."""
+        """Move column g to lane group g / 2, as its first column if g is even. Column g+8 is four groups further."""
         lane = cute.arch.lane_idx()
         odd = ((lane >> 2) & 1) != 0
         ordered = [None] * 4

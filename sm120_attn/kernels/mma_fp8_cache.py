@@ -32,7 +32,7 @@ class MmaFp8Cache(Mma16):
     # --- Q ---
 
     def lane_offsets(self, lane):
-        """As for 16-bit keys; in Q a lane reads columns 4t to 4t + 3 of a row."""
+        """Compute offsets as for 16-bit keys; in Q a lane reads columns 4t to 4t + 3 of a row."""
         g, t = lane >> 2, lane & 3
         q = [g * PANEL_BYTES + (((2 * k + (t >> 1)) ^ g) << 4) + ((t & 1) << 3) for k in range(self.panel_steps)]
         return q, *super().lane_offsets(lane)[1:]
@@ -51,7 +51,7 @@ class MmaFp8Cache(Mma16):
         return found
 
     def q_factor(self, words):
-        """A power of two, and its inverse: Q times the inverse is at most 2^15, which FP16 holds, and above 2^14.
+        """Compute a power of two and its inverse: Q times the inverse is above 2^14, at most 2^15 (for FP16).
 
         words: all registers of Q of this thread. The factor is that of all of the warp's rows. What FP16 then rounds
         off is below 2^-29 of the largest value of Q.
@@ -64,7 +64,7 @@ class MmaFp8Cache(Mma16):
         return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)
 
     def in_fp16(self, word, factor):
-        """Two values of Q times a factor, in FP16."""
+        """Multiply two values of Q by a factor, in FP16."""
         low, high = (ptx.widened(self.config.dtype, half) for half in (word & 0xFFFF, ptx.upper(word)))
         return ptx.pack("fp16", low * factor, high * factor)
 
@@ -99,7 +99,7 @@ class MmaFp8Cache(Mma16):
                     self.add_column(acc_o, p, [first[odd], second[odd]], 2 * chunk + odd)
 
     def row_words(self, acc_o, row: int, factor):
-        """A thread's part of one row of O, times factor: of each 16 columns its four, in two registers."""
+        """Multiply a thread's part of one row of O by factor: its four values of each 16 columns, in two registers."""
         block, values = self.row_of(row)
         dtype = self.config.dtype
         return [
@@ -109,7 +109,7 @@ class MmaFp8Cache(Mma16):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
         block, (low, high) = self.row_of(row)
         return [
             (64 * chunk, [acc_o[block, 2 * chunk + odd, i] for i in (low, high) for odd in range(2)])

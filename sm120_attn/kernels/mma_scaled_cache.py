@@ -34,16 +34,16 @@ BF16_INFINITY = 0x7F807F80
 
 
 class MmaScaledCache(MmaFp8Cache):
-    """What both formats share: words of scales, of the keys that a lane needs."""
+    """Base of both formats: registers with the scales of the keys that a lane needs."""
 
     def scale_words(self, base, first_key: int, rows: int):
-        """Load the scales of `rows` neighbouring keys: a list of words for each. base: of the lane's first key in 8."""
+        """Load the scales of `rows` neighbouring keys: registers for each. base: of the lane's first key in 8."""
         each = self.config.scale_bytes // 4
         words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
         return [words[row * each : (row + 1) * each] for row in range(rows)]
 
     def scale_offsets(self, lane):
-        """Byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
+        """Compute byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
         return (lane >> 2) * self.config.scale_bytes, (lane & 3) * (2 * self.config.scale_bytes)
 
 
@@ -54,7 +54,7 @@ class MmaNvfp4Cache(MmaScaledCache):
     o_lane_bytes = 32
 
     def lane_offsets(self, lane):
-        """None for Q, which kernels load themselves. Of K and V: chunks 0 to 3 and 4 to 7; scales; a selector."""
+        """Compute offsets. Q: None, kernels load it themselves. K, V: chunks 0-3 and 4-7; scales; a selector."""
         row, matrix = lane & 7, lane >> 3
         first = row * PANEL_BYTES + ((matrix ^ row) << 4)
         chunks = [ptx.kept(x, lane) for x in (first, first ^ 64)]
@@ -65,7 +65,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
 
     def q_pairs(self, words):
-        """Four words of a row of Q, as the operands of two steps: in the order of K's columns."""
+        """Load four registers of a row of Q, as the operands of two steps: in the order of K's columns."""
         if self.config.has_cvt_e2m1:
             return [words[:2], words[2:]]
         first, second, third, last = words
@@ -76,7 +76,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return [low, high]
 
     def chunks_of(self, base, offsets, transpose: bool):
-        """A function from a group of 8 keys and a chunk to its word. Loads four chunks when it first needs one."""
+        """Make a function from a group of 8 keys and a chunk to its register; it loads four chunks at once."""
         loaded = {}
 
         def word(keys: int, chunk: int):
@@ -89,11 +89,11 @@ class MmaNvfp4Cache(MmaScaledCache):
         return word
 
     def k_values(self, word):
-        """Eight values of K as four registers, two for each step."""
+        """Convert eight values of K to four registers, two for each step."""
         return ptx.cvt_e2m1(word) if self.config.has_cvt_e2m1 else ptx.widen_e2m1(word)
 
     def v_values(self, word):
-        """Four values each of two keys of V as four registers: of each n8 column the two keys."""
+        """Convert four values each of two keys of V to four registers: of each n8 column the two keys."""
         if not self.config.has_cvt_e2m1:
             return ptx.widen_e2m1(word)
         even, odd = (ptx.cvt_e2m1(pairs, 2) for pairs in ptx.pair_halves(word))
@@ -114,7 +114,7 @@ class MmaNvfp4Cache(MmaScaledCache):
                     self.add_keys(scores, q[i], [k[2 * i : 2 * i + 2] for k in keys], first)
 
     def scales_of_keys(self, base, selector, n: int):
-        """The scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
+        """Load the scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
         (words,) = self.scale_words(base, 8 * n, 1)
         pairs = [(words[i], words[min(i + 1, len(words) - 1)]) for i in range(0, len(words), 2)]
         return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
@@ -132,7 +132,7 @@ class MmaNvfp4Cache(MmaScaledCache):
             self.add_columns(acc_o, p, [[v[0][i], v[1][i]] for i in range(4)], 4 * chunk)
 
     def scales_of_pairs(self, base, selector, keys: int):
-        """The scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
+        """Load the scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
         first, second = self.scale_words(base, 8 * keys, 2)
         return [
             half
@@ -141,7 +141,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
         block, values = self.row_of(row)
         return [
             (128 * chunk + 16 * half, [acc_o[block, 4 * chunk + n, i] for n in range(4)])
@@ -217,7 +217,7 @@ class MmaNvfp4CacheColumns(MmaNvfp4Cache):
 
 
 def rows_of(columns):
-    """The B operands of two n8 columns, as one A operand of 16 rows."""
+    """Join the B operands of two n8 columns to one A operand of 16 rows."""
     (a, b), (c, d) = columns
     return [a, c, b, d]
 
@@ -252,7 +252,7 @@ class MmaMxfp8Cache(MmaScaledCache):
                         ]
 
     def exponent(self, words, block: int):
-        """The e8m0 byte of a block of 32 columns."""
+        """Extract the e8m0 byte of a block of 32 columns."""
         return (words[block // 4] >> (8 * (block % 4))) & 0xFF
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
@@ -272,14 +272,14 @@ class MmaMxfp8Cache(MmaScaledCache):
                     self.add_column(acc_o, p, [made[0][odd], made[1][odd]], 2 * (2 * pair + half) + odd)
 
     def scale_of_pair(self, keys, block: int):
-        """2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite where that is too large."""
+        """Compute 2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite if too large."""
         word, byte = divmod(block, 4)
         upper_bytes = ptx.permute_bytes(keys[0][word], keys[1][word], 0x4000 + byte * 0x1010)
         return ptx.min_halves(((upper_bytes >> 1) & BF16_INFINITY) + MXFP8_SHIFT, BF16_INFINITY)
 
 
 def in_bf16(word):
-    """Two registers of BF16 values, of the even and the odd bytes of four e4m3 values; times 2^-120, exact."""
+    """Convert the even and the odd bytes of four e4m3 values to two registers of BF16, times 2^-120, exact."""
     return [
         ptx.choose_bits(x, (x >> 4) & 0x07F007F0, 0x80008000)
         for x in (ptx.permute_bytes(word, 0, EVEN_BYTES), word & ODD_BYTES)

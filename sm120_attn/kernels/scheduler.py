@@ -72,14 +72,14 @@ def divisor(number):
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
-    """Number of query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one key head."""
+    """Count the query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one key head."""
     kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.kv_element_bytes)
     kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
 
 
 def place_of(problem: Problem, index):
-    """The tile, the sequence and the query head of the CTA with this index."""
+    """Find the tile, the sequence and the query head of the CTA with this index."""
     group, by = problem.group, problem.divisors
     number, within = divmod(index, by.group_tiles)
     is_last = (number + 1) * group * problem.tiles_m >= problem.total
@@ -89,7 +89,7 @@ def place_of(problem: Problem, index):
 
 
 def place_by_division(problem: Problem, index):
-    """The same without divisors. FP8 at D256 has no registers left for these: three values would go to local memory."""
+    """Find the same without divisors. FP8 at D256 has no registers left for these: three values would spill."""
     heads = problem.total // problem.tiles_m
     first_head = index // (problem.group * problem.tiles_m) * problem.group
     within = index - first_head * problem.tiles_m
@@ -99,7 +99,7 @@ def place_by_division(problem: Problem, index):
 
 
 def work_of(config, problem: Problem, given: Given, index) -> Work:
-    """The tile of the CTA with this index."""
+    """Find the tile of the CTA with this index."""
     tile, batch, head = (place_by_division if config.fp8 and config.head_dim == 256 else place_of)(problem, index)
     if config.causal:
         tile = problem.tiles_m - 1 - tile

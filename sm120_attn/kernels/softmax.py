@@ -18,7 +18,7 @@ from . import inline_ptx as ptx
 
 # The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
-LARGEST_START = 1.0e38  # of S; scores of a larger size are not exact, with any start
+LARGEST_START = 1.0e38  # limit of a start of S; larger scores are inexact with any start
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
@@ -40,7 +40,7 @@ class OnlineSoftmax:
         self.rescale_if_grown(self.largest(scores), acc_o)
 
     def largest(self, scores):
-        """The largest of this thread's scores, per row."""
+        """Compute the largest of this thread's scores, per row."""
         found = []
         for r in range(self.policy.rows):
             block, values = self.policy.row_of(r)
@@ -49,7 +49,7 @@ class OnlineSoftmax:
         return found
 
     def has_grown(self, largest):
-        """Whether the maximum of some row of the warp has grown by more than the limit.
+        """Check whether the maximum of some row of the warp has grown by more than the limit.
 
         Each thread compares its own part of a row. The maximum of the whole row takes shuffles, and is needed only if
         some thread finds growth.
@@ -58,10 +58,10 @@ class OnlineSoftmax:
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     def starts(self):
-        """Where S may begin in place of zero, so that a score is positive if its row has grown by more than the limit.
+        """Choose where S begins instead of at zero, so that a score is positive if its row has grown beyond the limit.
 
         Per row: a register for each value of an n8 column, because an MMA takes four that follow each other. They are
-        -(row_max + limit) / scale, with a step of Newton's. Where that is no number of use, all scores are positive.
+        -(row_max + limit) / scale, with a step of Newton's. If the result is unusable, all scores are positive.
         """
         lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
         starts = []
@@ -75,7 +75,7 @@ class OnlineSoftmax:
         return starts
 
     def must_rescale(self, scores, starts):
-        """Whether a maximum has grown by more than the limit: has_grown, or with `starts` whether a score is positive.
+        """Check whether a maximum has grown beyond the limit: has_grown, or with `starts` if a score is positive.
 
         Scores are negative if the sign is among the bits that all have: three scores to an instruction, where a maximum
         takes one for each.
@@ -116,7 +116,7 @@ class OnlineSoftmax:
         return theirs
 
     def exponentials(self, scores, block: int, n: int, starts=None):
-        """exp2 of the scores of one n8 column; also adds them to the sums. starts: where S began; None for zero."""
+        """Compute exp2 of the scores of one n8 column; add them to the sums. starts: where S began; None for zero."""
         made = [None] * len(scores[block][n])
         for r in (2 * block, 2 * block + 1):
             shift = -self.row_max[r] if starts is None else Float32(self.limit)
@@ -128,7 +128,8 @@ class OnlineSoftmax:
 
 
 def finish(softmax, sink=None):
-    """Per row: the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf (the sink)."""
+    """Compute per row the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf (the
+    sink)."""
     factors, lses = [], []
     for r in range(softmax.policy.rows):
         total = ptx.quad_sum(softmax.row_sum[r])
@@ -139,7 +140,7 @@ def finish(softmax, sink=None):
 
 
 def finished(row_max, row_sum, sink=None):
-    """The factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
+    """Compute the factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
     factor = None
     if sink is not None:
         bits = sink * LOG2_E

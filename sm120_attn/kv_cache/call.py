@@ -1,4 +1,4 @@
-"""What a call of `attention_with_kv_cache` asks for, as values, and whether it is supported. Does not read data."""
+"""Values of a call of `attention_with_kv_cache`; checks that they are supported. Reads no data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..launch.checks import sizes
 from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
 
-DTYPES = (torch.bfloat16, torch.float16)  # of queries
-FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
+DTYPES = (torch.bfloat16, torch.float16)  # dtypes of queries
+FP8 = torch.float8_e4m3fn  # dtype of a cache with 16-bit queries
 # What older versions of torch lack; every format's bytes may come as uint8.
 FP4, E8M0 = (getattr(torch, name, torch.uint8) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu"))
 SCALE_DTYPES = {"nvfp4": (torch.float8_e4m3fn, torch.uint8), "mxfp8": (E8M0, torch.uint8)}
@@ -64,7 +64,7 @@ class CacheTensors(NamedTuple):
 
 
 class CacheCall(NamedTuple):
-    """What is asked for beside the tensors.
+    """Options of a call, without its tensors.
 
     max_seqlen_q: queries of a sequence; of the longest one if q is packed. num_splits: None for the planned number.
     """
@@ -217,7 +217,7 @@ def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) 
 
 
 def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
-    """Raise ValueError where the cache has no such keys or pages. name: of the lengths."""
+    """Raise ValueError if the cache does not have these keys or pages. name: of the lengths."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():

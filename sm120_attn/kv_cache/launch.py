@@ -21,7 +21,7 @@ prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
 
 
 class PreparedCacheCall(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
     """
@@ -38,7 +38,7 @@ class PreparedCacheCall(Launcher):
         self.copy = not is_aligned(q)
         self.lse_shape = lse_shape(q) if call.lse else None
         self.scratch, self.num_splits = 0, 1
-        self.one: torch.Tensor | None = None  # the descale of a cache that has none
+        self.one: torch.Tensor | None = None  # the descale of a cache without one
         self.at: tuple[int, ...] = ()
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
@@ -85,7 +85,7 @@ class PreparedCacheCall(Launcher):
 
 
 def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream. asked: the options."""
+    """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options."""
     q, k, v, lengths, *others = tensors
     facts: tuple[Any, ...] = (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), lengths.shape, lengths.stride(),
@@ -123,12 +123,12 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
 
 @lru_cache(maxsize=4096)
 def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """plan_cache, kept."""
+    """Call plan_cache, and keep its result."""
     return plan_cache(shape, num_splits)
 
 
 def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
-    """The shape by which the kernel is chosen."""
+    """Compute the shape by which the kernel is chosen."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
     return CacheShape(
@@ -148,13 +148,13 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
 
 
 def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     made = {"partials": ((scratch,), (1,)), "num_splits": plan.num_splits}
     return score_arguments(tensors, call) | cache_arguments(tensors) | made
 
 
 def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
-    """Arguments of every kernel over a cache, beside those of attention."""
+    """Make the arguments of every kernel over a cache, besides those of attention."""
     table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
     scales = {
         name: (
@@ -180,7 +180,7 @@ def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> R
 
 
 def prepared(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> PreparedCacheCall:
-    """What is known of a call; worked out now if it is the first one of its kind."""
+    """Look up the prepared call; prepare it if it is the first of its kind."""
     try:
         facts = facts_of(tensors, asked)
     except AttributeError:

@@ -17,7 +17,7 @@ from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
 
 MOST_SPLITS = 128
-MOST_QUERIES = 16  # of decode: speculative decoding has no more
+MOST_QUERIES = 16  # most in decode: speculative decoding has no more
 # Shared memory of an SM, of which each CTA takes 1 KiB more than it asks for.
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
@@ -72,7 +72,7 @@ class CachePlan:
 
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
-    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
+    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError if no kernel fits."""
     if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and shape.kv_dtype not in SCALE_COLUMNS:
         return _plan_prefill(shape)
     if shape.sms < 1:
@@ -99,7 +99,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
 
 
 def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """The plan with the heads per CTA and the splits of the least estimated time. row_tiles: of all heads."""
+    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: of all heads."""
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
     for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
@@ -137,9 +137,9 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
-    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel.
+    """Set as many stages as fit into shared memory. Raises ValueError if there is no kernel.
 
-    With 8 rows 2 at most: more are slower, and on an SM120 leave no room for a second CTA.
+    With 8 rows at most 2: more are slower, and on an SM120 prevent a second CTA.
     """
     for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
         found = replace(config, stages=stages)
@@ -150,13 +150,13 @@ def _with_stages(config: DecodeConfig) -> DecodeConfig:
 
 
 def ctas_per_sm(config: DecodeConfig) -> int:
-    """CTAs that share an SM."""
+    """Count the CTAs that share an SM."""
     room = SM_SHARED_BYTES.get(config.arch, OTHER_SM_SHARED_BYTES)
     return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), config.ctas_per_sm)
 
 
 def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
-    """The number of splits with the least estimated time; the smaller one of two equal ones.
+    """Choose the number of splits with the least estimated time; the smaller one of two equal ones.
 
     tiles: of rows, each of which reads key_tiles with `warps` warps. places: CTAs that run at the same time.
     """
@@ -167,7 +167,7 @@ def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
 
 
 def _cost(number: int, tiles: int, places: int, rounds: int, factor: float) -> float:
-    """Estimated time of a number of splits, in rounds. factor: of the time of a round."""
+    """Estimate the time of a number of splits, in rounds. factor: of the time of a round."""
     waves = -(-tiles * number // places)
     combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
     return waves * (-(-rounds // number) * factor + START_ROUNDS) + combine

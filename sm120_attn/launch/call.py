@@ -1,4 +1,4 @@
-"""What a call asks for, as values: the tensors, the options as the caller gave them, and the call made of them."""
+"""Values of a call: the tensors, the options as the caller gave them, and the call made of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AttentionOptions(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What is asked for, beside the tensors.
+    """Options of a call, without its tensors.
 
     softcap: 0 for none.
     max_seqlen_q, max_seqlen_k: with packed sequences, the rows of the longest one; else those of the tensors.
@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
 
 def check_types(tensors: Any) -> None:
-    """Raise TypeError where a field of a NamedTuple is no tensor. None is right for a field that has a default."""
+    """Raise TypeError if a field of a NamedTuple is not a tensor. None is allowed in a field with a default."""
     for name, given in zip(tensors._fields, tensors, strict=True):
         if not isinstance(given, torch.Tensor) and not (given is None and name in tensors._field_defaults):
             raise TypeError(f"{name} is of type {type(given).__name__}: must be a torch.Tensor")
@@ -119,7 +119,7 @@ def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
 
 
 def features_of(tensors: Any, call: Any) -> Features:
-    """What a call asks of its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    """List what a call needs from its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
     return Features(
         causal=call.visible.causal,
         window=call.visible.window,
@@ -131,5 +131,5 @@ def features_of(tensors: Any, call: Any) -> Features:
 
 
 def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
-    """The output's dtype: q's, or for FP8 what was asked for."""
+    """Choose the output's dtype: q's, or for FP8 the one that the caller asked for."""
     return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype

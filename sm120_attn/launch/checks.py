@@ -84,7 +84,7 @@ def _check_varlen(tensors: Tensors, call: Call) -> None:
 
 
 def check_cu_seqlens(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
-    """Raise TypeError or ValueError where `tensor` cannot say where packed sequences begin."""
+    """Raise TypeError or ValueError unless `tensor` can hold the starts of packed sequences."""
     if tensor.dtype != torch.int32:
         raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
     if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:

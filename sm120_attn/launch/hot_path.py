@@ -21,7 +21,7 @@ Result = tuple[torch.Tensor, torch.Tensor | None]  # O, and LSE if it was asked 
 
 
 def is_plain(*tensors: torch.Tensor) -> bool:
-    """Whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
+    """Check whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
     if is_compiling():
         return False
     gradients = is_grad_enabled()
@@ -32,7 +32,7 @@ def is_plain(*tensors: torch.Tensor) -> bool:
 
 
 def facts_of(tensors: Tensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream. asked: the options.
+    """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
     tensors: in the order of Tensors; to make one would cost every call time. Calls with equal facts share a
     PreparedCall.
@@ -58,7 +58,7 @@ def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
 class Launcher:
     """A kernel with its arguments, ready to be launched again with other addresses.
 
-    kernel: None where there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
+    kernel: None if there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
     abi.Layout.
     """
 
@@ -82,7 +82,7 @@ class Launcher:
 
 
 class PreparedCall(Launcher):
-    """Everything that is known of calls that look alike. `run` is the hot path: every call pays for what it does.
+    """The prepared state of calls that look alike. `run` is the hot path: every call pays for what it does.
 
     copies: which of q, k and v must be copied before the launch, by their strides.
     relaunch: makes a call with other tensors.
@@ -106,11 +106,11 @@ class PreparedCall(Launcher):
         self.shape = q.shape
         self.out_dtype = output_dtype(q, call.out_dtype)
         self.contiguous = q.is_contiguous() and self.out_dtype == q.dtype
-        self.one: torch.Tensor | None = None  # the descale of a tensor that has none
+        self.one: torch.Tensor | None = None  # the descale of a tensor without one
         self.lse_shape = lse_shape(q) if call.lse else None
         self.copies = copies if any(copies) else None
         self.relaunch = relaunch
-        self.at: tuple[int, ...] = ()  # places that every call writes
+        self.at: tuple[int, ...] = ()  # slots that every call writes
 
     def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)
@@ -165,7 +165,7 @@ def zeros(
     lse_shape: tuple[int, ...] | None,
     sinks: torch.Tensor | None,
 ) -> Result:
-    """The result where there is no query, or none that sees a key: O is 0, and LSE -inf or the sink of the head."""
+    """Make the result if there is no query, or no query sees a key: O is 0, and LSE -inf or the head's sink."""
     lse = None
     if lse_shape is not None:
         lse = q.new_full(lse_shape, -math.inf, dtype=torch.float32)
@@ -175,7 +175,7 @@ def zeros(
 
 
 def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
-    """Jump into the host function, on torch's current stream of device `index`. stream: its place in the buffer."""
+    """Jump into the host function, on torch's current stream of device `index`. stream: its slot in the buffer."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:
         kernel.entry(buffer.address)

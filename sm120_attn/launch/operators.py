@@ -23,8 +23,8 @@ def define_operator(
     """Define `torch.ops.sm120_attn.<name>`. torch derives its schema from the annotations of `launch`.
 
     launch: runs for CUDA tensors; it returns new tensors, and changes those named in `mutated` only. fake: for tracing,
-    gives shapes only, of the arguments of `launch` by name; the launch makes the checks. function: what callers know it
-    as, for autograd's error; torch allows none for an operator that changes tensors.
+    gives shapes only, of the arguments of `launch` by name; the launch makes the checks. function: its public name, for
+    autograd's error; torch allows none for an operator that changes tensors.
     """
     signature = inspect.signature(launch)
 
@@ -46,7 +46,7 @@ def define_operator(
 
 
 def given_lse(q: torch.Tensor, made: Result) -> tuple[torch.Tensor, torch.Tensor]:
-    """A result with an empty LSE in place of none, for an operator's schema."""
+    """Replace an LSE of None by an empty tensor, for an operator's schema."""
     o, lse = made
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
@@ -54,6 +54,6 @@ def given_lse(q: torch.Tensor, made: Result) -> tuple[torch.Tensor, torch.Tensor
 def fake_result(
     *, q: torch.Tensor, return_lse: bool, out_dtype: torch.dtype | None = None, **others: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What an attention operator gives while it is traced, by its arguments: LSE is empty unless `return_lse`."""
+    """Make an attention operator's result while it is traced, from its arguments: LSE is empty unless `return_lse`."""
     o = q.new_empty(q.shape, dtype=output_dtype(q, out_dtype))
     return o, q.new_empty(lse_shape(q) if return_lse else (0,), dtype=torch.float32)

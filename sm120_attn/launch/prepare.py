@@ -54,7 +54,7 @@ def keep(calls: dict[tuple[Any, ...], Kept], facts: tuple[Any, ...], made: Kept)
 
 
 def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
-    """Compiles or loads the kernel if this process does not have it."""
+    """Compile or load the kernel if this process does not have it."""
     q, k, v = tensors[:3]
     made = PreparedCall(tensors, call, tuple(not is_aligned(t) for t in (q, k, v)), forward)
     shape = shape_of(tensors, call)
@@ -71,7 +71,7 @@ def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
 
 
 def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     cu_seqlens = ((shape.batch + 1,), (1,))
     arguments = score_arguments(tensors, call) | {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
     for name, tensor, descale in zip(DESCALES, tensors[:3], tensors.descales, strict=True):
@@ -80,7 +80,7 @@ def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
 
 
 def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
-    """Arguments of every attention kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    """Make the arguments of every attention kernel. tensors, call: Tensors and Call, or those over a cache."""
     q, k, v = tensors[:3]
     left, right = call.visible.sides
     return {
@@ -100,12 +100,12 @@ def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
 
 
 def descale_argument(descale: torch.Tensor | None, batch: int, heads: int) -> tuple[Any, Any]:
-    """Sizes and strides of a descale, [batch, heads]; one number is the same for all."""
+    """Compute sizes and strides of a descale, [batch, heads]; one number is the same for all."""
     return (batch, heads), (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
 
 
 def fill(kernel: kernels.Compiled, arguments: dict[str, Any]) -> list[Any]:
-    """The values of a kernel's slots, with addresses of 0."""
+    """Fill a kernel's slots with these arguments, with addresses of 0."""
     values: list[Any] = []
     for slot in kernel.layout.slots:
         argument = arguments[slot.name]
@@ -123,7 +123,7 @@ def refuse_in_capture(config: Any, function: str) -> None:
 
 
 def shape_of(tensors: Tensors, call: Call) -> Shape:
-    """The Shape by which the kernel is chosen, with lengths in whole tiles."""
+    """Compute the Shape by which the kernel is chosen, with lengths in whole tiles."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
     # With as many queries as keys both alignments are the same.
@@ -146,13 +146,13 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
 
 @lru_cache(maxsize=4096)
 def planned(shape: Shape) -> Config:
-    """plan(shape).config, kept: text generation comes with thousands of lengths."""
+    """Compute plan(shape).config, and keep it: text generation comes with thousands of lengths."""
     config = plan(shape).config
     return replace(config, fp8_mma=fp8_mma()) if config.fp8 else config
 
 
 def fp8_mma() -> str:
-    """The FP8 path that the environment asks for."""
+    """Read the FP8 path from the environment."""
     asked = os.environ.get(FP8_MMA_VARIABLE, FP8_MMAS[0])
     if asked not in FP8_MMAS:
         raise ValueError(f"{FP8_MMA_VARIABLE}={asked}: must be one of {', '.join(FP8_MMAS)}, or not be set")
@@ -161,7 +161,7 @@ def fp8_mma() -> str:
 
 @cache
 def device_facts(index: int) -> tuple[str, int]:
-    """The architecture of a device as ptxas names it, and its number of multiprocessors."""
+    """Look up the architecture of a device as ptxas names it, and its number of multiprocessors."""
     properties = torch.cuda.get_device_properties(index)
     capability = (properties.major, properties.minor)
     if capability not in ARCHS:

@@ -1,4 +1,4 @@
-"""Which tensors a kernel can read as they are, and copies of the others. Kernels load 16 bytes at a time."""
+"""Tensors that a kernel can read directly, and copies of the others. Kernels load 16 bytes at a time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-ALIGN_BYTES = 16  # of addresses, and of all strides but the last
+ALIGN_BYTES = 16  # alignment of addresses, and of all strides but the last
 
 
 def is_aligned(tensor: torch.Tensor) -> bool:
-    """Whether the last stride is 1 and all others are multiples of 16 bytes. Does not look at the address."""
+    """Check whether the last stride is 1 and all others are multiples of 16 bytes. Does not look at the address."""
     strides = tensor.stride()
     if strides[-1] != 1:
         return False
@@ -19,7 +19,7 @@ def is_aligned(tensor: torch.Tensor) -> bool:
 
 
 def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy whose rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
+    """Copy a tensor so that its rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
     *outer, columns = tensor.shape
     wide = whole_rows(columns, tensor.element_size())
     if wide == columns:
@@ -28,13 +28,13 @@ def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_rows(columns: int, element_bytes: int) -> int:
-    """Columns, rounded up to whole 16 bytes."""
+    """Round columns up to whole 16 bytes."""
     each = ALIGN_BYTES // element_bytes
     return -(-columns // each) * each
 
 
 def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
-    """The tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
+    """Return the tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
     shape: Sequence[int] = tensor.shape
     strides: Sequence[int] = tensor.stride()
     if 1 not in shape:
@@ -44,7 +44,7 @@ def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
 
 
 def lse_shape(q: torch.Tensor) -> tuple[int, ...]:
-    """Sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
+    """Compute the sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
     return (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
 
 

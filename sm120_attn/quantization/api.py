@@ -1,6 +1,6 @@
 """`quantize` and `quantize_qkv`, for callers. Plain calls launch directly; others go through torch_op.py.
 
-kernels/quantize/kernel.py says what is computed.
+kernels/quantize/kernel.py documents the computation.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def quantize_qkv(
 def _longest(
     cu_seqlens: torch.Tensor | None, longest: int | None, x: torch.Tensor, name: str, cu_seqlens_name: str
 ) -> int:
-    """Length of the longest sequence. Tensors of a wrong kind get 0; the checks of the launch refuse them."""
+    """Compute the length of the longest sequence. Wrong kinds of tensors get 0; the launch's checks refuse them."""
     if cu_seqlens is not None:
         if longest is None:
             raise ValueError(

@@ -17,7 +17,7 @@ from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_a
 IN_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 OUT_DTYPES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 NAMES = {1: ("x",), 3: ("q", "k", "v")}
-MOST_BLOCKS = 2**31 - 1  # of a grid
+MOST_BLOCKS = 2**31 - 1  # limit of a grid
 
 Tensors = tuple[torch.Tensor, ...]  # x; or q, k and v
 Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x; or of q, and of k and v. Empty without packed sequences
@@ -25,7 +25,7 @@ Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
 
 
 class QuantizeCall(NamedTuple):
-    """What is asked for, beside the tensors.
+    """Options of a call, without its tensors.
 
     longest: length of the longest sequence of each tensor.
     config: this kernel instead of the planned one; l2_bytes: instead of the device's L2 size. Both for tests.
@@ -68,7 +68,7 @@ def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
 
 
 class PreparedQuantize(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: words of memory between two launches; 0 with one launch.
     """
@@ -85,7 +85,7 @@ class PreparedQuantize(Launcher):
         # Outputs with the strides of their inputs: torch makes those faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.scratch = 0
-        self.at: list[tuple[int, int, int]] = []  # places of each x, y and descale
+        self.at: list[tuple[int, int, int]] = []  # slots of each x, y and descale
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)
@@ -118,7 +118,7 @@ class PreparedQuantize(Launcher):
 
 
 def new_output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """An empty tensor for the FP8 values, with rows that begin at multiples of 16 bytes."""
+    """Make an empty tensor for the FP8 values, with rows that begin at multiples of 16 bytes."""
     *outer, columns = x.shape
     wide = whole_rows(columns, dtype.itemsize)
     if wide == columns:
@@ -154,7 +154,7 @@ def plan(xs: Tensors, starts: Starts, call: QuantizeCall) -> QuantizeConfig:
 
 
 def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantize:
-    """Compiles or loads the kernel if this process does not have it."""
+    """Compile or load the kernel if this process does not have it."""
     config = call.config or plan(xs, starts, call)
     wrong = why_not(config)
     if wrong:
@@ -176,7 +176,7 @@ def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantiz
 
 
 def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     arguments: dict[str, Any] = {
         "partials": ((work.scratch,), (1,)),
         "pieces": work.pieces,
@@ -194,5 +194,5 @@ def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[
 
 
 def l2_bytes(index: int) -> int:
-    """Size of a device's L2 cache."""
+    """Read the size of a device's L2 cache."""
     return int(torch.cuda.get_device_properties(index).L2_cache_size)

@@ -19,10 +19,11 @@ Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Functions by name: each makes a wrong call, or a wrong cache, and judges it as if it were right."""
+    """Map names to functions: each makes a wrong call, or a wrong cache, and judges it as if it were right."""
 
     def judged(change: Change, case: CacheCase = MUTATED) -> Callable[[], Verdict]:
-        """change: of the tensors and options before the call. What it returns is run after the call."""
+        """Run and judge a call. change: edits tensors and options first; it may return a function to run after the
+        call."""
 
         def verdict() -> Verdict:
             right, options = cache_calls.tensors(case)
@@ -44,7 +45,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return lambda after: [cache_writes.bytes_of(after[name]).copy_(old[name]) for name in old]
 
     def one_more(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """The row behind the last new one is written too."""
+        """Write the row behind the last new one, too."""
         page = int(made["block_table"][0, 333 // 16])
         return lambda after: after["v_cache"][page, 333 % 16].zero_()
 
@@ -52,7 +53,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         made["k_new"], made["v_new"] = made["v_new"], made["k_new"]
 
     def query_without_rotary(made: dict[str, Any], options: dict[str, Any]) -> None:
-        """Q is turned back before, so that it is as it was."""
+        """Rotate Q back before the call, so that it ends unchanged."""
         positions = cache_writes.positions_of(MUTATED, MUTATED.counts, made["q"].device)
         back = made | {"rotary_sin": -made["rotary_sin"]}
         made["q"] = cache_writes.turned(MUTATED, back, made["q"].flatten(0, 1), positions).view_as(made["q"]).to(
@@ -78,7 +79,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Functions by promise: each says how it is broken, "" if it is kept."""
+    """Map promises to functions: each describes how its promise is broken, "" if it is kept."""
     return {
         "a CUDA graph appends at each replay": _graph,
         "what does not fit is not written": _does_not_fit,
@@ -116,7 +117,7 @@ def _graph() -> str:
 
 
 def _does_not_fit() -> str:
-    """Lengths at the end of the cache, and a table with an entry that is no page: other memory keeps its bytes."""
+    """Append at the end of the cache, and by a table with an entry that is not a page: other memory keeps its bytes."""
     import torch
 
     from ..kv_cache.append.call import NewTensors

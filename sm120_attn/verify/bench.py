@@ -25,8 +25,8 @@ from ..config import Config
 from ..planner import Plan, plan
 from .requirements import require_folder, require_gpu
 
-HEADS = 16  # of all published configurations
-SPAN_MS = 4.0  # of one sample, roughly
+HEADS = 16  # heads of all published configurations
+SPAN_MS = 4.0  # rough time of one sample
 FEWEST, MOST = 2, 100  # launches in a sample
 SPREAD = 2.0**-6  # difference of two correct bf16 outputs, relative to the largest value
 FP8_SPREAD = 2.0**-3  # the same where one of them had Q, K, V and P in e4m3
@@ -91,14 +91,14 @@ class TimedLaunch:
 
 
 def ours(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """`attention`, the public call."""
+    """Launch `attention`, the public call."""
     from ..api import attention
 
     return lambda: attention(q, k, v, causal=causal)
 
 
 def variant(kernel: str) -> Maker:
-    """`attention` with this kernel, also where the other one is planned."""
+    """Launch `attention` with this kernel, also where the other one is planned."""
     from . import cases
 
     def change(planned: Config) -> Config:
@@ -108,7 +108,7 @@ def variant(kernel: str) -> Maker:
 
 
 def chosen(change: Callable[[Config], Config], number: int) -> Maker:
-    """`attention` with another kernel than the planned one; `number` tells such calls apart.
+    """Launch `attention` with another kernel than the planned one; `number` separates such calls.
 
     Prepared calls are found by their arguments. So each gets its own scale: the next float64, the same in float32.
     """
@@ -141,7 +141,7 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
 
 
 def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """`attention` on tensors that are in e4m3 already."""
+    """Launch `attention` on tensors that are in e4m3 already."""
     from ..api import attention
     from ..quantization.api import quantize_qkv
 
@@ -151,7 +151,7 @@ def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def fp8_with_quantization(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """`attention` from bf16 to bf16, with quantisation to e4m3."""
+    """Launch `attention` from bf16 to bf16, with quantisation to e4m3."""
     import torch
 
     from ..api import attention
@@ -163,7 +163,7 @@ FP8: dict[str, Maker] = {"fp8": fp8, "fp8 with quantize": fp8_with_quantization}
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """scaled_dot_product_attention with FlashAttention 2. Switches its other backends off for this process."""
+    """Launch scaled_dot_product_attention with FlashAttention 2. Switches its other backends off for this process."""
     import torch
 
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -177,7 +177,7 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -> TimedLaunch:
-    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; leaves out others that are wrong."""
+    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; skips others that are wrong."""
     import torch
 
     from ..compile import cache
@@ -198,7 +198,7 @@ def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -
 def right_ones(
     problem: BenchProblem, makers: dict[str, Maker], q: Any, k: Any, v: Any
 ) -> tuple[dict[str, Launch], dict[str, str]]:
-    """The launches whose results agree with torch's, and why the others are left out."""
+    """Choose the launches whose results agree with torch's; explain why the others are omitted."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
     largest = max(wanted.abs().max().item(), 1.0)
     launches, left_out = {}, {}
@@ -232,7 +232,7 @@ def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]
 
 
 def _count(launch: Launch) -> int:
-    """Number of launches in a sample, found after a warm-up."""
+    """Determine the number of launches in a sample, after a warm-up."""
     _span_ms(launch, FEWEST)
     return max(FEWEST, min(MOST, round(SPAN_MS / max(_span_ms(launch, FEWEST) / FEWEST, 1e-3))))
 
@@ -269,7 +269,7 @@ def host_us(launch: Launch, calls: int = 1000, rounds: int = 9) -> float:
 
 
 def host_costs() -> dict[str, float]:
-    """Host times of calls whose kernel is shorter than the call."""
+    """Measure host times of calls whose kernel is shorter than the call."""
     import torch
 
     from ..api import attention
@@ -288,7 +288,7 @@ def host_costs() -> dict[str, float]:
 
 
 def _fresh_lengths() -> Launch:
-    """A launch as in text generation: with one key more at each call."""
+    """Make a launch as in text generation: with one key more at each call."""
     import itertools
 
     import torch
@@ -327,7 +327,8 @@ def header(names: Sequence[str]) -> str:
 
 
 def line(timed: TimedLaunch) -> str:
-    """One row as in the published table: B, S, D, causal, competitors, and how many times as long as the first."""
+    """Format one row as in the published table: B, S, D, causal, competitors, and their time as a multiple of the
+    first."""
     p, names = timed.problem, list(timed.samples_ms)
     cells = " ".join(f"{timed.ms(name) * 1e3:>12.1f} us {timed.tflops(name):>6.1f}" for name in names)
     ratios = " ".join(f"{timed.ms(name) / timed.ms(names[0]):.2f}x" for name in names[1:])
@@ -335,7 +336,7 @@ def line(timed: TimedLaunch) -> str:
 
 
 def summary(times_ms: dict[BenchProblem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
-    """Summary of ratios; above 1, ours is faster. Best peer: the fastest one for each problem."""
+    """Summarise ratios; above 1, ours is faster. Best peer: the fastest one for each problem."""
     best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
     worst = min(best, key=best.__getitem__)
     ratios = {n: [times[n] / times[mine] for times in times_ms.values() if n in times] for n in peers}
@@ -431,7 +432,7 @@ def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
 
 
 def why_no_fp8_time(arch: str) -> str | None:
-    """Say why FP8 is not timed on this architecture; None if it is."""
+    """Explain why FP8 is not timed on this architecture; None if it is."""
     if arch == "sm_90a":
         return "FP8 is timed on sm_12x only: sm_90a does not have its instructions, and runs others instead"
     return None

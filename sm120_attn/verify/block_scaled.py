@@ -20,7 +20,8 @@ NAN_SCALE = {"nvfp4": 0x7F, "mxfp8": 0xFF}
 
 
 def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any]:
-    """Bytes of values [..., head_dim] and of their scales. descale: float32, which multiplies them; None is 1."""
+    """Quantise values [..., head_dim] to bytes, with their scales. descale: float32, which multiplies them; None is
+    1."""
     import torch
 
     blocks = values.float().unflatten(-1, (-1, SCALE_COLUMNS[kv_dtype]))
@@ -50,7 +51,7 @@ def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any
 
 
 def dequantised(data: Any, scales: Any, kv_dtype: str) -> Any:
-    """The values of a cache in float32, exact, without descales."""
+    """Convert the values of a cache to float32, exactly, without descales."""
     import torch
 
     data, scales = data.view(torch.uint8), scales.view(torch.uint8)

@@ -72,7 +72,7 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
 
 
 def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, Any]:
-    """Empty caches of a case, and where the format has them empty scales."""
+    """Make the empty caches of a case, with empty scales if the format has scales."""
     import torch
 
     if case.kv_dtype not in SCALE_COLUMNS:
@@ -93,7 +93,7 @@ def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, An
 
 
 def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
-    """What the caches hold for these values, by argument."""
+    """Encode these values as the caches store them, by argument."""
     if case.kv_dtype not in SCALE_COLUMNS:
         return {f"{name}_cache": values.to(torch_dtype(case.kv_dtype or case.dtype))}
     data, scales = block_scaled.quantised(values, case.kv_dtype)
@@ -101,7 +101,7 @@ def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
 
 
 def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
-    """A table of shuffled pages, and the number of pages. Sequences may share their first pages."""
+    """Make a table of shuffled pages; return it with the number of pages. Sequences may share their first pages."""
     import torch
 
     used = [-(-length // case.page_size) for length in case.totals]
@@ -118,7 +118,7 @@ def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
 
 
 def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
-    """A cache full of NaN. number: 0 for K, 1 for V, where the layout has a place for both."""
+    """Make a cache full of NaN. number: 0 for K, 1 for V, if the layout has space for both."""
     import torch
 
     pages, rows, heads, dim = size
@@ -143,14 +143,14 @@ def _write(cache: Any, pages: list[int], values: Any) -> None:
 
 
 def as_bytes(tensor: Any) -> Any:
-    """FP8 as bytes, since torch cannot index it; others as they are."""
+    """View FP8 as bytes, since torch cannot index it; keep other tensors."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
-    """Output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
+    """Compute output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
     import torch
 
     from .reference import attention_reference
@@ -175,7 +175,7 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
 
 
 def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, scales: Any = None) -> Any:
-    """The rows of all sequences, packed; those of an FP8 or FP4 cache in float64, times their descale."""
+    """Gather the rows of all sequences, packed; rows of an FP8 or FP4 cache in float64, times their descale."""
     import torch
 
     def rows_of(tensor: Any, i: int, length: int) -> Any:

@@ -86,7 +86,7 @@ class CacheCase:
         return self.page_size * self.most_pages if self.page_size else max(self.totals, default=0) + 37
 
     def append_config(self, arch: str) -> AppendConfig | None:
-        """The kernel that appends; None if the case appends nothing."""
+        """Choose the kernel that appends; None if the case appends nothing."""
         if self.new is None:
             return None
         return AppendConfig(
@@ -95,7 +95,7 @@ class CacheCase:
         )  # fmt: skip
 
     def config(self, arch: str, sms: int) -> Config | DecodeConfig:
-        """The kernel that the case runs on. Raises ValueError if there is none."""
+        """Choose the kernel that the case runs on. Raises ValueError if there is none."""
         return plan_cache(
             CacheShape(
                 arch=arch, dtype=self.dtype, head_dim=self.head_dim, batch=len(self.lengths), heads=self.heads,
@@ -108,7 +108,7 @@ class CacheCase:
 
 
 def matrix() -> Iterator[CacheCase]:
-    """All cases but the random ones."""
+    """List all cases but the random ones."""
     yield from _lengths()
     yield from _pages()
     yield from _heads()
@@ -373,7 +373,7 @@ def _edges() -> Iterator[CacheCase]:
 
 
 def classes(count: int) -> tuple[CacheCase, ...]:
-    """Kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
+    """List kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
     rng = random.Random(8)
     found: dict[CacheCase, None] = {}
     while len(found) < count:

@@ -21,7 +21,7 @@ E4M3_LARGEST = 448.0
 
 
 def new_tensors(case: CacheCase, normal: Callable[..., Any], device: str) -> dict[str, Any]:
-    """New keys and values, and the tables of a rotary embedding with as many positions as the longest sequence."""
+    """Make new keys and values, and tables of a rotary embedding with as many positions as the longest sequence."""
     import torch
 
     rows = (sum(case.counts),) if case.packed else (len(case.lengths), case.new)
@@ -41,24 +41,24 @@ CACHES = ("k_cache", "v_cache", "k_scales", "v_scales")
 
 
 def snapshot(made: dict[str, Any]) -> dict[str, Any]:
-    """The bytes of all memory of the caches."""
+    """Copy the bytes of all memory of the caches."""
     return {name: bytes_of(made[name]).clone() for name in CACHES if name in made}
 
 
 def bytes_of(tensor: Any) -> Any:
-    """All memory that a tensor is a view of."""
+    """View all memory behind a tensor."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def rows_of(case: CacheCase, new: Any) -> Any:
-    """Rows of Q or of new keys, [sequences, rows, ...] or packed, as one packed tensor."""
+    """Pack rows of Q or of new keys, [sequences, rows, ...] or already packed, into one tensor."""
     return new if case.packed else new.flatten(0, 1)
 
 
 def turned(case: CacheCase, made: dict[str, Any], new: Any, positions: Any) -> Any:
-    """Packed rows [rows, heads, head_dim] after the rotary embedding, in float64. positions: of each row."""
+    """Apply the rotary embedding to packed rows [rows, heads, head_dim], in float64. positions: of each row."""
     import torch
 
     values = new.double()
@@ -78,7 +78,7 @@ TABLES = ("rotary_cos", "rotary_sin")
 
 
 def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: int = 1) -> Any:
-    """Positions of packed rows, when each sequence has so many behind its keys."""
+    """Compute the positions of packed rows that follow the keys of their sequences."""
     import torch
 
     found = [length + step * i for length, count in zip(case.lengths, counts, strict=True) for i in range(count)]
@@ -86,7 +86,7 @@ def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: in
 
 
 def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """What is wrong with the caches after the call. before: see snapshot."""
+    """List what is wrong with the caches after the call. before: see snapshot."""
     import torch
 
     table = made["block_table"].tolist() if "block_table" in made else None
@@ -123,9 +123,10 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
 
 
 def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
-    """Where a block-scaled value is not what plain torch makes of `exact`.
+    """Find where a block-scaled value differs from plain torch's value for `exact`.
 
-    exact: None for turned keys, which the kernel has in float32: these may be a step of the largest value off `wanted`.
+    exact: None for rotated keys, which the kernel has in float32: these may differ by a step of the
+    largest value from `wanted`.
     """
     import torch
 
@@ -149,7 +150,7 @@ def _as_integers(tensor: Any) -> Any:
 
 
 def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
-    """The descale of each new row and head, [rows, heads_kv, 1] or one number."""
+    """Compute the descale of each new row and head, [rows, heads_kv, 1] or one number."""
     descale = made.get(f"{name}_descale")
     if descale is None or descale.numel() == 1:
         return 1.0 if descale is None else descale.double().reshape(())
@@ -158,7 +159,7 @@ def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
 
 
 def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
-    """Where a value is further from the wanted one than half a step of its dtype."""
+    """Find where a value is further from the expected one than half a step of its dtype."""
     import torch
 
     about = torch.finfo(dtype)
@@ -171,7 +172,7 @@ def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
 
 
 def attended(case: CacheCase, made: dict[str, Any], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors and options of a call that appends nothing, over the caches as they are now."""
+    """Make the tensors and options of a call that appends nothing, over the caches as they are now."""
     import torch
 
     masked = case.causal or case.window is not None

@@ -78,7 +78,7 @@ class Case:
         return max(rows for rows, _ in self.lengths), max(keys for _, keys in self.lengths)
 
     def shape(self, arch: str, sms: int) -> Shape:
-        """The Shape that launch/prepare.py makes of the call."""
+        """Make the Shape that launch/prepare.py makes of the call."""
         rows, keys = self.longest
         visible = bounds(self.causal, self.window)
         return Shape(
@@ -102,7 +102,7 @@ class Case:
         )
 
     def config(self, arch: str, sms: int) -> Config:
-        """The kernel that the case runs on. Raises ValueError if there is none."""
+        """Choose the kernel that the case runs on. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
         if self.dtype in FP8:
             planned = replace(planned, fp8_mma=self.fp8_mma)
@@ -114,7 +114,7 @@ class Case:
 
 
 def tiles_of(config: Config, number: int) -> Config:
-    """The same work with one of the choices of tiles that `plan` has. Numbers past the last start again."""
+    """Copy the config with one of the choices of tiles that `plan` has. Numbers past the last start again."""
     choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
@@ -123,7 +123,7 @@ def tiles_of(config: Config, number: int) -> Config:
 
 
 def other_kernel(config: Config, kernel: str) -> Config:
-    """The same work on another kernel, with the largest tiles that it can have. Raises ValueError if there are none."""
+    """Copy the config for another kernel, with its largest possible tiles. Raises ValueError if none fit."""
     wrong: str | None = None
     for rows, keys, stages in itertools.product((32, 16), (128, 64, 32), ((2, 2), (1, 1))):
         changed = replace(
@@ -137,7 +137,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
-    """All cases but the random ones, on the planned kernels or on `kernel`."""
+    """List all cases but the random ones, on the planned kernels or on `kernel`."""
     for group in (
         _lengths,
         _tails,
@@ -259,13 +259,13 @@ def _edges() -> Iterator[Case]:
 
 
 def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
-    """Cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
+    """List cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
     for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
         yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
 
 
 def _in_fp8(case: Case) -> Case:
-    """The same case with FP8 inputs. FP8 has few values around 1e-3, so "small" becomes "peaked"."""
+    """Copy the case with FP8 inputs. FP8 has few values around 1e-3, so "small" becomes "peaked"."""
     dtype = {"bf16": "e4m3", "fp16": "e5m2"}[case.dtype]
     return replace(
         case, name=f"{dtype} {case.name}", dtype=dtype, out_dtype="fp32",
@@ -307,7 +307,7 @@ def _fp8_cases() -> Iterator[Case]:
 
 
 def long_sums() -> Iterator[Case]:
-    """Sums that lose much where an accumulator keeps few bits: all of their terms have the same sign."""
+    """Yield cases whose sums lose much if an accumulator keeps few bits: all of their terms have the same sign."""
     base = Case("", dtype="e4m3", out_dtype="fp32", batch=1, heads=2, heads_kv=1)
     for keys, values, head_dim in itertools.product(LONG_SUMS, ("ones", "mean"), (64, 128)):
         kind = replace(base, rows=40, keys=keys, values=values, head_dim=head_dim)
@@ -323,13 +323,13 @@ def long_sums() -> Iterator[Case]:
 
 
 def fp8_classes(count: int) -> tuple[Case, ...]:
-    """Kinds of random cases for FP8 inputs."""
+    """List kinds of random cases for FP8 inputs."""
     found = (_in_fp8(case) for case in classes(2 * count))
     return tuple(itertools.islice(dict.fromkeys(found), count))
 
 
 def classes(count: int) -> tuple[Case, ...]:
-    """Kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
+    """List kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
     rng = random.Random(8)
     found: dict[tuple[object, ...], Case] = {}
     while len(found) < count:
@@ -366,7 +366,7 @@ def classes(count: int) -> tuple[Case, ...]:
 
 
 def drawn_length(rng: random.Random, least: int, most: int, edges: Sequence[int]) -> int:
-    """A short length, any up to `most`, or one at the edge of a tile, each as often."""
+    """Draw a short length, any up to `most`, or one at the edge of a tile, each as often."""
     return rng.choice((rng.randint(least, 40), rng.randint(least, most), rng.choice(edges)))
 
 

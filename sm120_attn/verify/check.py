@@ -32,7 +32,7 @@ from .wrong_results import MUTATED, MUTATED_FP8, mutations
 
 RANDOM_CLASSES = 60
 RANDOM_LENGTHS = (63, 64, 65, 127, 128, 129, 255, 256, 257)
-RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # of queries, of keys
+RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # heads of queries, of keys
 # Cases with the kernels of `mutations` and `promises`, to compile them ahead.
 MUTATIONS_AND_PROMISES = (
     MUTATED,
@@ -119,14 +119,14 @@ def parse_target(text: str) -> tuple[str, int]:
 
 
 def selected_of_cache(arguments: argparse.Namespace) -> list[CacheCase]:
-    """The cases over a cache that the arguments choose. Raises ValueError for arguments that do not fit together."""
+    """Select the cases over a cache by the arguments. Raises ValueError for arguments that do not fit together."""
     if arguments.fp8 or arguments.kernel:
         raise ValueError("--cache: neither --fp8 nor --kernel goes with it; the kernels are the planned ones")
     return [case for case in cache_cases.matrix() if arguments.only in case.name]
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
-    """The cases that the arguments choose. Raises ValueError for a kernel that does not exist."""
+    """Select the cases by the arguments. Raises ValueError for a kernel that does not exist."""
     if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
         raise ValueError(f"--kernel {arguments.kernel}: with --fp8 it must be {', '.join(cases.FP8_TILES)} or all")
     matrix, tiles = cases.matrix, ("cp_async", *cases.TILES)
@@ -181,7 +181,7 @@ def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict
 
 
 def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
-    """Cases whose kernels check_all needs, apart from the chosen cases."""
+    """List cases whose kernels check_all needs besides those of the chosen cases."""
     kinds = random_kinds(fp8) if randomly else ()
     # With other numbers of keys than of rows: where the alignment matters, that is another kernel.
     others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]
@@ -194,7 +194,7 @@ def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
 
 
 def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
-    """What the judge says is wrong with a wrong result; "" if it accepts it, or if it could not be tried."""
+    """Report what the judge criticises in a wrong result; "" if it accepts it, or if it could not be tried."""
     try:
         return verdict().why
     except (RuntimeError, ValueError, TypeError) as error:
@@ -203,7 +203,7 @@ def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
 
 
 def _promise(promise: Callable[[], str]) -> str:
-    """What is wrong, "" if nothing; NOT_TRIED where the GPU has too little memory."""
+    """Report what is wrong, "" if nothing; NOT_TRIED if the GPU has too little memory."""
     import torch
 
     try:

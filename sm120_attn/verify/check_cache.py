@@ -31,7 +31,7 @@ MUTATED_PREFILL = replace(
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Functions by name: each makes a wrong result, and judges it as if it were right."""
+    """Map names to functions: each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(
@@ -58,7 +58,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return tensor.index_select(axis, order)
 
     def swapped_pages(table: Any) -> Any:
-        """A page that the window hides in part, and one that every query sees: else the order of keys is nothing."""
+        """Swap a page that the window partly hides with one that every query sees: else the order has no effect."""
         table = table.clone()
         table[0, [13, 19]] = table[0, [19, 13]]
         return table
@@ -73,7 +73,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return in_order_of_the_mma(o), lse
 
     def without_first_keys(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Keys 0 to 31 of each sequence count for nothing."""
+        """Ignore keys 0 to 31 of each sequence."""
         later = {"block_table": made["block_table"][:, 2:], "cache_seqlens": made["cache_seqlens"] - 32}
         return cache_calls.run(made | later, options)
 
@@ -112,7 +112,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Functions by promise: each says how it is broken, "" if it is kept."""
+    """Map promises to functions: each describes how its promise is broken, "" if it is kept."""
     return {"the same bits every time": _same_bits, "a CUDA graph takes new lengths": _graph, "check=True": _checked}
 
 
@@ -197,7 +197,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 
 def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
-    """The kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
+    """List the kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
     others = [
         MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,

@@ -124,7 +124,7 @@ def fill(case: QuantizeCase, x: Any) -> Any:
 
 
 def quantize_reference(x: Any, dtype: Any, cu_seqlens: Any = None) -> tuple[Any, Any]:
-    """What `quantize` should give, computed by torch."""
+    """Compute the expected result of `quantize` with torch."""
     import torch
 
     if cu_seqlens is not None:
@@ -188,7 +188,7 @@ def check(case: QuantizeCase) -> str:
 
 
 def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
-    """The kernels of these cases, each once."""
+    """List the kernels of these cases, each once."""
     found: dict[QuantizeConfig, None] = {}
     for case in cases:
         for whole in (True, False):
@@ -202,7 +202,7 @@ def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Functions by name: each tries what a single call cannot show, and returns what is wrong, "" if nothing."""
+    """Map names to functions: each tries what a single call cannot show; it returns what is wrong, "" if nothing."""
     return {
         "graph replay with new values": _graph,
         "another stream": _stream,

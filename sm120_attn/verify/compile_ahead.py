@@ -17,7 +17,7 @@ JOBS = min(os.cpu_count() or 1, 16)  # processes that compile: one per processor
 
 
 def needed(all_cases: Iterable[Case], arch: str, sms: int) -> list[Config]:
-    """The kernels that these cases run on, each once."""
+    """List the kernels that these cases run on, each once."""
     found: dict[Config, None] = {}
     for case in all_cases:
         rows, keys = case.longest

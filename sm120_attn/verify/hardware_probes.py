@@ -16,7 +16,7 @@ from typing import Any
 from ..kernels.probe.config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
 WARP = 32
-PRODUCTS = 512  # of random bytes
+PRODUCTS = 512  # products of random bytes
 # Allowed error of a product, relative to the sum of absolute products. A register in the wrong lane has errors near 1.
 EXACT = 2.0**-10
 FREE = 1.1  # up to this many times the clocks of rows in order, there are no bank conflicts
@@ -79,7 +79,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
 
 
 def lane_map(arch: str) -> dict[str, bool]:
-    """Whether each path gives every lane the expected bytes."""
+    """Check whether each path gives every lane the expected bytes."""
     import torch
 
     # 32 rows of 16 bytes; neighbouring bytes differ.
@@ -91,7 +91,7 @@ def lane_map(arch: str) -> dict[str, bool]:
 
 
 def expected(path: str, rows: list[list[int]]) -> list[list[list[int]]]:
-    """The expected bytes of each word of each lane: the A operand of V^T, 16 columns by 32 keys.
+    """Compute the expected bytes of each register of each lane: the A operand of V^T, 16 columns by 32 keys.
 
     Where the native path has columns g and g+8, the portable one has 2g and 2g+1, and other keys; see mma_fp8.py.
     """
@@ -136,7 +136,8 @@ def mma(arch: str, dtype: str) -> dict[str, Any]:
 
 
 def operands(values: Any) -> tuple[Any, Any]:
-    """The matrices A [products, 16, 32] and B [products, 32, 8], from the lanes' values: 16 of A and 8 of B each."""
+    """Build the matrices A [products, 16, 32] and B [products, 32, 8] from the lanes' values: 16 of A and 8 of B
+    each."""
     import torch
 
     count = values.shape[0]
@@ -155,7 +156,7 @@ def operands(values: Any) -> tuple[Any, Any]:
 
 
 def product(lanes: Any) -> Any:
-    """The products [products, 16, 8], from the lanes' values."""
+    """Build the products [products, 16, 8] from the lanes' values."""
     import torch
 
     d = torch.zeros(lanes.shape[0], 16, 8)
@@ -170,7 +171,8 @@ def product(lanes: Any) -> Any:
 
 
 def banks(arch: str) -> dict[str, Any]:
-    """Clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the fewest of five runs."""
+    """Measure clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the best of five
+    runs."""
     import torch
 
     config = ProbeConfig(arch, "banks")

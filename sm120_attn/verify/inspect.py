@@ -1,4 +1,4 @@
-"""The verb `inspect`: compile kernels for GPUs that are not at hand, and count their instructions.
+"""The verb `inspect`: compile kernels for any GPU, present or not, and count their instructions.
 
     python -m sm120_attn inspect [--json] [--arch sm_120a] [--head-dim 128] [--causal | --no-causal] [--set tile_n=64]
 
@@ -91,7 +91,7 @@ class Inspected:
 def configs(
     archs: tuple[str, ...], head_dims: tuple[int, ...], masks: tuple[bool, ...], dtype: str = "bf16"
 ) -> Iterator[Config]:
-    """The kernels that `plan` chooses for long sequences.
+    """Yield the kernels that `plan` chooses for long sequences.
 
     Those for FP8 have an output in bf16; first the kernel for the longest sums that are made on one level, then the one
     for longer sums.
@@ -156,7 +156,7 @@ def _code(kernel: str, sass: Sass, used: Resources) -> KernelCode:
 
 
 def loops_over_tiles(sass: Sass) -> tuple[TileLoop, ...]:
-    """The innermost loops with matrix instructions, in the order of the code."""
+    """Find the innermost loops with matrix instructions, in the order of the code."""
     loops = (TileLoop(tuple(sass.instructions[i] for i in loop.instructions)) for loop in sass.innermost_loops)
     return tuple(loop for loop in loops if loop.matrix)
 
@@ -165,7 +165,7 @@ def loops_over_tiles(sass: Sass) -> tuple[TileLoop, ...]:
 
 
 def report(kernels: list[Inspected]) -> dict[str, Any]:
-    """What --json prints: `loops`, the steady loop of each kernel; `other_loops` over tiles of keys; and `kernels`."""
+    """Make the JSON document: `loops`, each kernel's steady loop; `other_loops` over tiles of keys; and `kernels`."""
     records = [loop for kernel in kernels for loop in loop_records(kernel)]
     return {
         "evidence": "assembled",
@@ -197,7 +197,7 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
 
 
 def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
-    """The records of all loops over tiles.
+    """Make the records of all loops over tiles.
 
     The steady loop is the one with the fewest instructions per matrix instruction. The other loops mask keys or rescale
     the output, for few tiles.
@@ -227,7 +227,7 @@ def _loop_record(kernel: Inspected, number: int, loop: TileLoop) -> dict[str, An
 
 
 def table(kernels: list[Inspected]) -> str:
-    """The loops as a table, and a line for each kernel."""
+    """Format the loops as a table, and a line for each kernel."""
     head = ("kernel", "arch", "loop", "steady", "instr", "MMA", "per 256", "other", *COLUMNS, "spills")
     rows: list[tuple[str, ...]] = [head]
     keys = ("kernel", "arch", "loop", "steady", "instructions", "mma", "instructions_per_256_mma", "other", *COLUMNS)
@@ -280,7 +280,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def shown(chosen: Collection[Config]) -> Iterator[Config]:
-    """The configs one by one, each named on stderr before it is compiled: all of them take minutes.
+    """Yield the configs one by one, each named on stderr before it is compiled: all of them take minutes.
 
     Raises ValueError at once for one that cannot be built.
     """

@@ -66,7 +66,7 @@ def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any,
 
 
 def call_of(tensors: Any, options: dict[str, Any]) -> Any:
-    """The Call that `attention` makes of these arguments."""
+    """Make the Call that `attention` makes of these arguments."""
     from ..launch.call import AttentionOptions, make_call
 
     return make_call(tensors, AttentionOptions._make(options.get(name) for name in AttentionOptions._fields))
@@ -101,7 +101,7 @@ def compare(
     why: Sequence[str] = (),
     smallest: float = SMALLEST,
 ) -> Verdict:
-    """Compare output and LSE (None if there is none) with those in float64.
+    """Compare output and LSE (or None) with those in float64.
 
     yard: the output of a careful implementation in low precision. why: what else is wrong.
     smallest: smaller results may be zero.
@@ -131,7 +131,7 @@ def compare(
 
 
 def _replayed(case: Case, o: Any) -> Config | None:
-    """The config of the kernel that made a result; None without a GPU."""
+    """Find the config of the kernel that made a result; None without a GPU."""
     from ..launch.prepare import device_facts
 
     return case.config(*device_facts(o.get_device())) if o.is_cuda else None
@@ -189,7 +189,8 @@ def result_of(
     seen: dict[str, str],
     kept: dict[str, str],
 ) -> dict[str, Any]:
-    """What `check` writes as JSON. seen: what was said of each mistake; kept: what is wrong with each promise."""
+    """Make the JSON document of `check`. seen: what the judge criticised in each mistake; kept: what is wrong with
+    promises."""
     everything = verdicts + random_verdicts
     worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
     return {

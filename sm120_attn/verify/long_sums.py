@@ -16,7 +16,7 @@ HEAD_DIM = 128
 
 
 def measure() -> dict[str, Any]:
-    """Errors of one and two levels by keys and values, and whether two levels are needed on this device.
+    """Measure errors of one and two levels by keys and values, and whether two levels are needed on this device.
 
     An error is that of the worst row of a hundred (99th percentile), relative to the row's largest value.
     """
@@ -36,7 +36,7 @@ def measure() -> dict[str, Any]:
 
 
 def error(case: cases.Case, made: dict[str, Any], options: dict[str, Any], two_level: bool) -> float:
-    """The error of the planned kernel with one or two levels."""
+    """Compute the error of the planned kernel with one or two levels."""
     from ..launch.call import Tensors
     from ..launch.prepare import device_facts, forward
     from .reference import attention_reference
@@ -50,7 +50,7 @@ def error(case: cases.Case, made: dict[str, Any], options: dict[str, Any], two_l
 
 
 def summary(found: dict[str, Any]) -> str:
-    """One line of what was found."""
+    """Summarise the errors in one line."""
     longest = max(found["errors"], key=lambda row: (row["keys"], row["one_level"]))
     said = "are needed" if found["two_levels_needed"] else "are not needed here"
     return (

@@ -1,4 +1,4 @@
-"""What a single call cannot show: graph replay, streams, threads, repeatability, large strides, equal FP8 paths."""
+"""Promises that a single call cannot show: graph replay, streams, threads, repeatability, strides, equal FP8 paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMISED = Case("promise")
 
 
 def promises(kind: Case = PROMISED) -> dict[str, Callable[[], str]]:
-    """Functions by name: each tries one promise, and returns what is wrong, "" if nothing. kind: has the dtypes."""
+    """Map promises to functions: each tries one and returns what is wrong, "" if nothing. kind: has the dtypes."""
     fp8 = kind.dtype in FP8
     far = {"batch stride beyond int32": _far_batches, "rows beyond int32": _far_rows}
     if not fp8:  # torch makes no random FP8 values; and this is about the output's address
@@ -160,7 +160,7 @@ def _many_elements(kind: Case) -> str:
 
 
 def same_bits() -> dict[str, Callable[[], str]]:
-    """Functions by name: each compares one FP8 path with the native one, bit by bit."""
+    """Map names to functions: each compares one FP8 path with the native one, bit by bit."""
     return {
         f"{mma} gives the bits of {FP8_MMAS[0]}, {case.name}": partial(_equals_native, mma, case)
         for mma in FP8_MMAS[1:]

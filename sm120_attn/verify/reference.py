@@ -39,7 +39,7 @@ class Replay:
         )
 
     def whole_warps(self, rows: int) -> int:
-        """The number of rows, rounded up to whole warps."""
+        """Round the number of rows up to whole warps."""
         return -(-rows // self.config.rows_per_warp) * self.config.rows_per_warp
 
 
@@ -114,7 +114,7 @@ def _dense(
     replayed: Replay | None = None,
     sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention over all rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
+    """Compute attention over all rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
 
     rows: of the result. q may have more rows; a replay takes them for rows behind the sequence.
     """
@@ -154,7 +154,7 @@ def _dense(
 
 
 def dequantised(tensor: torch.Tensor, descale: torch.Tensor | None) -> torch.Tensor:
-    """FP8 values [batch, rows, heads, head_dim] times their descale, in float64.
+    """Multiply FP8 values [batch, rows, heads, head_dim] by their descale, in float64.
 
     descale: one number or [batch, heads]; None is 1.
     """
@@ -208,7 +208,7 @@ def replay_fp8(
 
 
 def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) -> torch.Tensor:
-    """Which tiles each warp visits: [parts, warps, tiles] of bool.
+    """Compute which tiles each warp visits: [parts, warps, tiles] of bool.
 
     A warp visits the tiles that one of its rows needs. With split_keys one part has the even and one the odd tiles; the
     end from which they are counted does not change the sum of both. seen: for the sequence's own rows.
@@ -225,7 +225,7 @@ def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) 
 def _replay_part(
     bits: torch.Tensor, values: torch.Tensor, visited: torch.Tensor, replayed: Replay
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Maxima, sums and output of warps that visit these tiles [warps, tiles], from the last to the first."""
+    """Compute maxima, sums and output of warps that visit these tiles [warps, tiles], from the last to the first."""
     bias, lazy = BIAS_AND_LAZY_BITS[replayed.config.dtype]
     maximum = torch.full(bits.shape[1:-1], -1e30, dtype=torch.float64, device=bits.device)
     total, output = torch.zeros_like(maximum), torch.zeros(*maximum.shape, values.shape[-1], dtype=bits.dtype).to(bits)
@@ -250,7 +250,8 @@ def _visible(
     device: torch.device,
     lengths: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """Which keys each query sees: [rows, keys] of bool. lengths: of the sequence, if rows and keys are padded."""
+    """Compute which keys each query sees: [rows, keys] of bool. lengths: of the sequence, if rows and keys are
+    padded."""
     real_rows, real_keys = lengths or (rows, keys)
     offset = real_keys - real_rows if align == "bottom-right" else 0
     distance = torch.arange(keys, device=device)[None, :] - torch.arange(rows, device=device)[:, None] - offset

@@ -1,4 +1,4 @@
-"""What a verb needs. Asked for before it starts, so that nothing is found missing after minutes of work."""
+"""Requirements of a verb. Checked before it starts, so that it does not fail after minutes of work."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m sm120_attn selftest [--out sm120-selftest.json] [--quick]
 
-The kernels were written without such a GPU. The self-test finds out whether they are correct on it, and how fast. The
-file also has what explains a surprise: the device, its clocks and power limit, versions, and the instruction counts of
+The kernels were written without such a GPU. The self-test checks whether they are correct on it, and how fast. The file
+also has details that explain surprises: the device, its clocks and power limit, versions, and the instruction counts of
 the kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
 
 Each part runs in its own process, with a time limit: a part that hangs or loses its CUDA context does not stop the
@@ -30,7 +30,7 @@ from .compile_ahead import JOBS
 from .requirements import require_folder, require_gpu
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
-LIMIT_S = {"full": 2400, "quick": 300}  # of a part
+LIMIT_S = {"full": 2400, "quick": 300}  # per part
 QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
 QUICK_CACHE = ("65 keys, page 16", "FP8 cache, D128", "append 5, page 16", "prefill, 130 queries, page 16")
 CHECKS = ("probes", "check", "check_quantize", "check_fp8", "check_cache")
@@ -97,7 +97,7 @@ def _probes(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def cases_of(quick: bool, fp8: bool) -> list[Case]:
-    """The cases of the self-test; quick: a few, on the planned kernels only."""
+    """List the cases of the self-test; quick: a few, on the planned kernels only."""
     matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
     if quick:
         return [case for case in matrix(None) if any(text in case.name for text in QUICK)]
@@ -179,7 +179,7 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
 
 
 def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
-    """Run a part in its own process; returns its result. Raises RuntimeError where there is none."""
+    """Run a part in its own process; returns its result. Raises RuntimeError if it has none."""
     limit = LIMIT_S["quick" if quick else "full"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "part.json"
@@ -203,7 +203,7 @@ def _part(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _smi() -> dict[str, str]:
-    """Clocks and power from nvidia-smi; {} without it."""
+    """Read clocks and power from nvidia-smi; {} without it."""
     try:
         command = ["nvidia-smi", f"--query-gpu={SMI}", "--format=csv,noheader", "--id=0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

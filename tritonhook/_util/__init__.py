@@ -1,1 +1,1 @@
-"""What every package uses: atomic writes, version keys, import hooks, entry points, processes, variables."""
+"""Helpers of every package: atomic writes, version keys, import hooks, entry points, processes, variables."""

@@ -1,7 +1,7 @@
-"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays as it is.
+"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays unchanged.
 
 A mangled name may refer to its own parts, so that few characters can stand for gigabytes. A name that may is worked on
-in a child process, which ends when it takes long or much memory; the name then stays as it is.
+in a child process, which ends when it takes long or much memory; the name then stays unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subprocess import Popen
 
-_MOST = 20_000  # characters; a longer name is no name that a compiler made
+_MOST = 20_000  # characters; compilers make no longer names
 _MOST_MADE = 1 << 20  # characters of a declaration
 _MOST_LOST = 3  # child processes that end without an answer, until no more are started
 _RUN, _PACK = re.compile(r"[0-9A-Z]+_?"), re.compile(r"Dp|sp|s[ZP]")
@@ -39,7 +39,7 @@ for name in sys.stdin.buffer:
 
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
-    """The declaration behind a mangled name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
+    """Demangle a name: "_Z3rowIfEvPKT_" gives "void row<float>(float const*)"."""
     demangle = _library() if name.startswith("_Z") and len(name) <= _MOST and name.isprintable() else None
     if demangle is None:
         return name
@@ -57,24 +57,24 @@ def demangled(name: str) -> str:
 
 
 def is_left_mangled(name: str) -> bool:
-    """Whether a name stays as it is because its declaration is too long, or takes too long to make."""
+    """Check whether a name stays unchanged because its declaration is too long, or takes too long to make."""
     return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
 
 
 def _may_be_long(name: str) -> bool:
-    """Whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a chain in
-    which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
+    """Check whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a
+    chain in which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
     references, packs = _references(name), len(_PACK.findall(name))
     return references > 60 or packs > 3 or len(name) ** (1 + packs) * 3 ** (references / 3) > _MOST_MADE
 
 
 def _references(name: str) -> int:
-    """How many such as S_, S1_, T0_ there are, and what looks like one; in linear time."""
+    """Count substitutions such as S_, S1_, T0_, and what looks like one; in linear time."""
     return sum(run[-1] == "_" and ("S" in run or "T" in run) for run in _RUN.findall(name))
 
 
 class _Children:
-    """A child process that answers for names one by one, and another one after it was lost."""
+    """A child process that demangles names one by one; if it is lost, a new one starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,9 +82,9 @@ class _Children:
         self._owner = self._lost = 0
 
     def declaration(self, library: str, name: str) -> str:
-        """The declaration; "" where there is none, or it takes too long."""
+        """Demangle a name by a library; "" if the library cannot, or takes too long."""
         with self._lock:
-            if self._child is None or self._owner != os.getpid():  # of a fork the child is its parent's
+            if self._child is None or self._owner != os.getpid():  # after a fork the child belongs to the parent
                 if self._lost == _MOST_LOST:
                     return ""
                 self._child, self._owner = self._started(library), os.getpid()
@@ -114,7 +114,7 @@ _CHILDREN = _Children()
 
 
 def function_name(name: str) -> str:
-    """The function behind a mangled name, with its template arguments: "row<float>" of the name above."""
+    """Demangle a name and keep only the function with its template arguments: "row<float>" in the example above."""
     whole = demangled(name)
     if whole == name:
         return name

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then renamed into it. And the cache's folder.
+"""Files that are complete or absent: written beside their path, then renamed to it. And the cache's folder.
 
 Standard library only, and little of it: the ptxas wrapper and other programs' Pythons load this too.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 StrPath = str | os.PathLike[str]
 STAGED = ".tritonhook-"  # how names of unfinished files begin
-MOST_BYTES = 1 << 30  # of a file that is read as a whole
+MOST_BYTES = 1 << 30  # largest file that is read whole
 _NO_FILE = "a pipe or a device, not a file"
 
 
@@ -52,7 +52,7 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
 def _is_replaceable(path: StrPath) -> bool:
     try:
         mode = os.lstat(path).st_mode
-    except OSError:  # there is none; what else is wrong is said when it is written
+    except OSError:  # there is none; other errors appear when it is written
         return True
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
 
@@ -111,7 +111,7 @@ def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
 
 
 def _open_regular(path: StrPath, folder: int | None = None) -> int:
-    """folder: a handle of the one where a relative path begins."""
+    """Open a regular file. folder: a handle of the folder that a relative path starts from."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
@@ -121,9 +121,9 @@ def _open_regular(path: StrPath, folder: int | None = None) -> int:
 
 
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
-    """start: of a longer file the first `most` bytes."""
+    """Read a file. start: of a longer file, return only the first `most` bytes."""
     status = os.fstat(handle)
-    if stat.S_ISDIR(status.st_mode):  # of a folder, open would name the handle, and leave it open
+    if stat.S_ISDIR(status.st_mode):  # for a folder, open() would leak the handle and put its number in the error
         os.close(handle)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     with open(handle, "rb", closefd=True) as file:
@@ -135,7 +135,7 @@ def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
 
 
 def staged_beside(path: StrPath) -> str:
-    """A new name in the folder of `path`, for what is renamed to `path` when it is whole.
+    """Make a new file name beside `path`; write there, then rename the complete file to `path`.
 
     It begins with STAGED. No two processes or threads get the same name.
     """
@@ -159,7 +159,7 @@ VARIABLE = "TRITONHOOK_CACHE"
 
 
 def cache_folder() -> Path:
-    """$TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
+    """Find the cache folder: $TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
     import platformdirs
 
     return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("tritonhook"))

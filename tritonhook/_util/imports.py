@@ -50,7 +50,7 @@ class AfterImport:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of the other finders, with a loader that calls back after it has run the module."""
+        """Find a module's spec by the other finders, and wrap its loader: it calls back after it has run the module."""
         if name != self.name or self.asking:
             return None
         self.asking = True

@@ -52,7 +52,8 @@ def _renew_all() -> None:
 
 
 def lock_that_forks_wait_for() -> threading.RLock:
-    """A reentrant lock for changes that a forked child must see whole: a fork waits until no other thread holds it.
+    """Make a reentrant lock for changes that a forked child must see whole: a fork waits until no other thread holds
+    it.
 
     Make it once, for the life of the process.
     """
@@ -67,7 +68,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def parent_of(pid: int) -> int | None:
-    """The id of a process's parent; None if there is no such process."""
+    """Look up the id of a process's parent; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text.rpartition(")")[2].split()[1])  # the name before it may have spaces and brackets
@@ -76,7 +77,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def command_line_of(pid: int) -> list[str]:
-    """The words that a process was started with; none if it cannot be read."""
+    """Read the command line of a process, as a list of arguments; empty if it cannot be read."""
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

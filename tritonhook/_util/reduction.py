@@ -37,10 +37,10 @@ class Asked(Generic[Candidate]):
 
 
 def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """A largest set of units that can be removed together: no further single unit can go.
+    """Find a largest set of units that can be removed together: no further single unit can go.
 
-    units: in their order, as neighbours are removed together first. `keeps` is asked for all pieces of one size at a
-    time; then for all pieces together that can go one by one.
+    units: in their order; neighbours are tried together first. `keeps` gets all pieces of one size in one call; then
+    all pieces together of which each can go alone.
     """
     left = list(units)
     removed: frozenset[Unit] = frozenset()
@@ -58,7 +58,7 @@ def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
 
 
 def _together(removed: frozenset[Unit], pieces: Sequence[frozenset[Unit]], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Remove as many of these pieces as can go beside those that are removed, by halves."""
+    """Remove as many of these pieces as possible besides the removed ones, by halves."""
     whole = removed.union(*pieces)
     if keeps([whole])[0]:
         return whole

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Any:
-        """Tells mypy that subclasses are frozen, as msgspec makes them."""
+        """Tell mypy that subclasses are frozen, as msgspec makes them."""
         return lambda cls: cls
 
 
@@ -33,14 +33,14 @@ Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
 Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Number = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Version = Annotated[str, Meta(pattern=rf"\A{VERSION}\Z")]
-FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # of a file within a folder: no path out of it
+FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # file within a folder: no path out of it
 _SHA256, _HASH, _ARCH, _DATE = r"\A[0-9a-f]{64}\Z", r"\A[0-9a-f]{16}\Z", r"\Asm_\d{2,3}[a-z]?\Z", r"\A\d{4}-\d\d-\d\d\Z"
 Sha256 = Annotated[str, Meta(pattern=_SHA256)]
 Hash = Annotated[str, Meta(pattern=_HASH)]
 Arch = Annotated[str, Meta(pattern=_ARCH)]
 Date = Annotated[str, Meta(pattern=_DATE)]
 _NO_NUL = r"\A[^\x00]*\Z"
-Word = Annotated[str, Meta(pattern=_NO_NUL)]  # of a command line
+Word = Annotated[str, Meta(pattern=_NO_NUL)]  # argument of a command line
 _PATTERNS = {
     rf"\A{VERSION}\Z": "a version such as 12.8.93",
     FILE_NAME: "the name of a file in the same folder",
@@ -51,9 +51,9 @@ _PATTERNS = {
     _NO_NUL: "text without a NUL",
 }
 MOST_JSON = 1 << 25  # bytes of a file
-_MOST_JSON_VALUES = 1 << 21  # of a file; each takes up to 200 bytes when it is read
+_MOST_JSON_VALUES = 1 << 21  # per file; each takes up to 200 bytes when it is read
 MOST_TOML = 1 << 24  # bytes of a file; Python reads about 4 MB of TOML a second
-_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # of a file; of a key such as a.b.c, which is read in quadratic time
+_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # per file; parts of a key such as a.b.c, which is read in quadratic time
 _JSON_TEXT = re.compile(rb'"[^"]*"?')
 _TEXT = re.compile(rb'"[^"\n]*"?|\'[^\'\n]*\'?')
 _DOTTED = re.compile(rb'(?<![\w"\-.])(?:[\w"-]+\.){%d}' % _MOST_PARTS)
@@ -73,11 +73,11 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class DocumentError(ValueError):
-    """A document does not fit its schema, or is no JSON. The text says where, and what was expected."""
+    """A document does not fit its schema, or is not JSON. The text has the path and the expected type."""
 
 
 class NewerFormat(Exception):
-    """A document has a format of a later version. The text says which, with the remedy."""
+    """A document has a format of a later version. The text has the version and the remedy."""
 
 
 def read_json(data: bytes | str, shape: type[T]) -> T:
@@ -94,7 +94,7 @@ def read_json(data: bytes | str, shape: type[T]) -> T:
 
 
 def _check_json(data: bytes | str) -> None:
-    """Raises DocumentError for what would take more memory than there may be."""
+    """Check that JSON can be parsed within the memory limit. Raises DocumentError."""
     if len(data) > MOST_JSON:
         raise DocumentError(f"{len(data):,} bytes, more than the {MOST_JSON:,} that are read")
     if len(data) <= _MOST_JSON_VALUES:
@@ -118,7 +118,7 @@ def read_toml(data: bytes, shape: type[T], newest: int) -> T:
         document = msgspec.toml.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise DocumentError(str(error)) from None
-    except ValueError as error:  # of Python's own, for numbers
+    except ValueError as error:  # Python's own limit for numbers
         raise DocumentError(str(error).partition(";")[0]) from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
@@ -129,7 +129,7 @@ def read_toml(data: bytes, shape: type[T], newest: int) -> T:
 
 
 def check_toml(data: bytes) -> None:
-    """Raises DocumentError for what would be read for minutes, or take more memory than there is."""
+    """Check that TOML can be parsed within seconds and within the memory limit. Raises DocumentError."""
     if len(data) > MOST_TOML:
         raise DocumentError(f"{len(data):,} bytes, more than the {MOST_TOML:,} that are read")
     signs = data.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -141,7 +141,7 @@ def check_toml(data: bytes) -> None:
 
 
 def as_schema(document: Any, shape: type[T]) -> T:
-    """JSON values as a schema's value. Raises DocumentError."""
+    """Convert JSON values to a schema's value. Raises DocumentError."""
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
@@ -151,8 +151,8 @@ def as_schema(document: Any, shape: type[T]) -> T:
 
 
 def like(value: object, shape: type[T], **given: Any) -> T:
-    """A schema's value from one whose attributes have the names of its fields, but for those that are given; UNSET: the
-    field is left out. For values of this program."""
+    """Make a schema's value from an object with attributes of the same names. Keyword arguments replace fields; UNSET
+    omits one. Only for values made by this program: nothing is checked."""
     if not given:
         return msgspec.convert(value, shape, from_attributes=True)
     told = {}
@@ -165,12 +165,12 @@ def like(value: object, shape: type[T], **given: Any) -> T:
 
 @functools.cache
 def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """The names of a schema's fields, and those in its documents. msgspec reads annotations each time."""
+    """Map the names of a schema's fields to those in its documents. Cached: msgspec reads annotations each time."""
     return {it.name: it.encode_name for it in msgspec.structs.fields(shape)}
 
 
 def _sentence(text: str) -> str:
-    """msgspec's message with the place first: "kernels[...].seen: expected a list, got text"."""
+    """Put the path first in msgspec's message: "kernels[...].seen: expected a list, got text"."""
     what, _, place = text.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):

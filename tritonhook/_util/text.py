@@ -11,8 +11,8 @@ from typing import Any
 
 
 def visible(text: Any, keep: str = "") -> str:
-    """A text with control characters written out: "\\n". They could move the cursor, colour or hide a part of a name,
-    or turn its direction round. Lone surrogates, which no stream can write, too. keep: characters that stay."""
+    """Escape control characters, such as "\\n": they could move the cursor, set colours, hide part of a name or reverse
+    its direction. Escape lone surrogates, too, as no stream can write them. keep: characters that stay."""
     shown = str(text)
     if shown.isprintable():
         return shown
@@ -29,8 +29,8 @@ def say(text: Any) -> None:
 
 
 def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """A document as strict JSON, without control characters. What JSON has no form for becomes text: infinities and
-    NaN, bytes of a path that are no UTF-8, other objects."""
+    """Write a document as strict JSON, without control characters. Values without a JSON form become text: infinities,
+    NaN, path bytes that are not UTF-8, other objects."""
     try:
         text = json.dumps(document, default=str, allow_nan=False, indent=indent)
         if "\\ud" in text:  # a lone surrogate, or half of a pair
@@ -41,7 +41,7 @@ def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def encodable(text: str) -> str:
-    """A text with lone surrogates written out, such as those for bytes of a path that are no UTF-8."""
+    """Escape lone surrogates, such as those for path bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -10,7 +10,7 @@ from tritonhook._util.text import encodable
 
 
 def toml_value(value: Any) -> str:
-    """A TOML value. JSON's texts are TOML's, except DEL. Bytes of a path that are no UTF-8 are written out."""
+    """Write a TOML value. JSON strings are TOML strings, except DEL. Path bytes that are not UTF-8 are escaped."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_value(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):
@@ -20,6 +20,6 @@ def toml_value(value: Any) -> str:
 
 
 def toml_block(name: str, values: Mapping[str, Any]) -> str:
-    """One item of an array of tables, with a line for each value."""
+    """Write one item of an array of tables, with a line for each value."""
     lines = [f"{key} = {toml_value(value)}" for key, value in values.items()]
     return "\n".join([f"[[{name}]]", *lines, ""])

@@ -10,5 +10,5 @@ def is_version(text: str) -> bool:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """What versions are ordered by: "12.10" comes after "12.9". version: one by `is_version`."""
+    """Make a sort key for versions: "12.10" comes after "12.9". version: one that `is_version` accepts."""
     return tuple(int(part) for part in version.split("."))

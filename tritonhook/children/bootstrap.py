@@ -1,4 +1,4 @@
-"""What runs at the start of each Python process under `tritonhook run` or `tritonhook mem watch`.
+"""Start-up code of each Python process under `tritonhook run` or `tritonhook mem watch`.
 
 The private sitecustomize, or the .pth file, calls `begin`. It waits for `import triton` or `import cutlass`, and then
 begins a session. A process that imports neither of them pays for a few small modules only: keep the imports few. The
@@ -98,9 +98,9 @@ def _capture(front_end: str = "triton") -> None:
 
 
 def _begin_dry_run(begin: str) -> None:
-    """Replace Triton's driver, what torch says of the GPU, or the CuTe DSL's launches.
+    """Replace Triton's driver, torch's description of the GPU, or the CuTe DSL's launches.
 
-    Where that fails the program ends: it must not launch.
+    If that fails, the program ends: it must not launch.
     """
     from tritonhook.capture.dry_run import process
     from tritonhook.capture.dry_run.gpu import DryRun
@@ -133,7 +133,7 @@ def _watch() -> None:
 
 
 def _run_users_sitecustomize() -> None:
-    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # of another tritonhook, where both are here
+    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # another tritonhook's, if there are two
     if running is not None:
         _ours.add(Path(running).resolve().parent)
     rest = [entry for entry in sys.path if Path(entry).resolve() not in _ours]

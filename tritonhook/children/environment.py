@@ -1,4 +1,4 @@
-"""The environment of child processes, so that they capture kernels or watch memory without knowing of tritonhook.
+"""The environment of child processes, that makes them capture kernels or watch memory without a change to them.
 
 A private folder with a `sitecustomize` is first on PYTHONPATH, and a variable holds the settings. The sitecustomize
 runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can run it, which users opt in to.
@@ -23,11 +23,11 @@ from tritonhook.errors import StartupError
 
 
 def capture_environment(settings: Settings, base: Mapping[str, str], command: Sequence[str] = ()) -> dict[str, str]:
-    """The environment for a child that captures, with its children. Raises UsageError for rewrites that cannot be
-    handed to them.
+    """Make the environment for a child process that captures, and for its children. Raises UsageError for rewrites that
+    cannot be passed on to them.
 
-    command: what this run runs, so that a later run of it into the same folder is known as such. Dry runs of it for
-    several architectures are several commands: each compiles kernels of its own.
+    command: the command of this run, so that a later run of it into the same folder is recognised. Dry runs for several
+    architectures are separate commands: each compiles kernels of its own.
     """
     config = settings.to_run_config().to_environment()
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
@@ -35,18 +35,18 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
 
 
 def _run_id(command: Sequence[str]) -> str:
-    """A run's command in its folder as a hash, and when it began; as capture.store.reader.Run reads it."""
+    """Make a run's id: a hash of its command in its folder, and its start time; capture.store.reader.Run parses it."""
     program = hashlib.sha256(json.dumps([str(Path.cwd()), *command]).encode()).hexdigest()
     return f"{program[:16]}-{time.time_ns()}"
 
 
 def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child whose GPU memory is watched, with its children; see memwatch.begin_run."""
+    """Make the environment for a child whose GPU memory is watched, and for its children; see memwatch.begin_run."""
     return {**base, WATCH: json.dumps({"folder": str(folder), "period_ms": period_ms}), "PYTHONPATH": _path(base)}
 
 
 def _path(base: Mapping[str, str]) -> str:
-    """PYTHONPATH with the private folder first, once."""
+    """Make PYTHONPATH with the private folder first, once."""
     given = base.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(SITE), *(entry for entry in given if entry and entry != str(SITE))])
 
@@ -58,8 +58,8 @@ PTH = "tritonhook-run.pth"
 
 
 def pth_text() -> str:
-    """The file's one line. Python's site.py runs it in every process of the environment; without TRITONHOOK_RUN it does
-    nothing."""
+    """Write the one line of the .pth file. Python's site.py runs it in every process of the environment; without
+    TRITONHOOK_RUN it does nothing."""
     script = str(SITE / "sitecustomize.py")
     started = "{'__name__': 'tritonhook_startup', '__file__': _file}"
     return (
@@ -69,7 +69,7 @@ def pth_text() -> str:
 
 
 def site_folder(python: str = sys.executable) -> Path:
-    """The folder site-packages of an interpreter. Raises StartupError if the interpreter cannot be asked."""
+    """Find the site-packages folder of a Python interpreter. Raises StartupError if the interpreter does not answer."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     environment = {name: value for name, value in os.environ.items() if name != RUN}
     try:
@@ -104,7 +104,7 @@ def uninstall_pth(folder: Path) -> bool:
 
 
 def pth_state(folder: Path) -> str:
-    """The state of the .pth file: "installed", "not installed" or "of another tritonhook"."""
+    """Check the .pth file: "installed", "not installed" or "of another tritonhook"."""
     try:
         text = (folder / PTH).read_text()
     except OSError:

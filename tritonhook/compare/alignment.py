@@ -1,6 +1,6 @@
 """Align two instruction sequences side by side, and find where moved instructions went.
 
-diff.SassDiff has the counts; this module tells which instructions they are.
+diff.SassDiff has the counts; this module lists the instructions.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SectionDelta(Brief):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDelta:
-    """One resource of the kernel. None: not known on that side."""
+    """One resource of the kernel. None: unknown on that side."""
 
     field: str
     a: int | tuple[str, ...] | None
@@ -71,7 +71,7 @@ class ResourceDelta:
 
     @property
     def changed(self) -> bool:
-        """Whether it is known on both sides and not equal."""
+        """Whether both sides are known and differ."""
         return None not in (self.a, self.b) and self.a != self.b
 
 
@@ -181,8 +181,7 @@ class CubinDiff(Notebook):
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """What differs of what the driver loads or reads besides the code, by the parts of cubin.loaded, and
-        resources."""
+        """Differing parts that the driver loads or reads besides the code: parts of cubin.loaded, and resources."""
         launched = tuple("dynamic shared" for d in self.resources if d.field == "dynamic_shared" and d.changed)
         loaded = loaded_of(self.a.data, self.a_kernel), loaded_of(self.b.data, self.b_kernel)
         return (*loaded_changed(*loaded, self.resources), *launched)
@@ -204,7 +203,7 @@ class CubinDiff(Notebook):
 
     @property
     def other_scheduler(self) -> tuple[bool | None, bool | None]:
-        """Whether ptxas took its other scheduler, for a and for b; None: not known.
+        """Whether ptxas took its other scheduler, for a and for b; None: unknown.
 
         Judged by the .nv.capmerc records where the image has them (sm_100 and newer), elsewhere by the loops. The other
         scheduler sets the yield bits of a whole loop, but some loops of plain arithmetic always have them: only a loop
@@ -220,8 +219,8 @@ class CubinDiff(Notebook):
         return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
 
     def with_launches(self, a: int | None, b: int | None) -> CubinDiff:
-        """The same diff with the shared memory of launches: `shared` counts what a launch of each side adds, and
-        `dynamic_shared` says how much that is. a, b: bytes; None: not known. Nothing changes where none adds any."""
+        """Copy the diff and add the launches' dynamic shared memory to `shared` and `dynamic_shared`. a, b: bytes per
+        launch on each side; None: unknown. Unchanged if neither launch adds any."""
         if not (a or b):
             return self
         deltas: list[ResourceDelta] = []
@@ -286,12 +285,12 @@ _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
 
 
 def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
-    """Whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
+    """Check whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
     return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
 
 
 def loaded_changed(a: Mapping[str, str], b: Mapping[str, str], resources: Iterable[ResourceDelta]) -> tuple[str, ...]:
-    """As CubinDiff.loaded_changed. a, b: hashes of each side's parts; a part that is not there is empty."""
+    """Compare parts as CubinDiff.loaded_changed does. a, b: hashes of each side's parts; missing parts are empty."""
     parts = [part for part in PARTS if a.get(part, "") != b.get(part, "")]
     parts += [delta.field.replace("_", " ") for delta in resources if delta.field in _OF_LAUNCH and delta.changed]
     return tuple(parts)
@@ -348,20 +347,20 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
 
 
 def check_architectures(a: Cubin, b: Cubin) -> None:
-    """Raises CubinError if two images are for two architectures."""
+    """Check that both images are for one architecture. Raises CubinError."""
     if a.arch != b.arch:
         raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
 
 
 def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:
-    """Sections of the two kernels and of the module, in file order; other kernels' sections are left out."""
+    """List the sections of the two kernels and of the module, in file order."""
     sides = [{s.role: s for s in cubin.sections_of(kernel)} for cubin, kernel in ((a, a_kernel), (b, b_kernel))]
     roles = list(dict.fromkeys([*sides[0], *sides[1]]))
     return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
 
 
 def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
-    """Each resource on both sides. Traffic to local memory stands there only where spills are not known."""
+    """List each resource on both sides; traffic to local memory only if the spills are unknown."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):
         names = [name for name in names if name not in ("local_stores", "local_loads")]

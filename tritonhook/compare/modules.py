@@ -59,9 +59,9 @@ class ModuleDiff:
 
 
 def pair_kernels(a: Sequence[str], b: Sequence[str]) -> dict[str, str]:
-    """The kernels that both sides have, as name in a -> name in b.
+    """Pair the kernels of both sides: name in a -> name in b.
 
-    By equal names; of the rest by equal names without the trigger; if one kernel is left on each side, these two.
+    Equal names pair first, then equal names without the trigger. If one kernel is left on each side, they pair, too.
     """
     pairs: dict[str, str] = {}
     for key in (str, _without_trigger):
@@ -79,7 +79,7 @@ def _left(names: Sequence[str], taken: object) -> list[str]:
 
 
 def _unique_pairs(a: Sequence[str], b: Sequence[str], key: Callable[[str], str]) -> dict[str, str]:
-    """Pairs of names with equal keys, where each side has one name of that key."""
+    """Pair names with equal keys, if each side has only one name of that key."""
     sides: list[dict[str, list[str]]] = [{}, {}]
     for names, by_key in zip((a, b), sides, strict=True):
         for name in names:

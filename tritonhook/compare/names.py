@@ -71,7 +71,7 @@ class NameComparison(Notebook):
     codes: tuple[int, int, int]
 
     def with_launches(self, dynamic_shared: int | None) -> NameComparison:
-        """The same comparison with the shared memory that a launch adds."""
+        """Copy the comparison and add the dynamic shared memory of a launch, in bytes."""
         diff, control = (
             it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
         )
@@ -102,7 +102,7 @@ def compare_names(
 ) -> NameComparison:
     """Assemble a kernel under both names and a control name, and diff the pair of equal length.
 
-    Raises UsageError if the rename leaves the name as it is, AssembleError if ptxas does not assemble the kernel
+    Raises UsageError if the rename does not change the name, AssembleError if ptxas does not assemble the kernel
     under its own name.
     """
     old = ptx.only_entry(entry)
@@ -111,7 +111,7 @@ def compare_names(
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
-    # The side with the trigger, and the two that should have the same code: the plain name and its control.
+    # The side with the trigger; the plain name and its control, which should have the same code.
     named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
     before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
@@ -134,7 +134,7 @@ def compare_names(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draws(Brief):
-    """What ptxas made of one module in several runs: one build for each code."""
+    """Builds of one module from several runs of ptxas, one for each code."""
 
     builds: tuple[RenamedBuild, ...]
     runs: int
@@ -149,7 +149,7 @@ class Draws(Brief):
 
 
 def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change: CubinDiff | None) -> bool:
-    """Whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
+    """Check whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
     scheduler for the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
     if change is None or None in codes or len(set(codes)) == 1:
@@ -160,8 +160,8 @@ def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
-    """Assemble each module again, with ptxas's memory at random addresses, until all modules were given one common
-    code, ptxas proves to be steady, or a limit is reached."""
+    """Assemble each module again, with ptxas's memory at random addresses, until all modules got one common code, ptxas
+    proves to be steady, or a limit is reached."""
     drawn = list(draws)
     deadline = time.monotonic() + MAX_DRAW_SECONDS
     while drawn[0].runs < MAX_RUNS and time.monotonic() < deadline:
@@ -182,8 +182,8 @@ def _build_again(build: RenamedBuild, toolchain: Toolchain, arguments: Sequence[
 def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[RenamedBuild]:
     """Choose the build of each name to compare.
 
-    Its code is common to all names, if there is such a code. Else it is common to the plain name and its control, and
-    the named side's is the nearest to it. If even these two have none in common, the first builds are taken.
+    Prefer a code common to all names. Else take one common to the plain name and its control, and the named side's code
+    nearest to it. If these two have no common code, take the first builds.
     """
     shared = set(draws[plain].codes) & set(draws[control].codes)
     if not shared:
@@ -198,7 +198,7 @@ def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list
 
 
 def _distance(a: bytes, b: bytes) -> int:
-    """How many instructions differ in place."""
+    """Count the instructions that differ at the same index."""
     step = INSTRUCTION_BYTES
     return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 

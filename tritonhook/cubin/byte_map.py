@@ -67,5 +67,5 @@ CATEGORIES = (*(name for name, _ in _CATEGORIES), "other")
 
 
 def category(label: str) -> str:
-    """The category of a label, one of CATEGORIES: the first whose prefix fits."""
+    """Look up the category of a label, one of CATEGORIES, by the first prefix that fits."""
     return next((name for name, prefixes in _CATEGORIES if label.startswith(prefixes)), "other")

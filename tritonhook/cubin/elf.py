@@ -47,7 +47,7 @@ class Header(NamedTuple):
 
 class Symbol(NamedTuple):
     """One entry of the symbol table. section: index into Elf.headers, or SHN_UNDEF. binding: local, global or weak.
-    other: its visibility, and CUDA's flags. value: its place in the section. size: in bytes."""
+    other: its visibility, and CUDA's flags. value: its offset in the section. size: in bytes."""
 
     name: str
     kind: int
@@ -59,7 +59,7 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A place in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
+    """A field in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
     address; 0 where the section has it."""
 
     offset: int
@@ -85,7 +85,7 @@ class Elf(NamedTuple):
     by_name: dict[str, Header]
 
     def content(self, name: str) -> bytes:
-        """The bytes of a section; none if there is no such section, or it has no bytes in the file."""
+        """Read the bytes of a section; empty if there is no such section, or the file has no bytes for it."""
         header = self.by_name.get(name)
         return b"" if header is None else self.bytes_of(header)
 
@@ -93,7 +93,7 @@ class Elf(NamedTuple):
         return b"" if header.kind in NO_BYTES else self.data[header.offset : header.offset + header.size]
 
     def symbols(self) -> list[Symbol]:
-        """The symbol table in order; empty if there is none. Raises CubinError."""
+        """Read the symbol table in order; empty if there is none. Raises CubinError."""
         header = self.by_name.get(".symtab")
         if header is None:
             return []
@@ -121,7 +121,7 @@ class Elf(NamedTuple):
             raise _damaged("the name of a symbol cannot be read") from None
 
     def relocations(self, name: str) -> Iterator[Relocation]:
-        """The relocations of the section of this name, from .rela{name} and .rel{name}."""
+        """Read the relocations of a section by its name, from .rela{name} and .rel{name}."""
         for prefix, width in ((".rela", 24), (".rel", 16)):
             content = self.content(prefix + name)
             for position in range(0, len(content) - width + 1, width):
@@ -130,9 +130,9 @@ class Elf(NamedTuple):
                 yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
     def attributes(self, name: str) -> list[Attribute]:
-        """The records of a .nv.info section: u8 format, u8 attribute, then a value of 0, 1, 2 or more bytes.
+        """Read the records of a .nv.info section: u8 format, u8 attribute, then a value of 0, 1, 2 or more bytes.
 
-        Raises CubinError if a format is not known or a value exceeds the section.
+        Raises CubinError if a format is unknown or a value exceeds the section.
         """
         content = self.content(name)
         attributes: list[Attribute] = []
@@ -154,7 +154,7 @@ class Elf(NamedTuple):
 
 
 def read_elf(data: bytes) -> Elf:
-    """Read the header and the section table. Raises CubinError if this is no whole ELF image of a CUDA program."""
+    """Read the header and the section table. Raises CubinError if this is not a whole ELF image of a CUDA program."""
     check_header(data)
     for label, _, end in table_extents(data):
         if end > len(data):
@@ -196,7 +196,7 @@ def check_header(data: bytes) -> None:
 
 
 def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
-    """The program headers and the section headers, each with the bytes [start, end) it takes in the file."""
+    """Read the program and section header tables, each with the bytes [start, end) that it takes in the file."""
     segments, sections = struct.unpack_from("<QQ", data, 32)
     segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<4H", data, 54)
     return (
@@ -206,7 +206,7 @@ def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
 
 
 def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
-    """The values of one attribute that is given per symbol, by the symbol's index; of several the first."""
+    """Map a symbol's index to its value of one attribute; if a symbol has several values, the first counts."""
     values: dict[int, int] = {}
     for attribute in attributes:
         if attribute.kind == kind and len(attribute.value) >= 8:
@@ -216,7 +216,7 @@ def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, in
 
 
 def words(data: bytes) -> tuple[int, ...]:
-    """The u32 values of some bytes; an incomplete last one is left out."""
+    """Split bytes into u32 values; drop an incomplete last one."""
     return struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
 
 

@@ -90,7 +90,7 @@ class Cubin(Notebook):
     ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
-    relocations: per kernel, (byte offset, type, symbol) of each place that a linker will fill in its code; the
+    relocations: per kernel, (byte offset, type, symbol) of each field in its code that a linker will fill; the
     kernel's own name is written {kernel}.
     symbols: per kernel, the index of its symbol in the symbol table; a damaged image lacks some.
     """
@@ -128,7 +128,8 @@ class Cubin(Notebook):
         return hashlib.sha256(self.data).hexdigest()
 
     def only_kernel(self, kernel: str | None = None) -> str:
-        """The kernel named, or the only one. Raises CubinError if there is none, or several and no name."""
+        """Check and return a kernel's name, or return the only kernel. Raises CubinError if no kernel fits, or if there
+        are several and `kernel` is None."""
         if kernel is not None:
             if kernel not in self.kernels:
                 raise CubinError(f"no kernel {kernel!r} in the cubin; it has: {listed(self.kernels)}")
@@ -138,27 +139,28 @@ class Cubin(Notebook):
         return self.kernels[0]
 
     def only(self, kernels: Sequence[str]) -> Cubin:
-        """The same image, with some of its kernels only to be seen."""
+        """Copy the image with only these kernels visible."""
         return replace(self, kernels=tuple(kernels))
 
     def sections_of(self, kernel: str) -> list[Section]:
-        """The sections of one kernel and of the module, in file order; other kernels' are left out."""
+        """List the sections of one kernel and of the module, in file order."""
         return [self.sections[i] for i in sorted((*self._owned.get(None, ()), *self._owned.get(kernel, ())))]
 
     def section(self, role: str, kernel: str) -> Section | None:
-        """The section of a kernel with this role, e.g. ".text.{kernel}"."""
+        """Find the section of a kernel by its role, e.g. ".text.{kernel}"."""
         own = (self.sections[index] for index in self._owned.get(kernel, ()))
         return next((section for section in own if section.role == role), None)
 
     def text(self, kernel: str) -> bytes:
-        """The instruction bytes of a kernel. Raises CubinError if it has no code section."""
+        """Read the instruction bytes of a kernel. Raises CubinError if it has no code section."""
         section = self.section(f".text.{_KERNEL}", kernel)
         if section is None:
             raise CubinError(f"no code section for kernel {kernel!r}")
         return section.data
 
     def scheduler_records(self, kernel: str) -> int | None:
-        """Number of `31 02` records in the kernel's .nv.capmerc section; None without one (before sm_100).
+        """Count the `31 02` records in the kernel's .nv.capmerc section; None if it has no such section (before
+        sm_100).
 
         ptxas writes such records only for functions that its other scheduler took.
         """
@@ -166,14 +168,14 @@ class Cubin(Notebook):
         return None if section is None else count_capmerc_records(section.data)
 
     def with_proven_spills(self, ptx: Ptx | None) -> Cubin:
-        """The same image with the spills that its code and its PTX prove. Those of a log stay as they are."""
+        """Copy the image and add the spills that its code and its PTX prove. Keep spills that were read from a log."""
         stackless = stackless_in(ptx)
         proven = {kernel: proven_spills(kernel, r, stackless) for kernel, r in self.resources.items()}
         known = {k: (a, b) for k, (a, b) in proven.items() if a is not None and b is not None}
         return self.with_spills(known)
 
     def with_spills(self, spills: Mapping[str, tuple[int, int]]) -> Cubin:
-        """The same image with spill bytes (stores, loads) per kernel, as `ptxas -v` printed them."""
+        """Copy the image and set spill bytes (stores, loads) per kernel, as `ptxas -v` printed them."""
         resources = {
             kernel: replace(r, spill_stores=spills[kernel][0], spill_loads=spills[kernel][1]) if kernel in spills else r
             for kernel, r in self.resources.items()
@@ -185,7 +187,7 @@ def count_capmerc_records(data: bytes) -> int:
     """Count the 16-byte records of a .nv.capmerc section that start with `31 02`.
 
     Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other
-    lengths, so that there is no fixed stride: the search goes on behind each record found.
+    lengths, so that there is no fixed stride: the search goes on behind each match.
     """
     count = 0
     position = data.find(CAPMERC_RECORD)
@@ -196,13 +198,15 @@ def count_capmerc_records(data: bytes) -> int:
 
 
 def kernel_names(elf: Elf) -> list[str]:
-    """The entries of an image: device functions have code of their own too, but no constant bank 0 for parameters."""
+    """List the entries of an image: only they have a constant bank 0 for parameters. Device functions have code,
+    too."""
     texts = [header.name[6:] for header in elf.headers if header.name.startswith(".text.")]
     return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
 
 
 def owner_of(section: str, kernels: Collection[str]) -> str | None:
-    """The kernel that a section belongs to; None: it is the module's. kernels: a set, or a dict by name.
+    """Find the kernel that a section belongs to; None if it belongs to the whole module. kernels: a set, or a dict by
+    name.
 
     The longest name that fits: one kernel's name can end like another's.
     """
@@ -219,7 +223,7 @@ def owner_of(section: str, kernels: Collection[str]) -> str | None:
 
 
 def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
-    """The index of each symbol by its name, and the undefined names that something must be linked with."""
+    """Map each symbol's name to its index, and list the undefined names, which another image must define."""
     indices: dict[str, int] = {}
     undefined = set()
     for index, (name, kind, section, *_) in enumerate(symbols):
@@ -231,7 +235,7 @@ def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
 
 
 class _Parts(NamedTuple):
-    """What the resources of all kernels are read from. info: the attributes of each .nv.info section; numbers: the
+    """Sources of all kernels' resources. info: the attributes of each .nv.info section; numbers: the
     values of each attribute of _NUMBERS, by symbol."""
 
     elf: Elf
@@ -242,7 +246,7 @@ class _Parts(NamedTuple):
     numbers: dict[int, dict[int, int]]
 
     def own(self, kernel: str) -> list[Attribute]:
-        """The attributes of the kernel's own .nv.info section."""
+        """Read the attributes of the kernel's own .nv.info section."""
         return self.info.get(f".nv.info.{kernel}", [])
 
 
@@ -341,14 +345,13 @@ def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
-    """Undefined symbols that a kernel lists itself, and those `needed` besides."""
+    """List the undefined symbols that a kernel lists itself, and those in `needed`."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 
 
 def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
-    """(byte offset, type, symbol) of each place that a linker will fill in a kernel's code; the kernel's own name is
-    replaced."""
+    """List (byte offset, type, symbol) of each relocation in a kernel's code; the kernel's own name is replaced."""
     relocations: list[tuple[int, int, str]] = []
     for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)
@@ -357,7 +360,7 @@ def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tu
 
 
 def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
-    """Targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
+    """Parse the targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
     targets: set[int] = set()
     for attribute in attributes:
         if attribute.kind == _EIATTR_INDIRECT_BRANCH_TARGETS:

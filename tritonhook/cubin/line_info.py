@@ -53,7 +53,7 @@ def read_lines(cubin: Cubin, kernel: str) -> Lines:
 
 
 def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[int, tuple[str, int]]]:
-    """(instruction index, (file, line)) of every instruction that the table has."""
+    """Yield (instruction index, (file, line)) of every instruction in the line table."""
     from elftools.common.exceptions import DWARFError, ELFError
     from elftools.construct import ConstructError
 
@@ -83,7 +83,7 @@ def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple
 
 
 def _functions(elf: Elf, section: str) -> list[str]:
-    """The functions whose addresses a linker fills into the line table, in order."""
+    """List the functions whose addresses a linker writes into the line table, in order."""
     symbols = elf.symbols()
     waiting = sorted((relocation.offset, relocation.symbol) for relocation in elf.relocations(section))
     named = [symbols[index] for _, index in waiting]
@@ -91,13 +91,13 @@ def _functions(elf: Elf, section: str) -> list[str]:
 
 
 def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """Each sequence of rows, with the line program that it belongs to."""
+    """Yield each sequence of rows, with the line program that it belongs to."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     from elftools.dwarf.structs import DWARFStructs
 
     sections = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]
     table = DebugSectionDescriptor(io.BytesIO(data), _SOURCE, 0, len(data), 0)
-    # Only this section is given: pyelftools needs no other to decode a line program.
+    # Only this section is passed on: pyelftools needs no other to decode a line program.
     given = dict.fromkeys(sections) | {"debug_line_sec": table}
     dwarf = DWARFInfo(DwarfConfig(little_endian=True, machine_arch="", default_address_size=8), **given)
     structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)
@@ -115,7 +115,7 @@ def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _files(program: Any) -> dict[int, str]:
-    """Paths by their number in the table (DWARF 2 to 4 count from 1)."""
+    """Map each file number in the table to its path (DWARF 2 to 4 count from 1)."""
     folders = [name.decode("utf-8", "replace") for name in program.header["include_directory"]]
     paths = {}
     for number, entry in enumerate(program.header["file_entry"], 1):

@@ -1,13 +1,13 @@
-"""What the driver loads or reads of a kernel besides its instructions: parameters, attributes, data, relocations.
+"""Parts of a kernel that the driver loads or reads besides its instructions: parameters, attributes, data, relocations.
 
 Each part is a hash by meaning: symbols by their names and not their numbers, sections by their roles, in one order.
-The kernel's own name is {kernel}. What is left out, and why:
+The kernel's own name is {kernel}. Omitted parts, and why:
 
-- sections that are not loaded (debug information, notes, strings, call graph), with the tool's version and its paths;
+- unloaded sections (debug information, notes, strings, call graph), with the tool's version and its paths;
 - the code of other kernels, which have parts of their own;
 - copies of the code for other architectures (.nv.capmerc, .nv.merc) and what only the linker reads (.nv.compat);
-- attributes that follow from the version of ptxas (_OF_THE_TOOL), that say where in the code something is
-  (_OF_THE_CODE), that are facts of their own (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
+- attributes that follow from the version of ptxas (_OF_THE_TOOL), that give positions in the code
+  (_OF_THE_CODE), that are separate facts (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
 - the bytes that a relocation replaces, the order of symbols, and the hashes that nvcc puts into names.
 """
 
@@ -38,13 +38,13 @@ _OF_THE_CODE = frozenset((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x29, 0x2D, 0x2E, 0x31, 
 _OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
 # FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE; and launch bounds (image.Resources).
 _TOLD_ELSEWHERE = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
-_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas leave out
+_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas omit
 _LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
 
 
 class Image:
-    """An image with its symbols, to read several kernels of it, each in the time that its own parts and the module's
-    take. kernels: as in image.kernel_names."""
+    """An image with its symbols; it reads only the parts of a kernel and of the module, so many kernels are fast.
+    kernels: as in image.kernel_names."""
 
     def __init__(self, elf: Elf, symbols: Sequence[Symbol], kernels: frozenset[str]) -> None:
         self.elf, self.symbols = elf, symbols
@@ -63,18 +63,18 @@ class Image:
         self._contents: dict[Header, str] = {}
 
     def headers_of(self, kernel: str) -> list[Header]:
-        """The sections in memory that are this kernel's or the whole module's."""
+        """List the loaded sections of this kernel and of the whole module."""
         return [*self._headers.get(None, ()), *self._headers.get(kernel, ())]
 
     def symbols_of(self, kernel: str) -> list[Symbol]:
-        """The symbols in sections of the kernel or the module, and those that are not defined."""
+        """List the symbols in sections of the kernel or the module, and the undefined symbols."""
         return [*self._symbols.get(None, ()), *self._symbols.get(kernel, ())]
 
     def named(self, kernel: str) -> Sequence[Symbol]:
         return self._named.get(kernel, ())
 
     def content_of(self, header: Header) -> str:
-        """A hash of a section's bytes, with 0 where a relocation writes."""
+        """Hash a section's bytes, with 0 wherever a relocation writes."""
         if header not in self._contents:
             self._contents[header] = _hash(_unlinked(self, header))
         return self._contents[header]
@@ -82,25 +82,25 @@ class Image:
 
 @lru_cache(maxsize=64)
 def loaded_of(cubin: bytes, kernel: str) -> Mapping[str, str]:
-    """The parts of one kernel of a cubin that are not empty. Raises CubinError where the image is damaged."""
+    """Hash each part of one kernel of a cubin; omit empty parts. Raises CubinError if the image is damaged."""
     return {part: code for part, code in loaded_parts(image_of(cubin), kernel).items() if code}
 
 
 def image_of(cubin: bytes) -> Image:
-    """Raises CubinError where the image is damaged."""
+    """Parse a cubin. Raises CubinError if it is damaged."""
     elf = read_elf(cubin)
     return Image(elf, elf.symbols(), frozenset(kernel_names(elf)))
 
 
 def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
-    """The hash of each part of PARTS; "" for one that is empty. Raises CubinError where the image is damaged."""
+    """Hash each part of PARTS; "" for an empty part. Raises CubinError if the image is damaged."""
     read = (_parameters, _attributes, _data, _relocations)
     lines = {part: sorted(lines_of(image, kernel)) for part, lines_of in zip(PARTS, read, strict=True)}
     return {part: _hash("\n".join(texts).encode()) if texts else "" for part, texts in lines.items()}
 
 
 def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
-    """(offset, bytes) of each parameter of a kernel; none where the image does not say.
+    """List (offset, bytes) of each parameter of a kernel; empty if the image does not contain them.
 
     KPARAM_INFO: an index, the ordinal with the offset in the upper half, then flags with the size from bit 18 on.
     """
@@ -110,7 +110,7 @@ def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
-    """Offsets, sizes and order, and the size of the constant bank that a launcher fills."""
+    """Describe the parameters: offsets, sizes and order, and the size of the constant bank that a launcher fills."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind in _OF_PARAMETERS:
             yield _line(image, kernel, attribute)
@@ -119,7 +119,7 @@ def _parameters(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _attributes(image: Image, kernel: str) -> Iterator[str]:
-    """What the driver keeps to when it launches, and whether others may replace the kernel."""
+    """List the attributes that the driver obeys at a launch, and whether another kernel may replace this one."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind not in _LEFT_OUT and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
             yield _line(image, kernel, attribute)
@@ -137,7 +137,7 @@ def _line(image: Image, kernel: str, attribute: Attribute) -> str:
 
 
 def _data(image: Image, kernel: str) -> Iterator[str]:
-    """Sections in memory with their sizes and alignments, and the symbols in them."""
+    """Describe the sections in memory by size and alignment, and the symbols in them."""
     for header in image.headers_of(kernel):
         if not _is_code(header, kernel):
             content = image.content_of(header)
@@ -155,7 +155,7 @@ def _data(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _relocations(image: Image, kernel: str) -> Iterator[str]:
-    """Which symbol's address goes where."""
+    """List which symbol's address is written to which offset."""
     for header in image.headers_of(kernel):
         for relocation in image.elf.relocations(header.name):
             target = _name_at(image, kernel, relocation.symbol)
@@ -163,12 +163,12 @@ def _relocations(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _is_code(header: Header, kernel: str) -> bool:
-    """Whether its bytes are the kernel's instructions, or the bank of its parameters."""
+    """Check whether its bytes are the kernel's instructions, or the bank of its parameters."""
     return header.name in (f".text.{kernel}", f".nv.constant0.{kernel}") or header.name.startswith(_RESERVED)
 
 
 def _unlinked(image: Image, header: Header) -> bytes:
-    """The bytes of a section, with 0 where a relocation writes."""
+    """Read the bytes of a section, with 0 wherever a relocation writes."""
     content = bytearray(image.elf.bytes_of(header))
     for relocation in image.elf.relocations(header.name):
         end = min(relocation.offset + 8, len(content))
@@ -190,7 +190,8 @@ def _hash(data: bytes) -> str:
 
 
 def _role(name: str, kernel: str) -> str:
-    """A name with the kernel's replaced where it is all of it, its last part, or that of `$kernel$function`."""
+    """Replace the kernel's name in a section name where it is the whole name, its last part, or part of
+    `$kernel$function`."""
     if name == kernel:
         return _KERNEL
     if name.startswith(f"${kernel}$"):

@@ -1,4 +1,4 @@
-"""What a kernel needs of a GPU: Resources. Two things no image says: spills, and the shared memory of a launch.
+"""Resources that a kernel needs. An image lacks two: spills, and the shared memory of a launch.
 
 A cubin does not record spills; only `ptxas -v` prints them. Its figure is the bytes of all STL and LDL instructions,
 each counted once, without those that the program asked for itself: variables in local memory, and calls. So the code
@@ -51,20 +51,20 @@ def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
     return LocalTraffic(bytes_of[_STL], bytes_of[_LDL])
 
 
-Spills = tuple[int | None, int | None]  # bytes of stores and loads; None: not known
+Spills = tuple[int | None, int | None]  # bytes of stores and loads; None: unknown
 Stackless = Callable[[], frozenset[str]]
 
 
 def spills_of_code(traffic: LocalTraffic | None) -> Spills:
-    """The spills that the code alone proves: none, if it has no traffic."""
+    """Report the spills that the code alone proves: no spills if the code does not use local memory."""
     return traffic if traffic == (0, 0) else (None, None)
 
 
 def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stackless) -> Spills:
-    """The spills of a kernel: those that are known, else all its traffic to local memory if its PTX asks for no stack.
+    """Return a kernel's known spills. If they are unknown and its PTX needs no stack, count all local-memory traffic.
 
-    stackless: of its PTX; asked only where it matters. A system call takes its arguments on the stack, such as that
-    of ptxas 12.9 for TMA loads on sm_120a: beside one, traffic proves nothing.
+    stackless: lists the PTX's entries without a stack; called only if needed. A system call passes its arguments on the
+    stack, e.g. that of ptxas 12.9 for TMA loads on sm_120a: next to such a call, traffic proves nothing.
     """
     if known.spill_stores is None and known.local_stores is not None and not known.externs and kernel in stackless():
         return known.local_stores, known.local_loads
@@ -72,7 +72,8 @@ def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stac
 
 
 def stackless_in(ptx: Ptx | str | None) -> Stackless:
-    """The entries of PTX that ask for no stack, read once, when they are asked for; none if it is not PTX."""
+    """Make a function that lists the entries of PTX that need no stack. It reads the PTX once, at its first call, and
+    lists nothing if the text is not PTX."""
 
     @lru_cache(maxsize=1)
     def entries() -> frozenset[str]:
@@ -85,25 +86,25 @@ def stackless_in(ptx: Ptx | str | None) -> Stackless:
 
 
 def dynamic_shared(given: object, ptx: str | None) -> int | None:
-    """Bytes of shared memory that a launch adds to what the image has. given: by the metadata of the compiler. None:
-    the program decides at the launch, or it is not known."""
+    """Compute the shared memory, in bytes, that a launch adds to the image's. given: the compiler's metadata. None: the
+    program decides at the launch, or it is unknown."""
     if isinstance(given, int):
         return given
     return 0 if ptx is not None and _EXTERN_SHARED.search(ptx) is None else None
 
 
 def launch_shared(static: int, dynamic: int | None) -> int | None:
-    """Bytes of shared memory that a block takes at a launch; None: not known."""
+    """Compute the shared memory, in bytes, that a block takes at a launch; None if unknown."""
     return None if dynamic is None else static + dynamic
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Resources(Brief):
-    """Resource usage of one kernel. None: not known from this source.
+    """Resource usage of one kernel. None: unknown in this source.
 
     registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block, from sm_90 on with
     the 1,024 that the system takes.
-    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or `proven_spills`.
+    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. From its log or `proven_spills`.
     local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
     launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
     them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
@@ -124,7 +125,7 @@ class Resources(Brief):
 
     @property
     def local_traffic(self) -> LocalTraffic | None:
-        """What the code stores to local memory and loads from it; None: not known."""
+        """Bytes that the code stores to local memory and loads from it; None: unknown."""
         if self.local_stores is None or self.local_loads is None:
             return None
         return LocalTraffic(self.local_stores, self.local_loads)
@@ -135,8 +136,8 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # of an SM; its parts; registers that a warp is given at a time
-_RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: of each block for the system; a block is given at a time
+_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
+_RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
 _RESERVED_IN_IMAGE = 90  # the first SM for which .nv.shared begins with the reserved bytes, where a kernel has it
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
@@ -165,7 +166,7 @@ _LIMITS = {
 
 
 def most_shared(arch: str) -> int:
-    """Return how many bytes of shared memory a block may have; of an architecture that is not known, the most of all.
+    """Return the most bytes of shared memory per block; for an unknown architecture, the highest limit of all.
     arch: such as "sm_90a"."""
     number = _NUMBER.fullmatch(arch)
     return _LIMITS.get(int(number[1]) if number else 0, _LARGE).shared - _RESERVED
@@ -188,8 +189,8 @@ class Occupancy:
 
 
 def occupancy(arch: str, registers: int | None, threads: int | None, shared: int | None) -> Occupancy | None:
-    """None where the architecture or a figure is not known. arch: such as "sm_90a". registers: of a thread. threads,
-    shared: of a block, shared memory in bytes with what the launch adds."""
+    """Compute the occupancy; None if the architecture or a figure is unknown. arch: such as "sm_90a". registers: per
+    thread. threads, shared: per block; shared memory in bytes, with what the launch adds."""
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
     if number is None or limits is None or not registers or not threads or shared is None:

@@ -51,7 +51,7 @@ class Instruction(NamedTuple):
 
     @property
     def yield_bit(self) -> bool:
-        """Whether the bit is set, which means *no* hint to switch to another warp."""
+        """The yield bit; if set, there is *no* hint to switch to another warp."""
         return bool(self.control >> 4 & 1)
 
     @property
@@ -68,7 +68,7 @@ class Instruction(NamedTuple):
         return _shape(self.predicate, self.opcode, self.operands)
 
     def at(self, offset: int) -> Instruction:
-        """The same bytes at another place."""
+        """Copy the instruction with another offset."""
         operands = self.operands
         if self.opcode.startswith(_RELATIVE):
             operands = _TARGET.sub(lambda match: hex(int(match[1], 16) - self.offset + offset), operands)
@@ -128,7 +128,7 @@ class Sass(Notebook):
         return tuple(loop for loop in self.loops if loop.innermost)
 
     def opcode_counts(self, indices: Iterable[int] | None = None) -> Counter[str]:
-        """Instructions per base opcode, of all code or of the given indices."""
+        """Count instructions per base opcode, of all code or of these indices."""
         chosen = self.instructions if indices is None else [self.instructions[i] for i in indices]
         counts: Counter[str] = Counter()
         for opcode, count in Counter([instruction.opcode for instruction in chosen]).items():
@@ -136,13 +136,13 @@ class Sass(Notebook):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
+        """Check whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
     def _is_yielded(self, block: Block) -> bool:
-        """Whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each fifty
-        (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
+        """Check whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each
+        fifty (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
         size = block.end - block.first
         if size < MIN_BLOCK_INSTRUCTIONS:
             return False
@@ -181,8 +181,8 @@ def parse_nvdisasm(
 
 
 def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The instructions by kernel. nvdisasm 12.8 to 13.1 list a subroutine at the end of a kernel as a function of its
-    own, with a name that starts with "$"; 13.5 lists it in the kernel."""
+    """List the instructions of each kernel. nvdisasm 12.8 to 13.1 list a subroutine at the end of a kernel as a
+    function of its own, with a name that starts with "$"; 13.5 lists it in the kernel."""
     listed: dict[str, list[dict[str, Any]]] = {}
     kernel, end = "", 0
     for function in functions:
@@ -196,7 +196,7 @@ def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dic
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """The bytes of each instruction of a code section."""
+    """Split a code section into the bytes of its instructions."""
     ends = range(INSTRUCTION_BYTES, len(text) + 1, INSTRUCTION_BYTES)
     return [text[end - INSTRUCTION_BYTES : end] for end in ends]
 
@@ -219,7 +219,7 @@ _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "BREAK", "KILL", "BPT")
 
 
 def _branch_target(instruction: Instruction) -> int | None:
-    """Index of the instruction a direct branch goes to."""
+    """Find the index of the instruction that a direct branch goes to."""
     if not instruction.opcode.startswith(("BRA", "JMP")):
         return None
     match = _TARGET.search(instruction.operands)
@@ -255,7 +255,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
-    """Natural loops, found by dominators: an outlined slow path that jumps back is no loop."""
+    """Find natural loops by dominators: an outlined slow path that jumps back is not a loop."""
     order, parent = _dominators(blocks)
     bodies: dict[int, set[int]] = {}
     predecessors: dict[int, list[int]] = {}
@@ -321,7 +321,7 @@ def _dominators(blocks: tuple[Block, ...]) -> tuple[dict[int, int], dict[int, in
 
 
 def _postorder(blocks: tuple[Block, ...], start: int, seen: set[int]) -> list[int]:
-    """Blocks reachable from `start` and not seen yet, in reverse postorder."""
+    """List the unseen blocks that are reachable from `start`, in reverse postorder."""
     result: list[int] = []
     stack: list[tuple[int, int]] = [(start, 0)]
     seen.add(start)
@@ -378,7 +378,7 @@ CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
 
 @lru_cache(maxsize=4096)
 def opcode_class(base_opcode: str) -> str:
-    """The class of an opcode, one of CLASSES; without a fitting pattern it is integer arithmetic, logic or a move."""
+    """Look up the class of an opcode, one of CLASSES. If no pattern fits, it is integer arithmetic, logic or a move."""
     return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])
 
 

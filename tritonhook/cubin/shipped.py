@@ -1,14 +1,14 @@
-"""The files of what is shipped: shared libraries, archives, wheels, cubins, fat binaries, and folders of them.
+"""Shipped files with GPU code: shared libraries, archives, wheels, cubins, fat binaries, and folders of them.
 
-Files are found by what they begin with, one at a time, and read as a whole. A wheel is unpacked member by member,
-within limits. What cannot be read is named, and the rest is read.
+Files are recognised by their first bytes, and read whole, one at a time. A wheel is unpacked member by member,
+within limits. Unreadable files are named, and the rest is read.
 
 Cubins are found where they are embedded in other bytes. A fat binary is a header and entries; an entry is a header and
 a payload. Layout (fatbinary_section.h and fatbinary.h of the CUDA toolkit): the magic number 0xBA55ED50, version,
 header size, payload size; an entry begins with its kind (1 for PTX, 2 for machine code), a version, the size of its
-header, and the size of its payload. Behind that come the payload's compressed size at byte 16, flags at byte 40 and the
-size before compression at byte 56. What nvcc 13.0 writes, and its header does not say: kind 8 is code for the linker
-(NVVM's, for LTO), and flags tell sm_90a and sm_100f.
+header, and the size of its payload. Then come the payload's compressed size at byte 16, flags at byte 40 and the
+size before compression at byte 56. What nvcc 13.0 writes, and its header omits: kind 8 is code for the linker
+(NVVM's, for LTO), and flags mark sm_90a and sm_100f.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tritonhook.cubin.elf import MAGIC
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
-_COMPRESSION = struct.Struct("<16xI20xQ8xQ")  # of an entry: compressed size, flags, size before
+_COMPRESSION = struct.Struct("<16xI20xQ8xQ")  # fields of an entry: compressed size, flags, uncompressed size
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _PTX, _MACHINE_CODE, _FOR_LINKER = 1, 2, 8
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
@@ -40,10 +40,9 @@ _ROOM, _GROWTH = 1 << 28, 32  # bytes that compressed code may grow to in all, a
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The cubins found. packed: how many more there are that are compressed and were not read; too_large: how many of
-    these would grow beyond the limit, in bytes. ptx: how many PTX
-    modules there are; linked: how many modules for the linker, which are no machine code yet. damaged: how many fat
-    binaries end too early, or have an entry that does. suffixes: of each cubin's target, "a" of sm_90a."""
+    """Cubins of a file. packed: number of compressed ones that were not read; too_large: number of these that exceed
+    the limit when unpacked. ptx: number of PTX modules; linked: number of modules for the linker (no machine code yet).
+    damaged: number of truncated fat binaries. suffixes: of each cubin's target, "a" of sm_90a."""
 
     cubins: tuple[bytes, ...]
     packed: int = 0
@@ -56,7 +55,7 @@ class Embedded:
 
     @property
     def not_read(self) -> tuple[str, ...]:
-        """Why compressed cubins were not read."""
+        """Reason why compressed cubins were not read."""
         whys = {
             f"beyond the {self.limit:,} bytes that code may grow to in all": self.too_large,
             "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
@@ -65,7 +64,7 @@ class Embedded:
 
 
 class Room:
-    """How many bytes compressed code may still grow to. taken_in: the bytes of files that were read so far."""
+    """Limit for unpacked bytes. taken_in: bytes of files that were read so far."""
 
     def __init__(self) -> None:
         self.taken_in = self._taken = 0
@@ -75,7 +74,7 @@ class Room:
         return _ROOM + _GROWTH * self.taken_in
 
     def take(self, size: int) -> bool:
-        """Take so many bytes, if there are as many."""
+        """Take `size` bytes from the limit; False if too few are left."""
         fits = self._taken + size <= self.bytes
         self._taken += size * fits
         return fits
@@ -138,7 +137,7 @@ class _Entry(NamedTuple):
 
 
 def _unpacked(entry: _Entry) -> bytes | None:
-    """A compressed cubin; None if it cannot be read."""
+    """Decompress a cubin; None if it cannot be read."""
     packed_size, flags, size = entry.compression
     packed = entry.payload[:packed_size]
     for unpack in (_unpack_lz4, _system_lz4) if flags & _LZ4 else (_unpack_zstd, _system_zstd):
@@ -159,7 +158,7 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     import zstandard  # type: ignore[import-not-found,unused-ignore]
 
-    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor takes the frame's word for it
+    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor trusts the frame's size
         return b""
     return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
 
@@ -184,7 +183,7 @@ def _library(name: str) -> ctypes.CDLL:
 
 
 def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
-    """Each entry of a fat binary; nothing if the four bytes at `start` begin none, and None for what is cut off."""
+    """Yield each entry of a fat binary; nothing if no fat binary begins at `start`, and None for a truncated entry."""
     if len(data) < start + _HEADER.size:
         return
     _, version, header_size, size = _HEADER.unpack_from(data, start)
@@ -210,7 +209,7 @@ def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
 
 _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
 _EM_CUDA = 190
-_MOST_BYTES = 1 << 32  # of a file: libraries of torch have 2 GiB
+_MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
 _MOST_RATIO, _SMALL = 200, 1 << 24  # unpacked over packed, of members larger than this; libraries have 3 to 20
 _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
@@ -218,9 +217,9 @@ _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
 
 @dataclass(frozen=True, slots=True)
 class ShippedFile:
-    """A file with GPU code, or what there is to say of one. name: in its wheel or folder, without the Python that an
-    extension module was built for; it stays from release to release. notes: of what in it is no machine code, or
-    damaged. images: its cubins, each with the suffix of its target, as "a" of sm_90a; "" where it is not known."""
+    """A file with GPU code, or notes on it. name: in its wheel or folder, without the Python that an
+    extension module was built for; it stays from release to release. notes: on parts without machine code, or damaged.
+    images: its cubins, each with the suffix of its target, as "a" of sm_90a; "" if unknown."""
 
     name: str
     images: tuple[tuple[bytes, str], ...] = ()
@@ -242,7 +241,7 @@ def shipped_files(path: Path) -> Iterator[ShippedFile]:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
+    """Check whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
     try:
         start = read_start(path, len(_ARCHIVE))
     except OSError:
@@ -263,7 +262,7 @@ def _may_have_code(start: bytes) -> bool:
 
 
 def _in_wheel(path: Path, room: Room) -> Iterator[ShippedFile]:
-    """What each member of a wheel holds."""
+    """List the cubins and PTX in each member of a wheel."""
     unpacked = 0
     try:
         with zipfile.ZipFile(path) as wheel:

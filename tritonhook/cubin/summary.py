@@ -29,7 +29,7 @@ _HASH = 16  # hex digits
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """One kernel of a cubin. None: neither the image nor ptxas's log tells.
+    """One kernel of a cubin. None: in neither the image nor ptxas's log.
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
     stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in resources.Resources.
@@ -75,19 +75,19 @@ class ImageSummary:
         object.__setattr__(self, "_by_name", {kernel.kernel: kernel for kernel in reversed(self.kernels)})
 
     def kernel(self, name: str) -> KernelSummary:
-        """The summary of one kernel. Raises CubinError if there is none of this name."""
+        """Look up the summary of one kernel. Raises CubinError if there is no kernel of this name."""
         kernel = self._by_name.get(name)
         if kernel is None:
             raise CubinError(f"no kernel {name!r} in the cubin; it has: {listed(self._by_name)}")
         return kernel
 
     def code_hash(self, name: str) -> str:
-        """What tells the machine code of one kernel from another one's. Raises CubinError if there is none of this
-        name."""
+        """Hash the machine code of one kernel: equal hashes mean equal code. Raises CubinError if there is no kernel of
+        this name."""
         return self._hash(name, self.program_sha256)
 
     def own_code_hash(self, name: str) -> str:
-        """The same, where other kernels of the module and its data do not count; its device functions do. Raises
+        """Hash one kernel's code and its device functions, without other kernels and data of the module. Raises
         CubinError as `code_hash`."""
         return self._hash(name, self.functions_sha256)
 
@@ -146,13 +146,13 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
 
 
 def _linked(relocations: Sequence[tuple[int, int, str]]) -> str:
-    """A hash of places and symbols, which compare.diff compares, too; "" if there are none."""
+    """Hash relocations (offsets, types and symbols), which compare.diff compares, too; "" if there are none."""
     places = [(offset, symbol) for offset, _, symbol in relocations]
     return hashlib.sha256(repr(places).encode()).hexdigest() if places else ""
 
 
 def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:
-    """Each section with its role, in file order."""
+    """List each section with its role, in file order."""
     marks = {k: "{kernel}" if len(kernels) == 1 else f"{{kernel {i}}}" for i, k in enumerate(kernels, 1)}
     roles = []
     for header in elf.headers:

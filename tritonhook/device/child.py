@@ -1,7 +1,7 @@
 """A child process with the GPU: requests go to it, messages come back, one JSON object a line each, within time limits.
 
-A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` says what
-became of that. Here are both sides, and the messages that all children know; who starts one adds its own. What a child
+A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` describes how
+that ended. This module has both sides, and the messages of all children; each user adds its own. What a child
 prints goes to standard error.
 """
 
@@ -40,13 +40,13 @@ class Begin(Message):
 
 
 class Begun(Message):
-    """There is a context. device: the GPU's name."""
+    """Message: a context exists. device: the GPU's name."""
 
     device: str
 
 
 class At(Message):
-    """What has this name is launched next: the time limit of a launch holds."""
+    """Message: the launch of this name comes next; the time limit of a launch starts."""
 
     name: str
 
@@ -69,12 +69,12 @@ class GpuLost(Message):
 
 
 class ContextLost(Exception):
-    """Raised in a child: GpuLost is to be said."""
+    """Raised in a child, which then sends GpuLost."""
 
 
 class Lost(Exception):
-    """A child crashed or hung, and has been ended. The text says why: its exit status, the signal, the time limit, or
-    what it said of the GPU. at: what it launched; None while it did something else. hung: whether its time was over."""
+    """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or its
+    message about the GPU. at: what it launched; None while it did something else. hung: whether its time was over."""
 
     def __init__(self, at: str | None, text: str, hung: bool = False) -> None:
         super().__init__(text)
@@ -82,7 +82,7 @@ class Lost(Exception):
 
 
 def _line(message: Message) -> str:
-    """As json writes it: msgspec's own writer knows no NaN, and no path that is not UTF-8."""
+    """Write JSON by `json`: msgspec writes no NaN, and no path that is not UTF-8."""
     return json.dumps(msgspec.to_builtins(message, enc_hook=lambda value: os.fspath(value))) + "\n"
 
 
@@ -94,7 +94,7 @@ def _message(line: str | bytes, kinds: Iterable[type[Message]]) -> Any:
 class Child:
     """The parent's side of one child. limit_s: of a launch.
 
-    Methods that wait raise Lost, and the error that the child says; rest_s is the time limit between launches. None:
+    Methods that wait raise Lost, and the error that the child sends; rest_s is the time limit between launches. None:
     there is no limit.
     """
 
@@ -112,7 +112,7 @@ class Child:
         self._device: str | None = None
 
     def begin(self) -> None:
-        """Have it make a context, as soon as it has loaded its libraries."""
+        """Ask the child for a context, as soon as it has loaded its libraries."""
         self.send(Begin())
 
     @property
@@ -135,7 +135,7 @@ class Child:
         return self.answer(*kinds, rest_s=rest_s)
 
     def answer(self, *kinds: type[M], rest_s: float | None) -> M:
-        """The next message of these kinds."""
+        """Wait for the next message of these kinds."""
         while True:
             limit_s = rest_s if self._at is None else self._limit_s
             line = self._line(limit_s)
@@ -172,7 +172,7 @@ class Child:
                     pipe.close()
 
     def _line(self, limit_s: float | None) -> bytes | None:
-        """The next line; None if there is none in time, b"" if the output has come to its end."""
+        """Read the next line; None if `limit_s` passes first, b"" at the end of the output."""
         assert self._process.stdout is not None
         until = None if limit_s is None else time.monotonic() + limit_s
         while b"\n" not in self._read:
@@ -190,7 +190,7 @@ class Child:
         return Lost(self._at, text, hung)
 
     def _ended(self) -> str:
-        """How it ended."""
+        """Describe how the child ended."""
         try:
             status = self._process.wait(_LEAVE_S)
         except subprocess.TimeoutExpired:
@@ -204,7 +204,7 @@ class Child:
 
 
 def own_output() -> TextIO:
-    """Where messages go. Whatever else this process prints goes to standard error from now on."""
+    """Return the stream for messages. From now on all other output of this process goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers

@@ -79,7 +79,7 @@ class CudaError(DeviceError):
 
 
 def load_library() -> Any:
-    """libcuda. Raises DeviceError where there is no NVIDIA driver."""
+    """Load libcuda. Raises DeviceError if there is no NVIDIA driver."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -89,7 +89,7 @@ def load_library() -> Any:
 
 
 def gpu_name() -> str:
-    """The name of the first GPU that this process may use; "" where there is none."""
+    """Read the name of the first GPU that this process may use; "" if there is none."""
     try:
         driver = Driver()
         driver.init()
@@ -129,7 +129,7 @@ class Driver:
             raise CudaError(f"{what}: cuInit says {self._error(code)}", code)
 
     def device_count(self) -> int:
-        """The number of devices that CUDA_VISIBLE_DEVICES leaves."""
+        """Count the devices that CUDA_VISIBLE_DEVICES leaves visible."""
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
@@ -140,7 +140,7 @@ class Driver:
         return handle.value
 
     def uuid(self, device: int) -> str:
-        """The UUID without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
+        """Read a device's UUID, without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         return str(uuid.UUID(bytes=bytes(raw)))
@@ -165,7 +165,7 @@ class Driver:
         return 10 * self.attribute(device, _MAJOR) + self.attribute(device, _MINOR)
 
     def version(self) -> str:
-        """The CUDA version of the driver, e.g. "13.0"."""
+        """Read the CUDA version of the driver, e.g. "13.0"."""
         number = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
@@ -173,7 +173,7 @@ class Driver:
     # --- the current context
 
     def has_context(self) -> bool:
-        """Whether this thread has a context; never makes one."""
+        """Check whether this thread has a context; never makes one."""
         handle = ctypes.c_void_p()
         code = self._result("cuCtxGetCurrent", ctypes.byref(handle))
         return code == 0 and bool(handle.value)
@@ -195,7 +195,7 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def limit(self, which: int = STACK_SIZE) -> int:
-        """A limit of the current context; the stack's is in bytes per thread and rises with the deepest kernel."""
+        """Read a limit of the current context. STACK_SIZE is in bytes per thread and grows with the deepest kernel."""
         value = ctypes.c_size_t()
         self._call("cuCtxGetLimit", ctypes.byref(value), which)
         return value.value
@@ -204,13 +204,14 @@ class Driver:
         self._call("cuCtxSetLimit", which, ctypes.c_size_t(value))
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the current context's device, all processes counted."""
+        """Read (free, total) bytes of the current context's device, for all processes together."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a graph is being captured on the stream. True too where the driver refuses because of a capture."""
+        """Check whether a graph is being captured on the stream. True too where the driver refuses because of a
+        capture."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value != 0 if code == 0 else code in _STREAM_CAPTURE
@@ -239,17 +240,17 @@ class Driver:
         self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, where, argument_pointers(arguments), None)
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
-        """Allow a kernel so many bytes of dynamic shared memory: more than 48 KiB must be allowed."""
+        """Raise a kernel's limit of dynamic shared memory, in bytes: above 48 KiB a launch fails without it."""
         if size > _LARGEST_SHARED:
             self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _FUNCTION_SHARED_MODE, _OVERSIZED)
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
 
     def allow_large_clusters(self, function: int) -> None:
-        """Allow a kernel clusters of more than 8 blocks, where the GPU has them."""
+        """Allow a kernel clusters of more than 8 blocks, if the GPU has them."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
-        """The bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
+        """Read the bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
         if not hasattr(self._cuda, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []
@@ -273,7 +274,7 @@ class Driver:
         return made
 
     def launch_config(self, function: int, config: LaunchConfig, arguments: Any) -> None:
-        """cuLaunchKernelEx. arguments: as `argument_pointers` made them."""
+        """Launch by cuLaunchKernelEx. arguments: from `argument_pointers`."""
         self._call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), arguments, None)
 
     def allocate(self, size: int) -> int:
@@ -282,7 +283,7 @@ class Driver:
         return address.value
 
     def is_pointer(self, address: int) -> bool:
-        """Whether the driver knows the memory at an address."""
+        """Check whether the driver knows the memory at an address."""
         kind = ctypes.c_uint()
         return not self._result("cuPointerGetAttribute", ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(address))
 

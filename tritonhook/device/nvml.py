@@ -56,13 +56,13 @@ class Nvml:
             raise DeviceError(_sentence(name, error), _code(error)) from None
 
     def uuids(self) -> tuple[str, ...]:
-        """Every GPU of the machine, in PCI order."""
+        """List the UUID of every GPU of the machine, in PCI order."""
         count = int(self._ask("nvmlDeviceGetCount"))
         handles = [self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         return tuple(_text(self._ask("nvmlDeviceGetUUID", handle)) for handle in handles)
 
     def find(self, uuid: str) -> str:
-        """NVML's full UUID for a UUID from the driver: that of a GPU, else of a MIG device. Raises DeviceError."""
+        """Find NVML's full UUID for a UUID from the driver: that of a GPU, else of a MIG device. Raises DeviceError."""
         if uuid.startswith(("GPU-", "MIG-")):
             self._handle(uuid)
             return uuid
@@ -89,8 +89,8 @@ class Nvml:
         return _text(self._ask("nvmlSystemGetDriverVersion"))
 
     def memory(self, uuid: str) -> DeviceMemory:
-        """Used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g. with
-        NOT_SUPPORTED on GB10."""
+        """Read used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g.
+        with NOT_SUPPORTED on GB10."""
         handle = self._handle(uuid)
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         named = {} if version is None else {"version": version}
@@ -100,7 +100,8 @@ class Nvml:
         return DeviceMemory(int(info.used), int(info.total))
 
     def conditions(self, uuid: str) -> Conditions:
-        """The present clock, temperature and power, and what limits the clock. None for what NVML does not tell."""
+        """Read the present clock, temperature and power, and what limits the clock; None for values that NVML does not
+        report."""
         handle = self._handle(uuid)
 
         def ask(name: str, *what: Any) -> Any:
@@ -121,7 +122,8 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Bytes by process id; None where NVML does not tell (WDDM). In containers ids can be the host's or missing."""
+        """Map process ids to bytes; None where NVML does not report them (WDDM). In containers ids can be the host's or
+        missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
@@ -162,7 +164,8 @@ _SENTENCES = {
 
 
 def _code(error: Any) -> str:
-    """ "NOT_SUPPORTED" from NVMLError_NotSupported, whose class name nvidia-ml-py makes from the constant."""
+    """Convert an error to its name: "NOT_SUPPORTED" for NVMLError_NotSupported; nvidia-ml-py makes the class name from
+    the constant."""
     words = type(error).__name__.partition("_")[2]
     spelled = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(words)).upper()
     return spelled or str(getattr(error, "value", error))

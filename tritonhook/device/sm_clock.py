@@ -1,8 +1,8 @@
 """The average SM clock between two points of a stream, from the GPU's own counters; and the conditions
-of a block of samples, as NVML tells them.
+of a block of samples, as NVML reports them.
 
 A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
-of a pair usually come from one SM (the first one that is free); other pairs are left out. NVML's clock would be the
+of a pair usually come from one SM (the first free one); other pairs are omitted. NVML's clock would be the
 value of one moment; this is the average over the time of the sample.
 """
 
@@ -36,14 +36,14 @@ STAMP = """
 }
 """
 _WORDS = 3
-_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of it a counter has jumped
+_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of this range a counter has jumped
 
 
 class Clock:
     """Stamps in torch's current stream, two for each sample."""
 
     def __init__(self, pairs: int) -> None:
-        """Raises DeviceError where the driver does not take the kernel."""
+        """Load the clock kernel. Raises DeviceError if the driver rejects it."""
         import torch
 
         self._driver = Driver()
@@ -52,7 +52,7 @@ class Clock:
         self._next = 0
 
     def begin(self) -> None:
-        """Store the next stamps from the first place on."""
+        """Store the next stamps at the start of the buffer again."""
         self._next = 0
 
     def stamp(self) -> None:
@@ -63,16 +63,17 @@ class Clock:
         self._next += 1
 
     def pairs(self) -> list[tuple[Any, ...]]:
-        """(cycles, ns, SM) before and after, of each sample since `begin`; the stream must have finished."""
+        """Read (cycles, ns, SM) before and after each sample since `begin`; the stream must have finished."""
         words = self._words[: self._next * _WORDS].tolist()
         stamps = [tuple(words[i : i + _WORDS]) for i in range(0, len(words), _WORDS)]
         return list(zip(stamps[::2], stamps[1::2], strict=True))
 
 
 def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
-    """The average SM clock over several samples; None if no pair can be used.
+    """Compute the average SM clock over several samples; None if no pair is usable.
 
-    All cycles over all nanoseconds: the global timer ticks in up to a microsecond, which one short sample would feel.
+    Divide all cycles by all nanoseconds: the global timer has steps of up to a microsecond, too coarse for one short
+    sample.
     """
     spans = [(after[0] - before[0], after[1] - before[1]) for before, after in pairs if before[2] == after[2]]
     usable = [(cycles, ns) for cycles, ns in spans if cycles > 0 and ns > 0]
@@ -85,16 +86,16 @@ def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
 # --- the conditions of a block --------------------------------------------------------------------
 
 
-MIN_CLOCK = 0.75  # of the highest clock; below it nvbench discards a sample too
+MIN_CLOCK = 0.75  # share of the highest clock; below it nvbench discards a sample, too
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The GPU during one block. None: not known.
+    """The GPU during one block. None: unknown.
 
     slowed: names of the clock-event reasons by which the hardware or its temperature limited the clock.
     power_capped: whether the software power cap was active; usual under load, and only recorded.
-    other_processes: how many processes besides this comparison's had the GPU open.
+    other_processes: number of foreign processes that had the GPU open.
     """
 
     sm_clock_mhz: int | float | None = None  # NVML gives whole numbers, and a document keeps them so
@@ -107,7 +108,7 @@ class Conditions:
 
     @property
     def unfit(self) -> str | None:
-        """Why a block under these conditions is not used; None if it is used."""
+        """Reason why a block under these conditions is not used; None if it is used."""
         if self.slowed:
             return f"the GPU was slowed down ({', '.join(self.slowed)})"
         if self.sm_clock_mhz and self.sm_clock_max_mhz and self.sm_clock_mhz < MIN_CLOCK * self.sm_clock_max_mhz:

@@ -102,7 +102,7 @@ class InstructionProbe:
 
 
 class Status(str, Enum):
-    """What ptxas makes of an instruction.
+    """Verdict on an instruction in ptxas's code.
 
     inline: the expected opcode. syscall: a call of a driver function, alone or beside the opcode. emulated: other
     opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas does not
@@ -129,7 +129,7 @@ class Cell:
     reason: str = ""
 
     def reason_for(self, arch: str) -> str:
-        """The reason, with the target's name in it."""
+        """Insert the target's name into the reason."""
         return self.reason.replace("{arch}", arch)
 
 
@@ -141,11 +141,11 @@ _SURROUNDINGS = re.compile(
 )
 
 
-_LINE = re.compile(r"^line \d+: ")  # in front of a message of ptxas
+_LINE = re.compile(r"^line \d+: ")  # prefix of a ptxas message
 
 
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
-    """The cell for a probe that gave no cubin; None if it gave one."""
+    """Make the cell for a probe that failed to give a cubin; None if it gave one."""
     if outcome.kind is OutcomeKind.ASSEMBLED:
         return None
     if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
@@ -155,7 +155,7 @@ def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
 
 
 def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
-    """The cell for a probe whose code has these opcodes and these undefined symbols."""
+    """Make the cell for a probe from its code's opcodes and its undefined symbols."""
     code = list(opcodes)
     hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))
     called = sorted(externs)
@@ -172,7 +172,7 @@ def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterabl
 
 
 def _listed(opcodes: Counter[str]) -> str:
-    """The four most frequent opcodes, matrix instructions first."""
+    """List the four most frequent opcodes, matrix instructions first."""
     ranked = sorted(opcodes.items(), key=lambda item: ("MMA." not in item[0], -item[1]))
     return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in ranked[:4])
 
@@ -204,7 +204,7 @@ class Matrix(Brief):
         return self.assemblers[-1]
 
     def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
-        """One cell; None if this ptxas does not know the target."""
+        """Make one cell; None if this ptxas does not know the target."""
         return self.cells.get((ptxas, arch, probe))
 
 
@@ -216,7 +216,7 @@ OLDEST = 80  # older SMs have neither cp.async nor most of the other instruction
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Which cell of the matrix an outcome answers."""
+    """Key of a cell of the matrix."""
 
     ptxas: str
     arch: str
@@ -234,7 +234,7 @@ def survey(
 ) -> Matrix:
     """Ask each ptxas for each probe, on those of the architectures that it knows (archs=None: on all that it knows).
 
-    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is known. notes:
+    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is fixed. notes:
     keeps the opcodes of each code, so that a second survey disassembles nothing.
     Raises ToolError if none of the tools knows an architecture, or a tool cannot be used.
     """
@@ -262,7 +262,7 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
 
 
 def _opcodes_key(nvdisasm: Tool, arch: str, sha256: str) -> str:
-    """The key under which the opcodes of a code are kept."""
+    """Make the cache key for the opcodes of a cubin."""
     return hashlib.sha256(f"opcodes-1 {nvdisasm.version} {arch} {sha256}".encode()).hexdigest()
 
 

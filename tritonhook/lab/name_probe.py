@@ -70,9 +70,9 @@ class NameVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetupKey:
-    """What names a Setup: the kernel's label, the ptxas version, the target and the options.
+    """Key of a Setup: the kernel's label, the ptxas version, the target and the options.
 
-    pragma: whether the pragma is asked about, and not names.
+    pragma: whether it tests the pragma instead of names.
     """
 
     kernel: str
@@ -86,9 +86,9 @@ class SetupKey:
 class NameCell:
     """A kernel under a name and under a control name of equal length, in one setup.
 
-    template: the name as it was asked for. draws: further runs of each name that judged a difference; 0 if none was
+    template: the requested name. draws: further runs of each name that judged a difference; 0 if none was
     needed. confirmed: whether the difference held in all of them; None if it was not judged.
-    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: not known.
+    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: unknown.
     """
 
     setup: SetupKey
@@ -115,7 +115,7 @@ class NameCell:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What differs: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
+        """Differences: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
         if self.named.image is None or self.controlled.image is None:
             if not self._fails_otherwise:
                 return ()
@@ -146,13 +146,13 @@ _FAILURES = {
     OutcomeKind.REJECTED: "rejected",
     OutcomeKind.UNSUPPORTED: "rejected",
 }
-CRASHES = ("crash", "timeout", "memory")  # of the differences
+CRASHES = ("crash", "timeout", "memory")  # differences that are crashes
 _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program", "sections")
 
 
 def form(image: ImageSummary, name: str) -> tuple[object, ...]:
-    """All that is compared of a kernel, in the order of _FORM. Compare only names of equal length: the sizes of
-    sections depend on it."""
+    """Collect all compared properties of a kernel, in the order of _FORM. Compare only names of equal length: the sizes
+    of sections depend on it."""
     k = image.kernel(name)
     sections = tuple(sorted(_sections(image, name).items()))
     spills = (k.spill_stores, k.spill_loads)
@@ -163,7 +163,7 @@ _OTHER_KERNEL = re.compile(r"\{kernel \d+\}$")
 
 
 def _sections(image: ImageSummary, name: str) -> dict[str, int]:
-    """Bytes of each section of this kernel and of the module, by role."""
+    """Map the sections of this kernel and of the module by role to their bytes."""
     number = next(i for i, k in enumerate(image.kernels, 1) if k.kernel == name)
     own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in image.sections)
     sizes = zip(own, (size for _, size in image.sections), strict=True)
@@ -190,13 +190,13 @@ class Setup:
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
     def no_answer(self, template: str, outcome: Outcome) -> NameCell:
-        """The cell of a template where ptxas rejects the module under any name."""
+        """Make the cell of a template for a module that ptxas rejects under any name."""
         name = fill_in(template, self.entry)
         return NameCell(self.key, template, name, neutral(name), outcome, outcome)
 
     def cell(self, template: str, outcomes: dict[str, Outcome]) -> NameCell:
-        """The cell of a template after one run of each name. A difference is confirmed here only if the records of
-        .nv.capmerc prove it."""
+        """Make the cell of a template after one run of each name. A difference counts as confirmed only if the records
+        of .nv.capmerc prove it."""
         name = fill_in(template, self.entry)
         control = neutral(name)
         cell = NameCell(self.key, template, name, control, outcomes[name], outcomes[control])
@@ -208,7 +208,8 @@ class Setup:
 
 
 def _records(cell: NameCell) -> tuple[int, int] | None:
-    """Number of records of the other scheduler, for the name and for the control; None: the images have none."""
+    """Count the records of the other scheduler, for the name and for the control; None if the images have no such
+    records."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
     a = cell.named.image.kernel(cell.name).scheduler_records
@@ -223,7 +224,7 @@ def setups(
     levels: Sequence[str] = (),
     newest: Mapping[str, str] | None = None,
 ) -> Iterator[Setup]:
-    """Every setup of the table.
+    """Yield every setup of the table.
 
     archs: instead of each kernel's own. levels: -O levels, instead of the one in the options.
     newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it.
@@ -241,8 +242,8 @@ def setups(
 
 
 def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
-    """The setups whose ptxas knows the pragma, for the template PRAGMA alone. All of their modules have a version that
-    allows the pragma, so that a kernel differs from its control in the pragma only."""
+    """Choose the setups for the template PRAGMA: those whose ptxas knows the pragma. All of their modules get a version
+    that allows the pragma, so that a kernel and its control differ in the pragma only."""
     for setup in chosen:
         if ThroughputPragma().why_not(setup.tool.version) is None:
             version = max(setup.module.version, PTX_VERSION, key=version_key)
@@ -260,7 +261,7 @@ _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
 
 
 def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
-    """The newest PTX version that each ptxas reads, from its answer to a module of version 99."""
+    """Find the newest PTX version that each ptxas reads, from its answer to a module of version 99."""
     asked = Ptx(".version 99.0\n.target sm_80\n.address_size 64\n")
     newest = {}
     for job, outcome in run(Job(asked.text, tool, ("--gpu-name=sm_80",)) for tool in tools):
@@ -282,10 +283,10 @@ def probe(
 ) -> Iterator[NameCell]:
     """Judge every template in every setup; yield the cells in the order in which answers come.
 
-    Differences come last: further runs confirm them. Where the image's records do not tell whether ptxas took its
-    other scheduler, nvdisasm is asked, if one is given.
-    expect: called with the number of further jobs as soon as it is known.
-    notes: where the answers of nvdisasm are kept.
+    Differences come last: further runs confirm them. If the image's records do not show whether ptxas took its other
+    scheduler, nvdisasm decides, unless None.
+    expect: called with the number of further jobs as soon as it is fixed.
+    notes: keeps the answers of nvdisasm.
     """
     answering: list[_Answering] = []
     for setup, control, outcome in _ask_controls(chosen, templates, run, expect):
@@ -334,7 +335,7 @@ def _ask_names(
 
 
 def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
-    """The names that the templates mean for this kernel, and their controls, each once."""
+    """List the names that the templates make for this kernel, and their controls, each once."""
     names = [fill_in(template, setup.entry) for template in templates]
     return tuple(dict.fromkeys([*names, *map(neutral, names)]))
 
@@ -381,7 +382,7 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup that found the same two codes. The verdict of further runs on the first holds for all."""
+    """Cells of one setup with the same two codes. The verdict of further runs on the first holds for all."""
 
     setup: Setup
     cells: list[NameCell]
@@ -400,7 +401,7 @@ def _case(cell: NameCell) -> _Case:
 
 
 def _result(outcome: Outcome, name: str) -> tuple[object, ...]:
-    """The result of one draw: the kernel's form, or how the run failed."""
+    """Summarise one run as a comparable key: the kernel's form, or how the run failed."""
     return ((outcome.kind, outcome.signal),) if outcome.image is None else form(outcome.image, name)
 
 
@@ -427,7 +428,7 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
 
 
 def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
-    """Whether the name causes the difference; None: more draws are needed.
+    """Check whether the name causes the difference; None: more draws are needed.
 
     seen: the results of the name, of its control and of a second control. The name is not the cause if it shares a
     result with a control, nor if the two controls share none: control names must make no difference.
@@ -469,7 +470,7 @@ def _detect(
 
 
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
-    """The control's code against the name's, from outcomes that hold the cubins."""
+    """Compare the control's code with the name's code. Both outcomes must hold their cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
     return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # assembles nothing
 

@@ -1,6 +1,6 @@
 """Names to try on a kernel, and a control name for each: one of the same length, made of meaningless letters.
 
-A template is a name in which `*` stands for the kernel's own name; or PRAGMA, which is no name but the kernel with
+A template is a name in which `*` stands for the kernel's own name; or PRAGMA: the kernel with
 `.pragma "mma_throughput"`.
 """
 
@@ -14,24 +14,24 @@ from tritonhook.rename import strip_word
 
 PRAGMA = ".pragma"
 DEFAULT_NAMES = (
-    # the known trigger, at different places
+    # the trigger, at different positions
     *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
     *("_ZN7cutlass6kernelEv", "_Z14cutlass_kernelPf"),
     # in the other case, in part, and with letters changed
     *("Cutlass_*", "CUTLASS_*", "cutlasS_*"),
     *("cutlas_*", "utlass_*", "cutl_*", "lass_*", "cut_lass_*", "cut_*_lass"),
     *("cutless_*", "kutlass_*", "cutlazs_*", "ssaltuc_*"),
-    # other words that people suspect
+    # other strings that people suspect
     *("cute_*", "cublas_*", "cublasLt_*", "cudnn_*", "cub_*", "thrust_*", "triton_*", "flash_*", "fmha_*"),
     *("nvjet_*", "xmma_*", "gemm_*", "wgmma_*", "ampere_*", "sm90_xmma_gemm_*", "tensorrt_*", "nccl_*", "kernel_*"),
 )
 
-_LETTERS = ("vwxyz", "zvywx")  # of the two control names; no suspected word is made of these
+_LETTERS = ("vwxyz", "zvywx")  # letters of the two control names; no suspected string has only these letters
 _MANGLED_PART = re.compile(r"(\d+)")
 
 
 def fill_in(template: str, own: str) -> str:
-    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is not a name.
+    """Replace the `*` by the kernel's name without the trigger. Raises UsageError if that is not a name.
 
     The kernel with the pragma has a name of meaningless letters, as its controls have.
     """

@@ -45,7 +45,7 @@ def _loop(body: str) -> str:
 
 
 def _branch_machine() -> str:
-    """A state machine with brx.idx: the next state comes from memory."""
+    """Write a state machine with brx.idx: each next state is loaded from memory."""
     labels = ", ".join(f"S{i}" for i in range(_STATES))
     text = f"NEXT:\n ld.global.u32 %r10, [%rd1]; setp.ge.u32 %p3, %r10, {_STATES}; @%p3 bra DONE;\n"
     text += f" T: .branchtargets {labels};\n brx.idx %r10, T;\n"
@@ -80,7 +80,7 @@ class Condition:
     note: str = ""
 
     def ptx(self, name: str = "kernel_x", target: str = TARGET, version: str = PTX_VERSION) -> Ptx:
-        """The kernel under a name. It is made to be assembled, not to be launched."""
+        """Write the kernel under a name. It can be assembled; do not launch it."""
         return Ptx(_HEADER.format(name=name, target=target, version=version) + self.body + _FOOTER)
 
 
@@ -113,7 +113,7 @@ CONDITIONS = (
 
 
 def condition(key: str) -> Condition:
-    """The condition of that key. Raises KeyError with the list of keys."""
+    """Look up a condition by its key. Raises KeyError with the list of keys."""
     for item in CONDITIONS:
         if item.key == key:
             return item
@@ -164,7 +164,7 @@ class ConditionRow:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no cubin under the cutlass name, and whether there is one under the control name."""
+        """Reason for a missing cubin under the cutlass name, and whether there is one under the control name."""
         crashes = dict(self.comparison.crashes)
         crashed = crashes.get(self.comparison.renamed.kernel)
         if crashed is None:

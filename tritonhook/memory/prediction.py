@@ -30,11 +30,10 @@ _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 @dataclass(frozen=True, slots=True)
 class GpuSpecs:
-    """What the local-memory pool depends on.
+    """GPU properties that decide the local-memory pool.
 
-    sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
-    arch: compute capability as a number, e.g. 120; None if not known.
-    source: where the numbers are from. memory_gib: NVIDIA's product pages; None if not known.
+    sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one. arch: compute capability as a
+    number, e.g. 120, or None. source: where the numbers are from. memory_gib: NVIDIA's product pages, or None.
     """
 
     name: str
@@ -112,7 +111,7 @@ def find_gpu(name: str) -> GpuSpecs:
 
 
 def make_gpu(sms: int, threads_per_sm: int | None) -> GpuSpecs:
-    """A GPU that is not in the table. Raises UsageError without threads_per_sm."""
+    """Make the specs of a GPU that is missing in the table. Raises UsageError without threads_per_sm."""
     if threads_per_sm is None:
         raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
     return GpuSpecs(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
@@ -126,7 +125,7 @@ def _plain(name: str) -> str:
 
 
 MIB = 1 << 20
-UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
+UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE if the code has recursion or alloca (ptxas 13.5 and newer)
 # Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
 # bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/explanation/gpu-memory.md).
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
@@ -159,10 +158,10 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class StackNeed:
-    """What one kernel makes the driver reserve per thread.
+    """Local memory that one kernel makes the driver reserve, per thread.
 
     frame: bytes of its own deepest call chain, from the image; None where the image has no bound.
-    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` says why.
+    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` has the reason.
     syscalls: driver functions that it calls. buffers: what else the driver reserves for it, name and default bytes.
     """
 
@@ -193,18 +192,18 @@ class Prediction:
 
     @property
     def deepest(self) -> StackNeed | None:
-        """The kernel that decides; None if none is known."""
+        """The kernel that decides, or None."""
         known = {need: need.stack.high for need in self.needs if need.stack is not None}
         return max(known, key=known.__getitem__, default=None)
 
     @property
     def cause(self) -> str:
-        """Why the pool grows, or does not, or why that is not known: one sentence."""
+        """Reason why the pool grows, or does not, or why that is unknown: one sentence."""
         if self.unknown:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
         if deepest is None or deepest.stack is None:
-            return "no kernel was given"
+            return "no kernel to predict"
         per_thread = _range(deepest.stack)
         room = f"for each of the {self.gpu.resident_threads:,} threads that {self.gpu.name} can hold"
         if deepest.syscalls:
@@ -218,9 +217,9 @@ class Prediction:
 
     @property
     def remedy(self) -> str | None:
-        """How to avoid the growth; None if there is nothing to avoid."""
+        """Advice to avoid the growth; None without growth."""
         if self.unknown:
-            return "remove the recursion or alloca (ptxas 13.5 and newer says where), or set the stack limit yourself"
+            return "remove the recursion or alloca (ptxas 13.5 and newer shows where), or set the stack limit yourself"
         deepest = self.deepest
         if deepest is not None and any("cp_async_bulk" in name for name in deepest.syscalls):
             return (
@@ -234,12 +233,12 @@ class Prediction:
 
 
 def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
-    """The need of one kernel, from its image. unbounded: ptxas could not compute the size of its stack."""
+    """Compute the stack need of one kernel from its image. unbounded: ptxas could not compute the size of its stack."""
     buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls
     if unbounded or UNBOUNDED in frames:
-        reason = "its stack is not bounded (recursion or alloca); the cubin does not say how deep it goes"
+        reason = "its stack is not bounded (recursion or alloca); the cubin does not record how deep it goes"
         return StackNeed(kernel, None, None, syscalls, buffers, reason)
     if not frames:
         return StackNeed(kernel, None, None, syscalls, buffers, "the image has neither FRAME_SIZE nor MIN_STACK_SIZE")
@@ -250,19 +249,20 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
 
 
 def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed, ...]:
-    """The needs of an image's kernels. unbounded: those whose stack size ptxas could not tell."""
+    """Compute the stack needs of an image's kernels. unbounded: kernels whose stack size ptxas could not compute."""
     without_bound = set(unbounded)
     return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
 
 
 def pool_bytes(stack: int, gpu: GpuSpecs, overhead: int = 0) -> int:
-    """The whole pool for `stack` bytes per thread, rounded as open drivers do."""
+    """Compute the size of the whole pool for `stack` bytes per thread, rounded as NVIDIA's open driver does."""
     slice_bytes = _align(32 * (stack + overhead), _WARP_BYTES)
     return _align(slice_bytes * (gpu.threads_per_sm // 32) * 2, _TPC_BYTES) * gpu.sms // 2
 
 
 def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
-    """The growth of an existing pool: the difference in stack times the threads that the GPU can hold."""
+    """Compute how much an existing pool grows, in bytes: the stack difference times the threads that the GPU can
+    hold."""
     return max(0, stack - before) * gpu.resident_threads
 
 

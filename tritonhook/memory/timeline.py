@@ -1,6 +1,6 @@
 """One GPU's memory while a program ran, and the cause of each part of its growth. Values only.
 
-All sizes are bytes; what a source does not tell is None, never 0. watcher.py makes these values.
+All sizes are bytes; a value that a source lacks is None, never 0. watcher.py makes these values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reading:
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Brief):
     """A kernel's load or first launch; kind is "load" or "launch". before, after: None if they could not be read; then
-    `note` says why."""
+    `note` has the reason."""
 
     t_ns: int
     kind: Literal["load", "launch"]
@@ -52,12 +52,12 @@ class Mark(Brief):
 
     @property
     def stack_growth_bytes(self) -> int | None:
-        """How much the context's stack limit rose, in bytes per thread."""
+        """Rise of the context's stack limit, in bytes per thread."""
         return _difference(self.before, self.after, "stack_limit_bytes")
 
     @property
     def growth_bytes(self) -> int | None:
-        """How much device memory was taken, without what torch's allocator took."""
+        """Growth of device memory in bytes, without torch's allocator."""
         free = _difference(self.after, self.before, "free_bytes")
         torch = _difference(self.before, self.after, "torch_reserved_bytes")
         return None if free is None else free - (torch or 0)
@@ -75,7 +75,7 @@ class Snapshot(Brief):
 
 @dataclass(frozen=True, slots=True)
 class GrowthCause:
-    """One cause of growth. source: how the number was found. detail: e.g. which kernel."""
+    """One cause of growth. source: how the number was determined. detail: e.g. which kernel."""
 
     name: str
     bytes: int | None
@@ -147,8 +147,8 @@ class MemoryTimeline(Notebook):
 
     @property
     def outside_allocators_bytes(self) -> int | None:
-        """The growth that no allocator of the program shows: the pool, buffers of first launches, and the
-        unexplained. None if none of them is known."""
+        """The growth that no allocator of the program shows: the pool, buffers of first launches, and unexplained
+        growth. None if all are unknown."""
         attribution = self.attribution()
         known = [p.bytes for p in attribution.parts if p.name in (_POOL, _POOL_OTHER, _FIRST) and p.bytes is not None]
         left = attribution.unexplained_bytes
@@ -171,7 +171,7 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def _context(self, source: str) -> list[GrowthCause]:
-        """What was taken before the first mark, if the watch began without a context."""
+        """List the memory taken before the first mark, if the watch began without a context."""
         first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
         if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
             return []
@@ -244,7 +244,7 @@ def _total(values: Any) -> int | None:
 
 
 class Watched(Fields):
-    """What one process of a watched program left. notes: what is missing. timelines: one for each GPU."""
+    """Files of one process of a watched program. notes: what is missing. timelines: one for each GPU."""
 
     notes: tuple[str, ...]
     timelines: tuple[MemoryTimeline, ...]

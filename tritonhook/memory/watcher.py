@@ -22,7 +22,7 @@ _KEEP_NS = 1_000_000_000  # a sample that equals the one before is kept once a s
 
 
 class WatchedDevice:
-    """What is gathered of one GPU.
+    """Samples of one GPU.
 
     sampled: NVML has figures for it. active: this process has a context on it.
     free_offset: what to add to cuMemGetInfo's free bytes to get NVML's.
@@ -47,7 +47,7 @@ class WatchedDevice:
             self.notes.append(sentence)
 
     def add_sample(self, t_ns: int, used: int, torch: TorchBytes) -> None:
-        """Keep a sample that differs from the last one, and one a second. torch: (None, None) if it was not asked."""
+        """Keep a sample that differs from the last one, and one a second. torch: (None, None) if not read."""
         last = self.samples[-1] if self.samples else None
         changed = last is None or last.used_bytes != used or t_ns - last.t_ns >= _KEEP_NS
         if changed or (torch[0] is not None and torch != self._last_torch):
@@ -126,7 +126,7 @@ class Devices:
             self._note(f"a CUDA device could not be identified: {error}")
 
     def _align(self, device: WatchedDevice, driver: Driver) -> None:
-        """Compare cuMemGetInfo with NVML once, at one moment. cuMemGetInfo leaves out what the driver reserves for
+        """Compare cuMemGetInfo with NVML once, at one moment. cuMemGetInfo omits memory that the driver reserves for
         itself; NVML counts it in the total, and may count it as used."""
         free, total = driver.memory()
         if self._nvml is None or not device.sampled or device.total is None:
@@ -143,7 +143,8 @@ class Devices:
             return f"GPU-{uuid}"  # NVML does not show it: in some containers, and with MIG
 
     def current(self, capturing: bool) -> WatchedDevice | None:
-        """The GPU of the current context. capturing: a graph is captured, so that a new one is not identified."""
+        """Find the GPU of the current context. capturing: a graph is being captured, so a new context is not
+        identified."""
         if not capturing:
             self.identify_current()
         try:
@@ -154,7 +155,7 @@ class Devices:
     # --- reading them
 
     def snapshot(self, device: WatchedDevice) -> Snapshot:
-        """What all sources report. For both ends of a watch: only here NVML is asked for its slow list of processes."""
+        """Read all sources. Only for both ends of a watch: NVML's list of processes is slow."""
         used: dict[str, int] = {}
         others: int | None = None
         if self._nvml is not None:
@@ -175,7 +176,7 @@ class Devices:
         return Snapshot(used, others, reading)
 
     def sample(self, device: WatchedDevice, now: Callable[[], int], with_torch: bool) -> None:
-        """Read NVML's used bytes, and torch's counters if wanted. A GPU that is lost is not sampled again.
+        """Read NVML's used bytes, and torch's counters on request. A GPU that is lost is not sampled again.
 
         now: the nanoseconds since the watch began.
         """
@@ -189,7 +190,7 @@ class Devices:
         device.add_sample(now(), used, torch_bytes(device.ordinal) if with_torch and device.active else (None, None))
 
     def reading(self, stream: int = 0) -> Reading | None:
-        """What the current context says; None during graph capture, and without a context."""
+        """Read the memory of the current context; None during graph capture, and without a context."""
         driver = self._driver
         if driver is None or not driver.has_context() or self.is_capturing(stream):
             return None
@@ -202,7 +203,7 @@ class Devices:
         return Reading(limit, free + (0 if device is None else device.free_offset), *torch_bytes())
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a graph is captured on the stream, or on torch's current one."""
+        """Check whether a graph is captured on the stream, or on torch's current one."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return True
@@ -216,8 +217,8 @@ class Devices:
 
 
 def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES can mean. UUIDs there may be shortened. Where it has indices all GPUs stay
-    until CUDA says which one is meant: NVML counts in another order."""
+    """List the GPUs that CUDA_VISIBLE_DEVICES can mean. Its UUIDs may be shortened. If it has indices, all GPUs stay
+    until CUDA resolves them: NVML counts in another order."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return uuids
@@ -230,7 +231,7 @@ def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def torch_bytes(ordinal: int | None = None) -> TorchBytes:
-    """(allocated, reserved) of torch's allocator; None if torch is not in use."""
+    """Read (allocated, reserved) of torch's allocator; None if torch is not in use."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)  # None while torch is being imported
     if cuda is None or not getattr(cuda, "is_initialized", bool)():
@@ -239,7 +240,7 @@ def torch_bytes(ordinal: int | None = None) -> TorchBytes:
 
 
 def torch_peaks(ordinal: int | None) -> TorchBytes:
-    """(allocated, reserved): the most that torch's allocator has had since the process began."""
+    """Read the peaks (allocated, reserved) of torch's allocator since the process began."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None, None
@@ -332,7 +333,7 @@ class Watch(Notebook):
         )
 
     def _sample(self) -> None:
-        """The sampling thread."""
+        """Sample until stopped; runs in a thread of its own."""
         count = 0
         while not self._stop.wait(self._period_ns / 1e9):
             for device in self._devices.sampled:
@@ -355,7 +356,7 @@ class Watch(Notebook):
 
 
 class _LoadAndLaunchHooks:
-    """Hooks around each kernel's load and its first launch, each of which becomes a Mark on the current GPU."""
+    """Hooks that record each kernel's load and its first launch as Marks on the current GPU."""
 
     def __init__(self, runtime: Any, devices: Devices, now: Callable[[], int], note: Callable[[str], None]) -> None:
         self._runtime = runtime
@@ -407,7 +408,7 @@ class _LoadAndLaunchHooks:
             self._guarded(lambda: self._end("launch", str(data["name"]), data.get("stream") or 0))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """An error here must not reach the user's launch."""
+        """Run `work` and record its error: no error here may reach the user's launch."""
         try:
             work()
         except Exception as error:

@@ -3,7 +3,7 @@
 For GPUs of compute capability 12.x, ptxas turns a bulk copy to `.shared::cluster` into a test whether the address
 is another CTA's, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination there is no
 such case and no call. Both forms mean the same if destination and barrier are the CTA's own shared memory. This is
-proved for each load (a Site), or the load stays as it is and its Site gives the reason. A load can be rewritten if:
+proved for each load (a Site), or the load stays unchanged and its Site has the reason. A load can be rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
 * the module has no `mapa`, and its entries no `.reqnctapercluster` above 1 and no `.explicitcluster`;
@@ -80,7 +80,7 @@ class ClusterToCta:
         return Ptx("".join([*pieces, text[done:]])) if chosen else ptx
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """How many loads change, and a line for each that stays."""
+        """Count the loads that change, and explain in one line each load that stays."""
         loads = sites(ptx)
         changed = sum(site.refusal is None for site in loads)
         name = ", ".join(dict.fromkeys(site.function for site in loads))
@@ -107,7 +107,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Where values come from, in each of these functions."""
+    """Trace where values come from, in each of these functions."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:
@@ -165,7 +165,7 @@ def _refusal(item: Statement, flows: Mapping[str, _Flow]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _AddressKind:
-    """What a value is: an offset, an address in this CTA's shared memory, or something else, with the reason.
+    """Kind of a value: an offset, an address in this CTA's shared memory, or something else, with the reason.
 
     reach: of an offset, the highest bit that can be set in it, as far as shifts and products go.
     """
@@ -179,7 +179,7 @@ _OWN = _AddressKind(own=True)
 
 
 class _Flow:
-    """Where the values of one function's registers come from. The order of the statements does not matter: a register
+    """Sources of the values in one function's registers. The order of the statements does not matter: a register
     holds an address of this CTA only if everything that is ever written to it is one."""
 
     def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:
@@ -191,7 +191,7 @@ class _Flow:
         names = [names_of(item.opcode, item.operands) for item in code]
         self.results = [self._registers(used.writes, item) for item, used in zip(code, names, strict=True)]
         self.written = {register for registers in self.results for register in registers}
-        self.kinds: dict[tuple[int, str], _AddressKind] = {}  # without an entry as long as nothing is known
+        self.kinds: dict[tuple[int, str], _AddressKind] = {}  # no entry while the kind is unknown
         self.function = function
         self.code = code
         reads = (self._registers(used.reads + used.addresses, item) for item, used in zip(code, names, strict=True))
@@ -208,7 +208,7 @@ class _Flow:
         return any(name in table.shared for table in tables) and not any(name in table.others for table in tables)
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
-        """The register that a name means in a statement: of the innermost scope that declared it before."""
+        """Resolve a register name in a statement: the innermost scope that declared it before counts."""
         for scope in item.scope.numbers:
             if (self.own if scope else self.module).register(scope, name, item.position):
                 return scope, name
@@ -218,8 +218,8 @@ class _Flow:
         return {register for name in names if (register := self._resolve(name, item))}
 
     def _judge(self, step: int) -> Iterator[tuple[int, str]]:
-        """Find the kind of each register that a statement writes: first nothing is known of it; then address or offset;
-        at last, if two kinds meet, something else."""
+        """Find the kind of each register that a statement writes: first unknown; then address or offset; at last, if
+        two kinds meet, something else."""
         for register in self.results[step]:
             old = self.kinds.get(register)
             new = _either(old, self._made_by(self.code[step]), register[1])
@@ -266,7 +266,7 @@ class _Flow:
         return _AddressKind(why_else=f"{item.opcode} is done to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
-        """The kind of a sum, as in an address: symbol or register, plus constants."""
+        """Compute the kind of a sum, as in an address: symbol or register, plus constants."""
         kinds = [self._term(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
@@ -280,7 +280,8 @@ class _Flow:
         return _OWN if owns else _AddressKind(reach=max(kind.reach for kind in known))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
-        """The kind of one operand; None if nothing is known yet, as of a register that a loop writes."""
+        """Look up the kind of one operand; None if it is unknown so far, e.g. for a register that a loop writes
+        later."""
         return self._sum(_PLUS.split(text), item)
 
     def _term(self, text: str, item: Statement) -> _AddressKind | None:
@@ -301,7 +302,8 @@ class _Flow:
 
 
 def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
-    """The highest bit that an operation can set, from those of its sources. None: a shift by what is no constant."""
+    """Compute the highest bit that an operation can set from those of its sources; None for a shift by a variable
+    amount."""
     constants = [number(source) for source in sources]
     last = constants[-1]
     if name == "shl":
@@ -323,7 +325,7 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
-    """The kind of a register that can have either value."""
+    """Merge the kinds of two values that one register can hold."""
     if a is None or b is None or a == b:
         return a or b
     if a.why_else or b.why_else:

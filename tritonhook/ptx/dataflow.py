@@ -1,4 +1,4 @@
-"""Where a value in PTX comes from, and where it goes.
+"""Data flow in PTX: sources and uses of each value.
 
 What a statement writes and reads (`access`, `names_of`), which register a name means (`Declarations`), which statement
 made what another one reads (`operations`), what follows from that around loops (`settle`), and what is dead or read
@@ -29,7 +29,7 @@ _NO_RESULT = (
 )
 
 _NUMBER = re.compile(r"([-+]?)(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*)|0([0-7]*))U?", re.ASCII)
-_MOST_DIGITS = 70  # of an integer: 64 binary ones, sign and prefix
+_MOST_DIGITS = 70  # longest integer: 64 binary ones, sign and prefix
 _TOO_LARGE = 1 << 64  # stands for any integer with more
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
@@ -48,7 +48,7 @@ class MemoryAccess(NamedTuple):
 
 
 def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
-    """What an instruction does with its operands. An address in brackets is never its result."""
+    """Decide which operands an instruction reads or writes in memory. An address in brackets is never its result."""
     first = operands[0] if operands else ""
     is_written = first.startswith("(") or ".red." in opcode
     if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
@@ -58,7 +58,7 @@ def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
 
 
 def elements(operand: str) -> Sequence[str]:
-    """An operand, or the elements of a list in braces or parentheses."""
+    """Split a list in braces or parentheses into its elements; any other operand stays whole."""
     return split_operands(operand[1:-1]) if operand[:1] + operand[-1:] in ("{}", "()") else (operand,)
 
 
@@ -71,7 +71,7 @@ class StatementNames(NamedTuple):
 
 
 def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> StatementNames:
-    """What an instruction writes and reads, as names."""
+    """List the names that an instruction writes and reads."""
     result, sources = access(opcode, operands)
     inside = (text for operand in operands for text in _BRACKETS.findall(operand))
     outside = (_BRACKETS.sub(" ", operand) for operand in (*sources, guard))
@@ -80,7 +80,7 @@ def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> Statement
 
 
 def number(text: str) -> int | None:
-    """A PTX integer; a leading 0 makes it octal. None for another text."""
+    """Parse a PTX integer; a leading 0 makes it octal. None if the text is not an integer."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -94,7 +94,7 @@ Name = TypeVar("Name")
 
 
 def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[int], Iterable[Name]]) -> None:
-    """Judge each of so many steps, and again those that read what has changed: judge gives the names of that."""
+    """Judge each step, then again each step that reads a changed name. judge: returns the changed names."""
     waiting, queued = deque(range(count)), bytearray(b"\1" * count)
     while waiting:
         step = waiting.popleft()
@@ -107,7 +107,7 @@ def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[i
 
 
 def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
-    """By name, the numbers of the steps that have it among theirs."""
+    """Map each name to the numbers of the steps that have it among theirs."""
     places: dict[Name, list[int]] = {}
     for step, several in enumerate(names):
         for name in several:
@@ -119,7 +119,7 @@ def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
 
 
 class Declarations:
-    """What directives declare: registers by scope and name, and variables by memory space."""
+    """Declarations: registers by scope and name, and variables by memory space."""
 
     def __init__(self, others: Iterable[str] = ()) -> None:
         # Where each register is declared: before that, its name means an outer register.
@@ -145,7 +145,7 @@ class Declarations:
             (self.shared if shared else self.others).update(words[-1:])
 
     def register(self, scope: int, name: str, before: int) -> bool:
-        """Whether this scope declares the register before this position."""
+        """Check whether this scope declares the register before this position."""
         if self.registers.get((scope, name), before) < before:
             return True
         stem = name.rstrip("0123456789")
@@ -155,7 +155,7 @@ class Declarations:
 
 
 def _count(digits: str) -> int:
-    """The number of a register, or of registers."""
+    """Parse the number of a register, or the number of registers."""
     return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
@@ -175,7 +175,7 @@ Source = Part | int | str  # a value, a number, or what no statement of the func
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """What a statement does, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
+    """Operation of a statement, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
 
     sources: of each operand that it reads, the first name of an address. readers: the operations that read a result,
     and which one.
@@ -189,23 +189,23 @@ class Operation:
     readers: list[tuple[int, Operation]] = field(default_factory=list)
 
     def is_a(self, name: str, *types: str) -> bool:
-        """Whether this is the instruction, and of one of these types."""
+        """Check whether this is the instruction, and of one of these types."""
         return self.name == name and (not types or self.type in types)
 
     def source(self, index: int) -> Source | None:
         return self.sources[index] if index < len(self.sources) else None
 
     def number(self, index: int) -> int | None:
-        """The number that this operand is; None if it is not known."""
+        """Read an operand as a number; None if it is not constant."""
         source = self.source(index)
         return source if isinstance(source, int) else None
 
     def made_by(self, index: int) -> Operation | None:
-        """The operation whose only result this operand is; None if no statement made it."""
+        """Find the operation whose only result is this operand; None if no statement made it."""
         return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
-        """Each operand that such an operation made, and where it stands."""
+        """Yield each operand that such an operation made, and its position."""
         for index in range(len(self.sources)):
             made = self.made_by(index)
             if made is not None and made.is_a(name, *types):
@@ -213,13 +213,13 @@ class Operation:
 
 
 def only_maker(source: Source | None) -> Operation | None:
-    """The operation whose only result this is."""
+    """Find the operation whose only result is this source; None if there is no such operation."""
     return source.operation if isinstance(source, Part) and source.operation.results == 1 else None
 
 
 class Chain:
     """The operations of one function, added in the order of the text. A register holds what the last statement above
-    wrote. Branches are not followed: behind a label, a register that is written twice holds what is not known. A
+    wrote. Branches are not followed: behind a label, the value of a register that is written twice is unknown. A
     guarded statement, which may not write, makes a value of its own."""
 
     def __init__(self, body: Sequence[Statement]) -> None:
@@ -241,7 +241,7 @@ class Chain:
             self.held[target] = self.labels, value
 
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
-        """What each target of a statement holds after it."""
+        """Compute the value of each target after a statement."""
         self.keep(operation)
         return [Part(operation, index) for index in range(len(targets))]
 
@@ -253,7 +253,7 @@ class Chain:
         self.operations.append(operation)
 
     def source(self, text: str) -> Source:
-        """What an operand is; of an address, its first name."""
+        """Look up the value of an operand; of an address, the value of its first name."""
         if (constant := number(text)) is not None:
             return constant
         name = text if text in self.held else match[0] if (match := NAME.search(text)) else text
@@ -282,7 +282,7 @@ class Flow(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 16)
 def flow_of(item: Item) -> Flow:
-    """What an item writes and reads."""
+    """List what an item writes and reads."""
     base = item.opcode.partition(".")[0]
     if not base:
         return Flow(frozenset(), frozenset(), False, False)
@@ -298,7 +298,7 @@ def is_branch(item: Item) -> bool:
 
 
 def target(item: Item) -> str | None:
-    """The label that a branch goes to; None for another item, and for a branch to one of several labels."""
+    """Find the label that a branch goes to; None for other items and for a branch with several labels."""
     return item.operands[0] if item.opcode.startswith("bra") and item.operands else None
 
 
@@ -323,7 +323,7 @@ def may_end(items: Sequence[Item], start: int) -> bool:
 
 
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
-    """The items without those that are never reached, without effect or used by nothing that has one."""
+    """Drop unreachable items, and items without effect whose results reach no effect."""
     kept = list(items)
     while True:
         count = len(kept)
@@ -333,7 +333,7 @@ def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def _reached(items: Sequence[Item]) -> list[Item]:
-    """Without what stands between a jump and the next label that is used."""
+    """Drop unreachable items: those between a jump and the next label that is used."""
     used = {name for item in items if not item.label for operand in item.operands for name in LABEL.findall(operand)}
     kept: list[Item] = []
     reached = True
@@ -369,7 +369,7 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 
 def _live(items: Sequence[Item]) -> list[Item]:
-    """Without items whose registers no effect needs, not even around a loop; and declarations that nothing names."""
+    """Drop items whose registers reach no effect, not even around a loop, and declarations that nothing names."""
     flows = [flow_of(item) for item in items]
     needed: set[str] = set()
 
@@ -402,8 +402,8 @@ def _declared(item: Item) -> str:
 
 
 def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
-    """The registers that some path reads before it has written them for sure: their value is not defined. Each with the
-    instruction that reads it."""
+    """Find registers that some path reads before they are certainly written, so that their value is undefined. Each
+    comes with the instruction that reads it."""
     items = function.items
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)

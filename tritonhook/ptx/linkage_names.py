@@ -35,13 +35,14 @@ Edit = tuple[Span, str]
 
 
 def linkage_names(tokens: Tokens) -> list[str]:
-    """The linkage names of the functions in the debug bytes, in order. Raises PtxError if they cannot be read."""
+    """List the linkage names of the functions in the debug bytes, in order. Raises PtxError if the bytes cannot be
+    read."""
     return [name.text for name in _names(_entries(tokens))]
 
 
 def linkage_edits(tokens: Tokens, changes: Mapping[str, str]) -> list[Edit]:
-    """What to replace in the text, so that linkage names follow these changes of symbols: pieces of the text, with
-    their new texts. Empty for a module without `.target ..., debug`. Raises PtxError if the bytes cannot be read."""
+    """Compute the edits that make linkage names follow renamed symbols: spans of the text, with their new text. Empty
+    for a module without `.target ..., debug`. Raises PtxError if the bytes cannot be read."""
     entries = list(_entries(tokens))
     moved = [(name, changes[name.text]) for name in _names(entries) if name.text in changes]
     if not moved:
@@ -111,7 +112,7 @@ class _Section:
             yield value.span, str(number)
 
     def spell(self, name: _Name, new: str) -> Iterator[Edit]:
-        """Replace the letters of a name by others; behind the last letter, add or leave out what the lengths need."""
+        """Replace the letters of a name; add or remove bytes at its end so that the lengths fit."""
         values = [self.values.get(name.offset + i) for i in range(len(name.text) + 1)]
         spans = [value.span for value in values if value is not None and value.span is not None]
         if len(spans) != len(values):
@@ -128,7 +129,7 @@ class _Section:
 
 
 class _Shift:
-    """How far bytes of `.debug_info` move: by all changes of length before them."""
+    """Shift of bytes in `.debug_info`: the sum of all changes of length before them."""
 
     def __init__(self, changes: list[tuple[int, int]]) -> None:
         ordered = sorted(changes)
@@ -170,8 +171,8 @@ def _lengths_and_references(entries: Iterable[tuple[Any, Any]], info: _Section, 
 
 
 def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
-    """The offsets of `.debug_info` in a table of names: of each unit its length, version, begin and size; then the
-    offset and the name of each entry, up to an offset of 0."""
+    """Find the offsets of `.debug_info` in a table of names. Each unit has length, version, begin and size; then offset
+    and name of each entry, up to an offset of 0."""
     at = 0
     while at < len(section.data):
         begin, size = struct.unpack_from("<II", section.data, at + 6)
@@ -185,7 +186,7 @@ def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
 
 
 def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
-    """Every entry of `.debug_info`, with its unit; none in a module for no debugger."""
+    """Yield every entry of `.debug_info`, with its unit; nothing in a module without debug information."""
     if "debug" not in tokens.options:
         return
     info, abbreviations = (_Section.read(tokens.code, name).data for name in (_INFO, _ABBREVIATIONS))

@@ -85,13 +85,13 @@ class Body:
 
 
 def line_numbers(ptx: Ptx) -> Callable[[int], int]:
-    """A function that gives the number of the line, from 1, of a position."""
+    """Make a function that converts a position in the text to a line number, from 1."""
     ends = [match.start() for match in re.finditer("\n", ptx.text)]
     return lambda position: bisect_left(ends, position) + 1
 
 
 def bodies(ptx: Ptx) -> dict[str, Body]:
-    """The body of each entry and function. A declaration has none."""
+    """Find the body of each entry and function. A declaration has no body."""
     code = ptx.tokens.code
     return {head.name: Body(code[start:end], end + 1) for start, end, _, head in pieces(ptx) if head is not None}
 
@@ -128,7 +128,7 @@ def _statement(code: str, start: int, end: int, function: str, scope: Scope, lab
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
-    """Entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
+    """Find entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
     Indirect calls are not followed."""
     if "call" not in ptx.text and "alloca" not in ptx.text:
         return ()
@@ -148,7 +148,7 @@ def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
 
 
 def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
-    """The functions that each entry and function calls directly; without those that call none."""
+    """Map each entry and function to the functions that it calls directly; omit those without calls."""
     functions, calls = set(ptx.functions), dict[str, set[str]]()
     for item in statements(ptx):
         if item.parts[0] == "call" and item.function:
@@ -158,7 +158,7 @@ def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
 
 
 def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
-    """These functions, and all entries and functions that reach one of them by direct calls."""
+    """Find these functions and all entries and functions that reach one of them by direct calls."""
     callers: dict[str, list[str]] = {}
     for caller, called in direct_calls(ptx).items():
         for name in called:
@@ -173,7 +173,7 @@ def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
 
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
-    """The entries that ask for no stack: they have no variables in local memory, and call nothing."""
+    """List the entries that need no stack: no variable in local memory, and no call."""
     if not any(word in ptx.tokens.code for word in (".local", "call", "alloca")):
         return frozenset(ptx.entries)
     asking = {
@@ -202,9 +202,9 @@ def split_operands(text: str) -> list[str]:
 
 def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
     """Cut the code into pieces that end with `;`, with `{` that opens a block, or with `}` that closes one. Yields
-    where each starts and ends, that mark, and the head of the function whose body the mark opens.
+    start, end and mark of each piece, and the head of the function whose body the mark opens.
 
-    Other braces belong to their statement: those of a vector operand or an initialiser. A `.section` is left out.
+    Other braces belong to their statement: those of a vector operand or an initialiser. Omits each `.section`.
     """
     code, heads = ptx.tokens.code, iter(ptx.tokens.heads)
     head = next(heads, None)
@@ -238,7 +238,7 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
 # Identifiers that PTX predefines; all others of that kind start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
 _REPORT = "please report it with this module"
-_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # what to do with a program given in place of PTX
+_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy for a program instead of PTX
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -297,7 +297,8 @@ class Ptx(Notebook):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def only_entry(self, entry: str | None = None) -> str:
-        """The entry named, or the only one. Raises PtxError if there is none, or several and no name."""
+        """Check and return an entry's name, or return the only entry. Raises PtxError if no entry fits, or if there are
+        several and `entry` is None."""
         if entry is not None:
             if entry not in self.entries:
                 raise PtxError(f"no entry {entry!r}; the module has: {listed(self.entries)}")
@@ -308,11 +309,11 @@ class Ptx(Notebook):
         return self.entries[0]
 
     def parameters(self, entry: str) -> tuple[str, ...]:
-        """Names of an entry's `.param` symbols, in order."""
+        """List the names of an entry's `.param` symbols, in order."""
         return self._parameters().get(entry, ())
 
     def _parameters(self) -> dict[str, tuple[str, ...]]:
-        """The parameters of each entry, as its first list of them has them."""
+        """List the parameters of each entry, from its first parameter list."""
         parameters: dict[str, tuple[str, ...]] = {}
         for head in self.tokens.heads:
             if head.is_entry and head.listed is not None:
@@ -327,7 +328,7 @@ class Ptx(Notebook):
         """Return the module with symbols replaced, token for token.
 
         names: old symbol -> new symbol. Raises PtxError if an old symbol does not occur, a new one is
-        not a PTX identifier, is given twice, or is already taken; or if the result is not what was asked for.
+        not a PTX identifier, is given twice, or is already taken; or if the result differs from the request.
         """
         changes = {old: new for old, new in names.items() if old != new}
         if not changes:
@@ -350,14 +351,15 @@ class Ptx(Notebook):
         return self.substitute(self.entry_changes(names))
 
     def entry_changes(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Every symbol that `rename_entries` replaces, with its new name. Raises PtxError for a name of no entry."""
+        """Map every symbol that `rename_entries` replaces to its new name. Raises PtxError for a name without an
+        entry."""
         entries = set(self.entries)
         functions = {*entries, *self.functions}
         parameters = self._parameters()
         changes: dict[str, str] = {}
         for old, new in names.items():
             if old not in entries:
-                self.only_entry(old)  # raises, and says which entries there are
+                self.only_entry(old)  # raises, and lists the module's entries
             changes[old] = new
             for parameter in parameters.get(old, ()):
                 if parameter.startswith(f"{old}_param_") and parameter not in functions:
@@ -365,7 +367,7 @@ class Ptx(Notebook):
         return {old: new for old, new in changes.items() if old != new}
 
     def _edited(self, edits: Iterable[tuple[Span, str]]) -> Ptx:
-        """The module with pieces of its text replaced."""
+        """Copy the module with these spans of its text replaced."""
         pieces: list[str] = []
         done = 0
         for span, new in sorted(edits, key=lambda edit: edit[0].start):
@@ -389,7 +391,7 @@ class Ptx(Notebook):
                 raise PtxError(f"no symbol {old!r} in the module; entries: {listed(self.entries)}")
 
     def _check_renamed(self, renamed: Ptx, changes: Mapping[str, str], counts: Mapping[str, int]) -> None:
-        """Raises PtxError unless the result has every entry under its new name, and every use was replaced."""
+        """Check that every entry has its new name and every use was replaced. Raises PtxError."""
         for before, after in ((self.entries, renamed.entries), (self.functions, renamed.functions)):
             wanted = tuple(changes.get(name, name) for name in before)
             if wanted != after:
@@ -428,7 +430,7 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
 
 
 def newest_version(ptxas: str) -> str:
-    """The newest PTX ISA version that a ptxas of this version reads, e.g. "8.7" for "12.8.93".
+    """Look up the newest PTX ISA version that a ptxas reads, e.g. "8.7" for "12.8.93".
 
     PTX ISA, "Release Notes": 11.x reads 7.x; 12.0 to 12.5 read 8.0 to 8.5, 12.6 still 8.5, 12.7 8.6; 13.x reads 9.x.
     """

@@ -1,5 +1,5 @@
-"""What stays of PTX and of the names of its kernels from build to build: the text without what cannot reach the machine
-code, names without what compilers change in them."""
+"""Normal form of PTX and kernel names, equal from build to build: text without parts that cannot reach the machine
+code, names without parts that compilers change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NOISE = re.compile(
 
 
 def normal_form(text: str) -> str:
-    """The text in normal form."""
+    """Convert PTX to normal form."""
     code = _COMMENT_OR_STRING.sub(lambda match: match[0] if match[0][0] == '"' else " ", text)
     return " ".join(_NOISE.sub(" ", _DEBUG_SECTION.sub(" ", code)).split())
 
 
 def without_positions(text: str) -> str:
-    """The text without positions in the source and without debug sections: it names no file of the machine that it was
-    made on, and ptxas makes the same machine code of it. A module for debuggers stays as it is, and so does one where
-    these cannot be told from the code."""
+    """Remove source positions and debug sections, so that the text names no file of the machine that made it. ptxas
+    makes the same machine code from it. A module for debuggers stays unchanged, and so does a module where such lines
+    look like code."""
     if _FOR_DEBUGGERS.search(text):
         return text
     shorter = _POSITIONS.sub("", text)
@@ -38,8 +38,8 @@ def without_positions(text: str) -> str:
 
 
 def normal_sha256(text: str, kernel: str) -> str:
-    """The hash of the normal form, in which the kernel has no name of its own. An opcode that is spelled as the name is
-    no name: a dot follows it."""
+    """Hash the normal form with a neutral kernel name. An opcode can be spelled like the name: a dot follows the
+    opcode, so it stays."""
     own = re.escape(kernel)
     # Begins with a literal, which is found 30 times as fast.
     name = re.compile(rf"{own}(?=_param_\d|(?![\w$.]))(?<![\w$.%]{own})", re.ASCII)
@@ -56,19 +56,19 @@ _NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)
 
 
 def lasting_name(name: str) -> str:
-    """The name that a kernel keeps from build to build."""
+    """Shorten a kernel's name to the part that stays the same from build to build."""
     stem, _, number = name.rpartition("_")
     is_numbered = number.isascii() and number.isdigit() and _NUMBERED.fullmatch(stem)
     return stem if is_numbered else without_hashes(name)
 
 
 def source_file(name: str) -> str | None:
-    """The file in the name of a function that only this file sees, such as "anon_cu"; None for other names."""
+    """Find the file in the name of a function with internal linkage, e.g. "anon_cu"; None for other names."""
     return next((file for _, _, _, file in _hashed(name)), None)
 
 
 def without_hashes(text: str) -> str:
-    """A name, or PTX, without nvcc's hashes."""
+    """Remove nvcc's hashes from a name or from PTX."""
     parts, at = [], 0
     for start, end, instead, _ in _hashed(text):
         parts += [text[at:start], instead]

@@ -1,8 +1,8 @@
 """Program: a PTX module taken apart into items that can be removed or changed, and written again as PTX.
 
 Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
-L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. What an
-instruction means is not known here: dataflow.py does.
+L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. This module
+does not interpret instructions: dataflow.py does.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Program:
         return "\n".join([*head, *self.declarations, *(function.text for function in self.functions), ""])
 
     def with_function(self, changed: Function) -> Program:
-        """The program with the function of this name replaced."""
+        """Copy the program and replace the function of the same name."""
         functions = tuple(changed if function.name == changed.name else function for function in self.functions)
         return replace(self, functions=functions)
 
 
 def parameter_name(declaration: str) -> str:
-    """The name of a parameter: `.param .align 64 .b8 k_param_0[128]` gives k_param_0."""
+    """Parse the name of a parameter: `.param .align 64 .b8 k_param_0[128]` gives k_param_0."""
     return str(_WORD.findall(declaration.partition("[")[0])[-1])
 
 
@@ -129,7 +129,7 @@ def read_program(ptx: Ptx) -> Program:
 
 
 def _header(text: str, start: int, head: Head) -> Function:
-    """The function of this head, still without items."""
+    """Make a Function from its head, without items yet."""
     linkage, rest = text[: head.start - start], text[head.end - start :]
     written = text[head.start - start : head.end - start]
     if re.search(r"\.reg\b", written):
@@ -151,7 +151,7 @@ class _Block:
     counted: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def prefix(self, word: str) -> str | None:
-        """The new prefix of a register that this block declares; None for another word."""
+        """Look up the new prefix of a register that this block declares; None for any other token."""
         if word in self.registers:
             return self.registers[word]
         match = re.fullmatch(r"(.*?)(\d+)", word)
@@ -208,7 +208,7 @@ class _Body:
             self.items.append((Item(opcode, operands, guard, position=position), tuple(self.numbers)))
 
     def declare_registers(self, rest: str) -> None:
-        """`.reg .b32 %r<100>` or `.reg .pred p, q`."""
+        """Parse `.reg .b32 %r<100>` or `.reg .pred p, q`."""
         type_, _, names = rest.partition(" ") if " " in rest else rest.partition("\t")
         size = type_.strip().lstrip(".")
         size = "pred" if size == "pred" else _SIZE_OF.get(size, re.sub(r"\D", "", size))
@@ -231,7 +231,7 @@ class _Body:
         self.items.append((Item(opcode, (" ".join(written.split()),)), tuple(self.numbers)))
 
     def named(self, word: str) -> str:
-        """What a register or variable is called now; other words stay."""
+        """Look up the new name of a register or variable; other tokens stay."""
         for block in reversed(self.blocks):
             if word in block.names:
                 return block.names[word]
@@ -269,13 +269,13 @@ _SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": 
 
 
 def _compact(operand: str) -> str:
-    """In one form: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
+    """Compact an operand: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
     written = re.sub(r"\s*([,{}\[\]+])\s*", r"\1", " ".join(operand.split()))
     return written.replace("+0]", "]").replace(",", ", ")
 
 
 def registers_in(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """The registers of these items in order of appearance, each time, with their prefix."""
+    """List the registers of these items in order of appearance, with repeats, each with its prefix."""
     for item in items:
         for text in (item.guard, *item.operands):
             for match in REGISTER.finditer(text):
@@ -290,7 +290,7 @@ def _declarations(items: Sequence[Item]) -> list[str]:
 
 
 def register_type(name: str) -> str:
-    """The type of a register by its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
+    """Parse the type of a register from its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
     match = REGISTER.fullmatch(name)
     if match is None:
         raise PtxError(f"{name!r} is no register of a program")
@@ -298,7 +298,7 @@ def register_type(name: str) -> str:
 
 
 def renumbered(function: Function) -> Function:
-    """The function with registers and labels numbered in order of appearance."""
+    """Renumber registers and labels of a function in order of appearance."""
     names: dict[str, str] = {}
     counts = dict.fromkeys(_TYPE_OF, 0)
     for name, prefix in registers_in(function.items):

@@ -1,8 +1,8 @@
 """ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. RegisterLimit: one for
-`.maxnreg`. Trigger: what makes ptxas take its other scheduler for an entry, the pragma or its name.
+`.maxnreg`. Trigger: the pragma or the name that makes ptxas use its other scheduler for an entry.
 
-The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
-that launchers and host code stay as they are. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
+The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so that
+launchers and host code need no change. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
 newer; a lower `.version` is raised. The pragma is in an entry's body and affects that entry only. All lines keep
 their numbers.
 """
@@ -39,9 +39,9 @@ class ThroughputPragma:
         return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the pragma; the same object if every wanted entry has it.
+        """Return the module with the pragma; the same object if every requested entry has it.
 
-        Raises PtxError if a wanted entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
+        Raises PtxError if a requested entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
         """
         wanted = self._wanted(ptx)
         missing = wanted.keys() - set(entries_with_pragma(ptx))
@@ -57,7 +57,7 @@ class ThroughputPragma:
         return changed.with_directives(version, ptx.target)
 
     def why_not(self, ptxas_version: str) -> str | None:
-        """Why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
+        """Explain why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
         if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
             return None
         return (
@@ -67,7 +67,8 @@ class ThroughputPragma:
         )
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Lines on the entries that get the pragma, on those that have it, and on those that are only declared."""
+        """Describe the entries that get the pragma, those that have it, and those that are only declared, in one line
+        each."""
         wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
         there = [entry for entry in wanted if entry in having]
         added = [entry for entry in wanted if entry not in having]
@@ -91,7 +92,7 @@ class ThroughputPragma:
 
 
 def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
-    """The entries that have the pragma in their body, in the module's order."""
+    """List the entries that have the pragma in their body, in the module's order."""
     if PRAGMA not in ptx.text:
         return ()
     having = set(functions_with_pragma(ptx))
@@ -99,7 +100,7 @@ def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
 
 
 def functions_with_pragma(ptx: Ptx) -> Iterator[str]:
-    """The entries and functions with the pragma in their body, once for each time that it stands there."""
+    """List the entries and functions that have the pragma in their body, once per occurrence."""
     for statement in statements(ptx):
         if statement.opcode == ".pragma":
             end = ptx.text.find(";", statement.position)  # a pragma's string has no semicolon
@@ -120,12 +121,12 @@ def _check_target(ptx: Ptx) -> None:
 
 
 _DIRECTIVE = re.compile(r"\.maxnreg\s+(\d+)")
-SMALLEST, LARGEST = 16, 255  # registers that ptxas can hold code to
+SMALLEST, LARGEST = 16, 255  # register limits that ptxas accepts
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterLimit:
-    """Gives each entry that has a body `.maxnreg N`, in place of the one that it has."""
+    """Gives each entry that has a body `.maxnreg N`, and replaces an existing one."""
 
     registers: int
 
@@ -134,8 +135,8 @@ class RegisterLimit:
         return f"maxnreg-1:{self.registers}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the limit; the same object if every entry has it. Raises PtxError for a number that is
-        no limit."""
+        """Return the module with the limit; the same object if every entry has it. Raises PtxError for an invalid
+        limit."""
         if not SMALLEST <= self.registers <= LARGEST:
             raise PtxError(f".maxnreg {self.registers}: give a number from {SMALLEST} to {LARGEST}")
         pieces, done = [], 0
@@ -151,28 +152,27 @@ class RegisterLimit:
         return ptx if text == ptx.text else Ptx(text)
 
 
-TRIGGER = "cutlass"  # ptxas looks for this word in an entry's own name, in lower case only
+TRIGGER = "cutlass"  # ptxas looks for this string in an entry's own name, in lower case only
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: not known."""
+    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: unknown."""
 
     name: bool
     pragma: bool | None
 
 
 def trigger_of(entry: str, text: str | None, ptxas: str | None) -> Trigger:
-    """The trigger of an entry, as in triggers_of."""
+    """Find the trigger of one entry, as in triggers_of."""
     return triggers_of([entry], text, ptxas)[entry]
 
 
 def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> dict[str, Trigger]:
-    """The trigger of each of these entries. text: of their PTX module; None if there is none. ptxas: the version that
-    made the code.
+    """Find the trigger of each entry. text: their PTX module, or None. ptxas: the version that made the code.
 
-    The pragma counts in the entry's body, and in that of a function that the entry calls. No code of a ptxas that does
-    not know the pragma can have it.
+    The pragma counts in the entry's body and in functions that it calls. Code of a ptxas that does not know the pragma
+    cannot have it.
     """
     if ptxas is not None and version_key(ptxas) < version_key(PTXAS_VERSION):
         having: dict[str, bool] | None = dict.fromkeys(entries, False)
@@ -182,7 +182,7 @@ def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> 
 
 
 def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
-    """Whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
+    """Check whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
     if PRAGMA not in text:
         return dict.fromkeys(entries, False)
     try:

@@ -1,8 +1,8 @@
-"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, words.
+"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, tokens.
 
 Text is read as ptxas reads it: lines mean nothing, but a `//` comment ends with a line feed (a CR ends nothing), and a
-string with the next quote. Every search is linear in the text, whatever it holds. What a statement means is not known
-here.
+string with the next quote. Every search is linear in the text, whatever it holds. This module does not interpret
+statements.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What begins an entry or a function: `.entry name(parameters)`. start, end: where that is in the text.
+    """Head of an entry or a function: `.entry name(parameters)`. start, end: its range in the text.
 
     listed: the text between the parentheses; None without them.
     """
@@ -75,7 +75,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What `scan` finds in a text.
+    """Result of `scan`.
 
     code: the text with comments, strings and directives without a semicolon replaced by blanks; positions stay.
     version, target: the operands of the first directives of that name; None without them.
@@ -113,14 +113,14 @@ def scan(text: str) -> Tokens:
 
 
 def symbol_uses(code: str, names: Collection[str]) -> Iterator[Span]:
-    """Where these names are used as symbols, in order: not as directives, registers (%), opcodes or keywords."""
+    """Find uses of these names as symbols, in order: not as directives, registers (%), opcodes or keywords."""
     for start, end in _words(code, names):
         if not _is_opcode(code, start, end):
             yield Span(code[start:end], start)
 
 
 def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where these names are whole words of the code, and not part of a directive."""
+    """Find these names as whole tokens of the code, and not as part of a directive."""
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return
@@ -136,8 +136,8 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Whether the word has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard. Kernels may
-    have the names of opcodes."""
+    """Check whether the token has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard.
+    Kernels may have the names of opcodes."""
     before = _last(code, start)
     if _MODIFIER.match(code, end):  # behind a head, it is the next directive
         return not code.endswith((".entry", ".func", ")"), 0, before + 1)
@@ -147,7 +147,7 @@ def _is_opcode(code: str, start: int, end: int) -> bool:
 
 
 def _is_guard(code: str, end: int) -> bool:
-    """Whether the word that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
+    """Check whether the token that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
     while end > 0 and code[end] in _FOLLOWSYM:
         end -= 1
     before = _last(code, end + 1)

@@ -19,7 +19,7 @@ from tritonhook.ptx.module import Ptx
 
 DUMP_VARIABLE = "PTX_DUMP_DIR"
 DUMP_DEFAULT = "ptx_dumps"
-DEFAULT_OUTPUT = "elf.o"  # of ptxas itself
+DEFAULT_OUTPUT = "elf.o"  # ptxas's own default
 _STDIN = ("-", "/dev/stdin")
 _NESTED_OPTION_FILES = 8
 
@@ -40,7 +40,7 @@ class Module:
 class Command:
     """A command line of ptxas, options files included.
 
-    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a"; None if not given.
+    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a", or None.
     options: the other options, which decide the code: without inputs, output, target, and options that name files,
     as the caller may delete those. left_out: the options that name files.
     """
@@ -60,7 +60,7 @@ class Command:
 def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
     """Read a command line; relative paths are from the current folder. stdin: what ptxas reads there.
 
-    Every word that names a PTX file is an input, whatever option is before it: the options of ptxas change from
+    Every argument that names a PTX file is an input, whatever option is before it: the options of ptxas change from
     release to release.
     """
     modules: list[Module] = []
@@ -88,7 +88,7 @@ def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
 
 
 def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """The words, with the words of options files (-optf FILE,...) in place of these options."""
+    """Expand options files: yield the arguments, with each -optf FILE,... replaced by the arguments in its files."""
     given = iter(words)
     for word in given:
         name, has_value, value = word.partition("=")
@@ -101,7 +101,7 @@ def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
 
 
 def _words_in(path: str) -> list[str]:
-    """The words of an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
+    """Read the arguments in an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
     try:
         text = Path(path).read_text(errors="surrogateescape")
     except OSError:
@@ -115,12 +115,12 @@ def _words_in(path: str) -> list[str]:
 
 
 def _is_file(path: str) -> bool:
-    """Whether a cubin written to this path can be read back: not from a pipe or a device."""
+    """Check whether a cubin written to this path can be read back: not from a pipe or a device."""
     return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
 
 
 def _ptx_file(path: str) -> bytes | None:
-    """The bytes of a PTX file; None for any other file. A pipe is not read: ptxas would miss those bytes."""
+    """Read a PTX file; None for any other file. Pipes are not read: ptxas would miss those bytes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return None
@@ -158,12 +158,13 @@ def _name_of(module: Module) -> str:
 # --- the level that options ask for ---------------------------------------------------------------
 
 
-_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next word
-_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how a word with the level begins
+_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next argument
+_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how an argument with the level begins
 
 
 def level_of(options: Sequence[str] | None) -> str:
-    """The level, as "-O3", which is ptxas's default and the answer for options that are not known."""
+    """Read the optimisation level from options, such as "-O3". That is ptxas's default, and the answer for unknown
+    options."""
     level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):
@@ -175,7 +176,7 @@ def level_of(options: Sequence[str] | None) -> str:
 
 
 def without_level(options: Sequence[str]) -> tuple[str, ...]:
-    """The options without those that choose the level."""
+    """Remove the options that choose the level."""
     pairs = zip(options, ("", *options), strict=False)
     return tuple(
         word
@@ -213,7 +214,8 @@ _VALUE = re.compile(r"[\w$.,]{1,4096}", re.ASCII)
 
 
 def refused_option(options: Iterable[str]) -> str | None:
-    """The first option that is not on the list, or whose value is no word or number; None if all are."""
+    """Find the first option that is not allowed, or whose value is not a plain name or number; None if all are
+    allowed."""
     words = iter(options)
     for word in words:
         name, equals, value = word.partition("=")
@@ -226,7 +228,7 @@ def refused_option(options: Iterable[str]) -> str | None:
 
 
 def _is(name: str, among: frozenset[str]) -> bool:
-    """ptxas takes one dash for two."""
+    """Compare option names: ptxas accepts one dash for two."""
     return name in among or f"-{name}" in among or (name.startswith("--") and name[1:] in among)
 
 

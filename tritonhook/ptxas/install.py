@@ -22,11 +22,11 @@ from tritonhook.ptxas.tool import Tool, inspect_tool, is_intact, tool_at, tools_
 
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
 _AVAILABLE = "Available versions:"  # begins a line of `pip index versions`
-_MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 have 30 to 55 MB
+_MOST_BYTES = 512 << 20  # per file of a wheel; ptxas of CUDA 12 and 13 has 30 to 55 MB
 
 
 def package_of(version: str) -> str:
-    """The package whose wheel of this version holds ptxas, as a pip requirement. Raises ToolError."""
+    """Make the pip requirement of the package whose wheel has ptxas of this version. Raises ToolError."""
     major = version.partition(".")[0]
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ToolError(f"{version!r} is not a full version; give one such as 12.8.93 or 13.5.37")
@@ -37,7 +37,7 @@ def package_of(version: str) -> str:
 
 
 def released_versions() -> list[str]:
-    """The versions that `add_ptxas` can fetch, the newest first, as the package index lists them. Raises ToolError."""
+    """List the versions that `add_ptxas` can fetch, newest first, as the package index lists them. Raises ToolError."""
     with ThreadPoolExecutor(max_workers=len(_PACKAGES)) as pool:
         answers = list(pool.map(_listed, _PACKAGES))
     released = {version for versions, _ in answers for version in versions}
@@ -47,7 +47,7 @@ def released_versions() -> list[str]:
 
 
 def _listed(package: str) -> tuple[list[str], str]:
-    """The released versions of a package, and what pip said if there are none."""
+    """List the released versions of a package; if there are none, also return pip's error."""
     command = [
         sys.executable,
         "-m",
@@ -118,8 +118,8 @@ def _download(requirement: str, folder: Path) -> Path:
 
 
 def _pips_reason(stderr: str) -> str:
-    """What went wrong, from pip's output: its errors, and its last warning that no index could be reached.
-    Without errors, or with a traceback, the last line."""
+    """Extract the reason of a failure from pip's output: its errors, and its last warning that no index could be
+    reached. Without errors, or with a traceback, the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     if not errors or "ERROR: Exception:" in errors:
@@ -147,7 +147,7 @@ def _extract(wheel: Path, staged: Path, requirement: str) -> None:
 
 
 def _checked_member(wheel: Path, requirement: str) -> bytes:
-    """The bytes of ptxas in a wheel. Raises ToolError if they do not have the hash that its RECORD states."""
+    """Read ptxas from a wheel. Raises ToolError if its hash differs from the wheel's RECORD."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         member = next((name for name in names if name.endswith("/bin/ptxas")), None)
@@ -164,7 +164,7 @@ def _checked_member(wheel: Path, requirement: str) -> bytes:
 
 
 def _content(archive: zipfile.ZipFile, member: str, requirement: str) -> bytes:
-    """A file of a wheel. Raises ToolError if it is damaged, or too large when unpacked: a few KB can hold GBs."""
+    """Read a file of a wheel. Raises ToolError if it is damaged, or too large when unpacked: a few KB can hold GBs."""
     size = archive.getinfo(member).file_size
     if size > _MOST_BYTES:
         raise ToolError(

@@ -36,7 +36,7 @@ INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
+    """End of a run. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
     system counts it (its peak of memory is of no use: it begins with the parent's)."""
 
     returncode: int
@@ -174,8 +174,8 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """A small environment, so that the program's memory has the same layout wherever it is started, and Python has
-    less to copy. If this ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
+    """Make a small environment: ptxas's memory then has the same layout in every shell, and Python copies less. If this
+    ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     return given | {WRAPPER: "off"}
 

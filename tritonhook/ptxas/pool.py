@@ -82,8 +82,8 @@ class Job:
 def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | None = None) -> Outcome:
     """Run one job in this process. Raises ToolError if this machine does not have the job's ptxas.
 
-    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every
-    ptxas found there is hashed.
+    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every ptxas
+    there is hashed.
     """
     limits = limits or Limits()
     ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
@@ -167,12 +167,13 @@ def _sha256(text: str) -> str:
 
 
 def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
-    """Threads, each of which waits for a ptxas. A sweep without an executor needs less of Python's time."""
+    """Make an executor of threads, each of which waits for a ptxas. Without an executor a sweep needs less Python
+    time."""
     return ThreadPoolExecutor(max_workers=workers or usual_workers())
 
 
 def usual_workers() -> int:
-    """How many runs of ptxas at a time: ten more than processors, or fewer if the limit of open files is low (a run
+    """Choose how many ptxas run at a time: ten more than processors, or fewer if the limit of open files is low (a run
     needs four).
 
     Python competes with ptxas for the processors. In a sweep of small kernels on two processors, they were idle for
@@ -222,9 +223,9 @@ def sweep(
     executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
     time, started by this thread, which is the fastest way on one machine. None: usual_workers().
     cache: read before anything runs. Every outcome is written at once, so that nothing is lost when the sweep ends
-    early, for whatever reason.
+    early, for any reason.
     on_outcome: called with the job, its outcome, and whether that came from the cache.
-    in_flight: how many jobs the executor is given at a time.
+    in_flight: number of jobs that the executor gets at a time.
     If a worker dies, its jobs run again in this process.
     Raises ToolError if a ptxas is missing or its binary has changed.
     """
@@ -364,7 +365,7 @@ class _Sweep:
         self.on_outcome = on_outcome
         self.limits = limits
         self.waiting: dict[str, list[Job]] = {}
-        self.known: dict[str, Outcome] = {}  # in place of a cache: for equal jobs that come later
+        self.known: dict[str, Outcome] = {}  # instead of a cache: for equal jobs that come later
 
     def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
         try:
@@ -389,7 +390,7 @@ class _Sweep:
         outcome = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
         if outcome is None or _lacks_cubin(job, outcome):
             return None
-        # A run that failed under tighter limits than ours does not tell how ours would end.
+        # A run that failed under tighter limits than ours does not show how ours would end.
         too_short = outcome.kind is OutcomeKind.TIMEOUT and outcome.limits.seconds < self.limits.seconds
         too_small = outcome.kind is OutcomeKind.MEMORY and outcome.limits.memory_bytes < self.limits.memory_bytes
         return None if too_short or too_small else outcome
@@ -420,7 +421,7 @@ class _Sweep:
                 yield self._tell(job, outcome, False)
 
     def _go_on_here(self, death: _WorkerDied) -> None:
-        """Do the rest of the work in this process: ptxas runs in processes of its own, so no worker is needed."""
+        """Do the remaining work in this process: ptxas runs in processes of its own, so no worker is needed."""
         reason = f"{type(death.error).__name__}: {death.error}"
         warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
         for _ in self.runner.cancel():

@@ -23,11 +23,11 @@ from tritonhook.cubin.summary import ImageSummary, KernelSummary
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.limits import Limits
 
-FORMAT = 3  # of an outcome; increase it when the meaning of one changes
+FORMAT = 3  # cache format; increase it when the meaning of Outcome changes
 
 
 class OutcomeKind(str, Enum):
-    """How a job ended.
+    """End of a job.
 
     unsupported: this ptxas does not know the module's `.version` or its target, or the two do not go together; it did
     not read the code. rejected: it read the code and found an error. memory: it ran into the memory limit.
@@ -43,7 +43,7 @@ class OutcomeKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a Job ended, and what it made.
+    """Outcome of a Job.
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
     signal: the name of the signal that ended it. cpu_s: of the ptxas process.
@@ -68,11 +68,11 @@ class Outcome:
 
     @property
     def finding(self) -> tuple[object, ...]:
-        """What does not vary from run to run. Equal findings mean equal results."""
+        """The part of the outcome that is equal in every run. Equal findings mean equal results."""
         return self.kind, self.message, self.returncode, self.signal, self.image
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON values, without the cubin."""
+        """Convert to JSON values, without the cubin."""
         document: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         document["kind"] = self.kind.value
         document["limits"] = [self.limits.seconds, self.limits.memory_bytes]
@@ -125,7 +125,7 @@ class ResultCache:
         weakref.finalize(self, _close, self._files)
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
-        """The outcome of a key; None if there is none. with_cubin: with the cubin, if it was kept."""
+        """Look up the outcome of a key; None if it is not cached. with_cubin: include the cubin, if it was kept."""
         document = self.get_document(key)
         try:
             if not isinstance(document, dict):
@@ -143,7 +143,7 @@ class ResultCache:
         self.put_document(key, document)
 
     def get_document(self, key: str) -> Any:
-        """The JSON values kept under a key; None if there are none."""
+        """Look up the JSON values under a key; None if there are none."""
         body = self._shard(key).get(key.encode())
         return None if body is None else json.loads(body)
 
@@ -223,7 +223,7 @@ def _shard_number(key: str) -> int:
 
 
 def _line(key: bytes, body: bytes) -> bytes:
-    """One line of a file, with a line break on either side, so that a line cut short before it cannot spoil it."""
+    """Format a line of a file, with a line break on either side, so that a truncated line before it cannot spoil it."""
     return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
 
 

@@ -1,5 +1,5 @@
 """NVIDIA's programs, ptxas and nvdisasm: where one is, its version, its targets, the hash of its file; running one to
-its end; and finding them: given by the user, added by version, in wheels, in Triton, in the CUDA toolkit, on PATH."""
+its end; and finding them: a user's path, added versions, wheels, Triton, the CUDA toolkit, PATH."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROOM_BYTES = 1 << 16
 
 
 class Finished(NamedTuple):
-    """How a run ended. returncode: negative for a signal, as in subprocess."""
+    """End of a run. returncode: negative for a signal, as in subprocess."""
 
     returncode: int
     stdout: bytes
@@ -72,10 +72,10 @@ def temporary_file(name: str, data: bytes) -> Iterator[Path]:
 
 
 def fixed_length(path: Path) -> str:
-    """The path with as many slashes before its name as make it 256 characters long, which leads to the same file.
+    """Lengthen a path to 256 characters by slashes before its name; it names the same file.
 
-    What ptxas gives for some sm_100 kernels follows the length of its arguments: 12.9.86 gave one of two codes by the
-    length of $TMPDIR.
+    For some sm_100 kernels ptxas's code depends on the length of its arguments: 12.9.86 made one of two codes,
+    depending on the length of $TMPDIR.
     """
     folder = str(path.parent)
     return folder + "/" * max(1, _PATH_CHARACTERS - len(folder) - len(path.name)) + path.name
@@ -86,7 +86,8 @@ def _no_room(path: Path, error: OSError) -> ToolError:
 
 
 def check_room(path: Path) -> None:
-    """Raises ToolError if the disk of this file is full: ptxas then writes a part of its output, without an error."""
+    """Check that the disk of this file has room. Raises ToolError: on a full disk ptxas writes half a file and reports
+    no error."""
     if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
         raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with room")
 
@@ -131,7 +132,7 @@ def tool_at(path: Path, source: str) -> Tool:
 
 @functools.lru_cache(maxsize=64)
 def targets(ptxas: Tool) -> tuple[str, ...]:
-    """The architectures that a ptxas lists in its --help, e.g. "sm_120a", in ascending order. Raises ToolError."""
+    """List the architectures in a ptxas's --help, e.g. "sm_120a", in ascending order. Raises ToolError."""
     done = run_tool([str(ptxas.path), "--help"], 30.0)
     option = done.stdout.decode("utf-8", "replace").partition("--gpu-name")[2].partition("\n--")[0]
     names = set(re.findall(r"'(sm_\d+[a-z]?)'", option))
@@ -141,7 +142,7 @@ def targets(ptxas: Tool) -> tuple[str, ...]:
 
 
 def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
-    """Raises ToolError for an architecture that none of these ptxas knows."""
+    """Check that one of these ptxas knows each architecture. Raises ToolError."""
     for arch in archs:
         if not any(arch in targets(tool) for tool in tools):
             known = targets(max(tools, key=lambda tool: version_key(tool.version)))
@@ -149,7 +150,7 @@ def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
 
 
 def target_key(arch: str) -> tuple[int, str]:
-    """The sort key of a target: sm_90, sm_90a, sm_100, sm_100a, sm_100f. Raises ToolError if it is none."""
+    """Make a sort key for targets: sm_90, sm_90a, sm_100, sm_100a, sm_100f. Raises ToolError if it is not a target."""
     match = re.fullmatch(r"sm_(\d+)([a-z]?)", arch)
     if match is None:
         raise ToolError(f"{arch!r} is not a target; write one such as sm_120a")
@@ -157,7 +158,7 @@ def target_key(arch: str) -> tuple[int, str]:
 
 
 def binary_sha256(binary: Path) -> str:
-    """The hash of a program's file. Raises ToolError if it cannot be read."""
+    """Hash a program's file. Raises ToolError if it cannot be read."""
     try:
         stat = binary.stat()
         return file_sha256(binary, stat.st_size, stat.st_mtime_ns)
@@ -166,7 +167,7 @@ def binary_sha256(binary: Path) -> str:
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two programs have the same bytes. Raises ToolError if one cannot be read."""
+    """Check whether two programs have the same bytes. Raises ToolError if one cannot be read."""
     try:
         if path.stat().st_size != other.stat().st_size:
             return False
@@ -177,10 +178,10 @@ def is_same_file(path: Path, other: Path) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
-    """The hash of a file that has this size and time now; it is hashed again when one of them changes.
+    """Hash a file of this size and time of change; hash it again when one of them changes.
 
-    Hashing a large file takes 20 ms and more. Its hash is therefore kept on disk, for all later processes of
-    this user, under the file's identity: path, inode, size, times of change.
+    Hashing a large file takes 20 ms and more. So its hash is kept on disk for all later processes of this user, under
+    the file's identity: path, inode, size, times of change.
     """
     if size < _LARGE_BYTES:
         return hashlib.sha256(binary.read_bytes()).hexdigest()
@@ -205,7 +206,7 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
 def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     """Return the ptxas to use.
 
-    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest there is.
+    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest installed one.
     Raises ToolError with everything that was tried.
     """
     if isinstance(wanted, os.PathLike):
@@ -255,7 +256,7 @@ def find_recorded(path: str | None, version: str | None, trust: bool = False) ->
 
 
 def file_at(path: str | None) -> Path | None:
-    """The path that a file names, if a regular file is there; None for any other text."""
+    """Convert a text to a path if a regular file exists there, else None."""
     return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises for some texts)
 
 
@@ -285,18 +286,18 @@ def find_nvdisasm() -> Tool:
 
 def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
     """Yield every ptxas that can be used, each once: those from `ptxas add`, from wheels, Triton's, the CUDA
-    toolkit's, the one on PATH. tried: takes a line for each place that has none, with the reason."""
+    toolkit's, the one on PATH. tried: collects a line for each location without one, with the reason."""
     tried = [] if tried is None else tried
     yield from _usable([*added_binaries(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")], tried)
 
 
 def available_nvdisasm(tried: list[str] | None = None) -> Iterator[Tool]:
-    """Yield every nvdisasm that can be used, each once, the one that is taken first. tried: as of `available_ptxas`."""
+    """Yield every usable nvdisasm, each once, the preferred one first. tried: as of `available_ptxas`."""
     yield from _usable(_candidates("nvdisasm"), [] if tried is None else tried)
 
 
 def _usable(candidates: Iterable[tuple[Path, str]], tried: list[str]) -> Iterator[Tool]:
-    """The tools among (path, source) pairs, a program with two paths once."""
+    """Yield the usable tools among (path, source) pairs; a program with two paths counts once."""
     seen: set[Path] = set()
     for path, source in candidates:
         real = path.resolve()
@@ -344,12 +345,13 @@ def _toolkit_folders() -> Iterator[tuple[Path, str]]:
 
 
 def tools_folder() -> Path:
-    """Where `ptxas add` keeps binaries."""
+    """Find the folder where `ptxas add` keeps binaries."""
     return cache_folder() / "tools"
 
 
 def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
-    """The binaries that `ptxas add` kept and that have not changed. tried: takes the reason for each other one."""
+    """Yield the binaries that `ptxas add` kept, if they are unchanged. tried: collects the reason for each other
+    one."""
     for folder in sorted(tools_folder().glob("ptxas-*")):
         reason = _why_changed(folder)
         if reason is None:
@@ -360,7 +362,7 @@ def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _why_changed(folder: Path) -> str | None:
-    """Why the binary in this folder is not the one that was added; None if it is.
+    """Explain why the binary in this folder is not the one that was added; None if it is.
 
     It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
     """
@@ -382,7 +384,7 @@ def _why_changed(folder: Path) -> str | None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
+    """Check whether the folder's binary still has the recorded hash. Hashes it even if its time is unchanged."""
     try:
         return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
     except _UNREADABLE:

@@ -44,7 +44,8 @@ _LONGEST = 500
 
 
 def first_error(log: str) -> str:
-    """The first error in a log, such as "line 38: Not a name of any known instruction: 'mvo'"; else its last line."""
+    """Find the first error in a log, such as "line 38: Not a name of any known instruction: 'mvo'"; else its last
+    line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     chosen = next((line for line in lines if "error" in line or "fatal" in line), lines[-1] if lines else "")
     match = _ERROR.match(chosen)
@@ -55,7 +56,7 @@ def first_error(log: str) -> str:
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 # ptxas is not deterministic for some sm_10x kernels: one run is one draw. A kernel counts as steady after this many
-# runs, with ptxas's memory at random places, that gave one code each; and no search makes more runs than the second.
+# runs with ptxas's memory at random addresses that gave one code each; the second: most runs of a search.
 STEADY_RUNS = 8
 MAX_RUNS = 24
 # Seen for sm_10x with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady.
@@ -68,7 +69,8 @@ _SPILLS = re.compile(
 
 
 def may_draw(arch: int | str) -> bool:
-    """Whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or "sm_100a"."""
+    """Check whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or
+    "sm_100a"."""
     return _UNSTEADY.match(str(arch)) is not None
 
 
@@ -123,7 +125,7 @@ class AssembleError(ToolError):
 
 
 def _newer_ptxas(ptx_version: str) -> str:
-    """Which ptxas reads this PTX version: the oldest of those that are here, else one to fetch."""
+    """Name a ptxas that reads this PTX version: the oldest installed one, else one to fetch."""
     wanted = version_key(ptx_version)
     here = {tool.version for tool in available_ptxas() if version_key(newest_version(tool.version)) >= wanted}
     if here:
@@ -144,7 +146,7 @@ def assemble(
 
     arguments: options of ptxas; the target is the PTX's own unless they name one.
     fixed_layout: without address-space randomisation, where the system allows it.
-    Raises ToolError if ptxas cannot be started, CubinError if its output is no cubin.
+    Raises ToolError if ptxas cannot be started, CubinError if its output is not a cubin.
     """
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
@@ -171,7 +173,7 @@ def assemble(
 
 
 def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
-    """Add to `arguments` the module's own target, where they name none, and -v, whose log tells the spills."""
+    """Add to `arguments` the module's own target, if they name none, and -v, which logs the spills."""
     options = list(arguments)
     if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
         options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
@@ -182,7 +184,8 @@ def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def fixed_layout_prefix() -> tuple[str, ...]:
-    """`setarch -R`, where it works: it runs a program without address-space randomisation.
+    """Find a prefix that fixes the memory layout: `setarch -R`, if it works, runs a program without address-space
+    randomisation.
 
     ptxas is not deterministic: for some sm_100a kernels its choices depend on addresses, and the same PTX
     gives one of several codes (seen with 12.9.86 and 13.0.88). A fixed layout removes most of that.
@@ -205,7 +208,7 @@ def parse_spills(log: str) -> dict[str, tuple[int, int]]:
 
 
 def signal_name(returncode: int) -> str | None:
-    """The signal behind a return code, also where a shell in between reported it as 128 + n; None: no signal."""
+    """Name the signal behind a return code, also if a shell reported it as 128 + n; None if it was no signal."""
     number = -returncode if returncode < 0 else returncode - 128 if 128 < returncode < 192 else 0
     try:
         return signal.Signals(number).name if number else None
@@ -253,11 +256,11 @@ def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes,
 
 
 def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) -> tuple[int, ...] | None:
-    """The number of general registers that are live at each instruction of a kernel, by the first nvdisasm that knows.
+    """Count the live general registers at each instruction of a kernel, by the first nvdisasm that can.
 
-    nvdisasm has it in its listing alone: it refuses the option with -json. 13.x analyses no cubin of an older ptxas,
-    Triton's own does. None if none of them gives a number for each instruction; it lists no NOPs at the end.
-    Raises ToolError.
+    Only nvdisasm's listing has this column: it refuses the option with -json. 13.x does not analyse cubins of an older
+    ptxas, but Triton's own nvdisasm does. None if no nvdisasm gives a number for each instruction; NOPs at the end are
+    not listed. Raises ToolError.
     """
     length = max((n for n, one in enumerate(sass.instructions, 1) if one.opcode != "NOP"), default=0)
     with temporary_file("kernel.cubin", cubin) as path:
@@ -270,7 +273,7 @@ def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) ->
 
 
 def _live_of(listing: str, kernel: str) -> Iterator[tuple[int, int]]:
-    """The offset of each instruction, and the first column of the table beside it, which is empty for 0: as in
+    """Parse the offset of each instruction and the first column of the table beside it, which is empty for 0: as in
     `/*0010*/  MOV R2, c[0x0][0x160] ;  // |   2   |        |`."""
     section = ""
     for line in listing.splitlines():
@@ -305,14 +308,14 @@ class Toolchain(Brief):
         return assemble(self.ptxas, ptx, arguments, timeout_s)
 
     def assemble_or_raise(self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS) -> Assembled:
-        """Like assemble, but raises AssembleError instead of returning a Crash."""
+        """Assemble as `assemble` does, but raise AssembleError instead of returning a Crash."""
         result = self.assemble(ptx, arguments)
         if isinstance(result, Crash):
             raise AssembleError(result)
         return result
 
     def disassemble(self, cubin: Cubin, kernels: Sequence[str] | None = None) -> dict[str, Sass]:
-        """The code of an image's kernels, or only of those named, by kernel. Raises ToolError or CubinError."""
+        """Disassemble an image's kernels, or only `kernels`, by name. Raises ToolError or CubinError."""
         wanted = cubin.kernels if kernels is None else kernels
         known = [cubin.symbols[kernel] for kernel in wanted if kernel in cubin.symbols]
         few = len(wanted) < len(cubin.kernels) and len(known) == len(wanted) <= _FEW
@@ -320,8 +323,8 @@ class Toolchain(Brief):
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
     def disassemble_many(self, kernels: Sequence[tuple[Cubin, str]], workers: int = 1) -> list[Sass]:
-        """The code of many kernels, each of its image. A run of nvdisasm reads many kernels of one architecture, and
-        instructions that they share once. Raises ToolError or CubinError."""
+        """Disassemble many kernels, each from its own image. One run of nvdisasm reads many kernels of one
+        architecture, and shared instructions once. Raises ToolError or CubinError."""
         groups: dict[int, list[int]] = {}
         for number, (cubin, _) in enumerate(kernels):
             groups.setdefault(cubin.arch, []).append(number)
@@ -356,21 +359,21 @@ class Toolchain(Brief):
 
 
 def _full_target(arch: int) -> str:
-    """The target of this architecture that has all its instructions."""
+    """Name the target of this architecture that has all its instructions."""
     return f"sm_{arch}a" if arch >= _FIRST_WITH_A else f"sm_{arch}"
 
 
 def reading_toolchain() -> Toolchain:
-    """A toolchain to disassemble with. It must assemble nothing: its ptxas is nvdisasm. Raises ToolError."""
+    """Make a toolchain that only disassembles; its ptxas is nvdisasm, so it must not assemble. Raises ToolError."""
     nvdisasm = find_nvdisasm()
     return Toolchain(nvdisasm, nvdisasm)
 
 
 def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:
-    """The ptxas that `find_ptxas` finds, with nvdisasm. Raises ToolError."""
+    """Find ptxas as `find_ptxas` does, and nvdisasm. Raises ToolError."""
     return toolchain_of(find_ptxas(ptxas))
 
 
 def toolchain_of(ptxas: Tool) -> Toolchain:
-    """This ptxas, with nvdisasm. Raises ToolError."""
+    """Combine this ptxas with nvdisasm. Raises ToolError."""
     return Toolchain(ptxas, find_nvdisasm())

@@ -19,7 +19,7 @@ _GATE = "captured_kernels"  # the fixture whose tests assert about machine code:
 
 
 def dry_run_of(config: pytest.Config) -> DryRun | None:
-    """What the tests are compiled for; None without --kernel-arch. Raises TritonHookError."""
+    """Make the dry run for the architecture of --kernel-arch; None without that option. Raises TritonHookError."""
     if not (arch := config.getoption("kernel_arch")):
         return None
     dry = DryRun.of(arch)
@@ -70,7 +70,7 @@ class DryTests:
 
 
 class DryCaptures(RecordedRun):
-    """Captures what the tests compile, where no lock does."""
+    """Captures what the tests compile, if no lock does."""
 
     def __init__(self, config: pytest.Config, dry: DryRun) -> None:
         if is_recorded():

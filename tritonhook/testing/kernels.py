@@ -28,10 +28,10 @@ class CapturedKernels:
         self._read: dict[tuple[Session, str], CapturedKernel] = {}
 
     def __getitem__(self, wanted: str | tuple[str, ...]) -> CapturedKernel:
-        """The kernel of this name: `captured_kernels["add"]`. Where it was compiled several times, also by what tells
-        them apart: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
+        """Look up a kernel by name: `captured_kernels["add"]`. If it was compiled several times, add what distinguishes
+        it: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
 
-        Raises KeyError with what was captured, if there is none or there are several.
+        Raises KeyError, with a list of the captured kernels, if no kernel or more than one fits.
         """
         __tracebackhide__ = True  # pytest shows the test, not this
         name, *words = (wanted,) if isinstance(wanted, str) else wanted
@@ -50,14 +50,14 @@ class CapturedKernels:
         raise KernelLookupError(f"no kernel is {shown}; captured until now:", self._all())
 
     def all(self, name: str, *words: str) -> list[CapturedKernel]:
-        """All kernels of this name; with words, those that have each of them, as in "BLOCK=128" or "sm_90a"."""
+        """List all kernels of this name that have all of these keys, such as "BLOCK=128" or "sm_90a"."""
         return [kernel for kernel in self._named(name) if set(words) <= {kernel.arch, *kernel.specialisation}]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and bool(self._named(name))
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the kernels of this test."""
+        """Yield the names of the kernels of this test."""
         return iter(dict.fromkeys(kernel.name for kernel in self._since_the_test_began()))
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class CapturedKernels:
         return self._kernels({})
 
     def _kernels(self, begun: dict[Session, int]) -> list[CapturedKernel]:
-        """What each session met since then, each kernel once, without those that lost an autotuning."""
+        """List the kernels that each session met since `begun`, each once, without those that lost an autotuning."""
         met = {s: dict.fromkeys(s.met[begun.get(s, 0) :]) for s in self._sessions()}
         made = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
         return list({(kernel.identity, kernel.ptx): kernel for kernel in made}.values())
@@ -92,7 +92,7 @@ class CapturedKernels:
 
 
 class KernelLookupError(KeyError):
-    """There is no such kernel, or there are several. Its text is shown without the quotes of a KeyError."""
+    """No kernel fits, or several do. Its text is shown without the quotes of a KeyError."""
 
     def __init__(self, what: str, several: Sequence[CapturedKernel]) -> None:
         super().__init__(f"{what}\n  {listed([kernel.text for kernel in several], chr(10) + '  ')}")
@@ -102,7 +102,7 @@ class KernelLookupError(KeyError):
 
 
 def _telling(kernels: Sequence[CapturedKernel]) -> str | None:
-    """A word that the first kernel has, and not all others have; None if there is none."""
+    """Find a key that selects the first kernel but not all of the others; None if there is none."""
     of_each = [{kernel.arch, *kernel.specialisation} for kernel in kernels]
     own = [word for word in sorted(of_each[0]) if not all(word in words for words in of_each)]
     return min(own, key=len, default=None)

@@ -47,7 +47,7 @@ def register(config: pytest.Config) -> None:
 
 
 class LockWorker:
-    """A worker of pytest-xdist. It captures since its start, because its environment says so."""
+    """A worker of pytest-xdist. It captures since its start, because its environment asks for it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._output: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ class LockRun(RecordedRun):
             terminalreporter.write(self.said)
 
     def _compare(self, tests_failed: bool) -> bool:
-        """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""
+        """Compare, and update on request. Returns whether the run fails; `said` is shown on the terminal."""
         old, folder = self.old, CaptureFolder.open(self.out).since(self._started)
         now = self._captured(old, folder)
         left, notes = self._left(old, [locked for locked, _ in now])
@@ -140,13 +140,14 @@ class LockRun(RecordedRun):
         return fails
 
     def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:
-        """What this run compiled, with the numbers that the lock has."""
+        """List the kernels that this run compiled, numbered as in the lock."""
         now = lockable(read_folders(folder)[0].kernels, () if self.update else old)
         facts = renumbered(old, [locked for locked, _ in now])
         return [(kernel, ptx) for (_, ptx), kernel in zip(now, facts, strict=True)]
 
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
-        """The kernels of the lock of which this run says nothing, as it did not compile them, and notes on them."""
+        """Find the kernels of the lock that this run did not compile, so that it proves nothing about them; add notes
+        on them."""
         archs = {facts.identity.arch for facts in now}
         missing = {facts.identity for facts in old} - {facts.identity for facts in now}
         why = self._why_part()
@@ -158,7 +159,7 @@ class LockRun(RecordedRun):
         return missing, [note] if missing else []
 
     def _why_part(self) -> str | None:
-        """Why this run is a part of the lock's tests only; None if it is all of them."""
+        """Explain why this run covers only a part of the lock's tests; None if it covers all."""
         if (part := self.scope.why_part) is not None:
             return part
         if self.tests is None:
@@ -166,7 +167,7 @@ class LockRun(RecordedRun):
         return None if self.scope.covers(self.tests) else f"the lock is of the tests in {' '.join(self.tests)}"
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
-        """Write the lock, with what this run says nothing about as it was. Returns a note."""
+        """Write the lock; kernels that this run did not check stay unchanged. Returns a note."""
         stay = [locked for locked in self.old if locked.identity in left]
         kept: Kernels = [(it, None if it.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
         if not now and not kept:
@@ -181,7 +182,7 @@ class LockRun(RecordedRun):
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"
 
 
-# --- which tests a lock is of --------------------------------------------------------------------
+# --- tests of a lock --------------------------------------------------------------------------
 # A kernel is gone only where all tests of the lock ran, and none compiled it.
 
 # Options that choose tests, by their names in pytest's configuration.
@@ -194,13 +195,13 @@ _CHOOSING = {
     "ignore": "--ignore",
     "ignore_glob": "--ignore-glob",
 }
-DESELECTED = "tritonhook_deselected"  # how many tests a worker of pytest-xdist left out, for the controller
+DESELECTED = "tritonhook_deselected"  # number of tests that a worker of pytest-xdist skipped, for the controller
 
 
 class RunScope:
     """A plugin of pytest that counts what did not run.
 
-    tests: the files and folders that pytest was given, relative to its root folder.
+    tests: pytest's file and folder arguments, relative to its root folder.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -215,7 +216,7 @@ class RunScope:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """A worker of pytest-xdist has ended."""
+        """Add the counts of a pytest-xdist worker that ended; a worker that crashed counts as failed."""
         self._deselected += getattr(node, "workeroutput", {}).get(DESELECTED, 0)
         self._failed += bool(error)
 
@@ -229,7 +230,7 @@ class RunScope:
 
     @property
     def why_part(self) -> str | None:
-        """Why these are not all tests of the files and folders that were given; None if they are."""
+        """Reason why these are not all tests of pytest's file and folder arguments; None if they are."""
         if self._chosen is not None:
             return f"tests were chosen with {self._chosen}"
         counts = {"deselected": self._deselected, "skipped": self._skipped, "failed": self._failed}
@@ -237,7 +238,7 @@ class RunScope:
         return ", ".join(parts) or None
 
     def covers(self, tests: Sequence[str]) -> bool:
-        """Whether these files and folders are among those that were given."""
+        """Check whether these files and folders are among pytest's arguments."""
         given = {PurePosixPath(path) for path in self.tests}
         return all(given & {PurePosixPath(path), *PurePosixPath(path).parents} for path in tests)
 
@@ -277,7 +278,7 @@ class VerifyRun:
 
 
 def register_verify(config: pytest.Config) -> None:
-    """Add the plugin to the run itself, where workers of pytest-xdist only capture."""
+    """Add the plugin to the run itself; workers of pytest-xdist only capture."""
     plugins = config.pluginmanager.get_plugins()
     captures = next((one for one in plugins if isinstance(one, (DryCaptures, LockRun))), None)
     if captures is not None:

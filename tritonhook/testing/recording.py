@@ -19,17 +19,17 @@ from tritonhook.children.environment import capture_environment
 
 
 def is_recorded() -> bool:
-    """Whether this process is captured already: under `tritonhook run`, or as a worker of pytest-xdist."""
+    """Check whether this process is captured already: under `tritonhook run`, or as a worker of pytest-xdist."""
     return RUN in os.environ
 
 
 def sessions() -> list[Session]:
-    """What captures in this process; empty while it has imported no compiler."""
+    """List the sessions that capture in this process; empty until it imports a compiler."""
     return bootstrap.sessions
 
 
 class Recording:
-    """What this process began to capture. Child processes find it in their environment."""
+    """Capture that this process began. Child processes find it in their environment."""
 
     def __init__(self, out: Path, dry_run: DryRun | None = None) -> None:
         """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing."""
@@ -50,7 +50,7 @@ class Recording:
         bootstrap.end()
         for name, value in self._set.items():
             if os.environ.get(name) != value or self._before.get(name) == value:
-                continue  # the program's own, or as it was
+                continue  # set by the program, or unchanged
             if name in self._before:
                 os.environ[name] = self._before[name]
             else:

@@ -33,7 +33,7 @@ MAX_PROCESSES = 11
 MORE_PROCESSES = 2  # started at a time, while the interval is wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
-PRECISION = 0.1  # of a large effect: it need not be known better
+PRECISION = 0.1  # share of a large effect, which needs no more precision
 
 
 class Process:
@@ -105,8 +105,8 @@ class _Collection:
         self.blocks: list[SampleBlock] = []
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
-        """Returns the result, and why it stopped. The rule looks at the interval's width, never at the verdict: to stop
-        at a wanted answer would find differences between equal kernels."""
+        """Run processes until the rule stops them; return the result and the reason. The rule looks at the interval's
+        width, never at the verdict: stopping at a desired verdict would find differences between equal kernels."""
         enough = False  # the processes asked for have taken all their blocks
         try:
             while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
@@ -162,7 +162,7 @@ class _Collection:
 
 
 def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock], band: float) -> Timed:
-    """The result so far, from what the processes prepared. They must have compiled the same code."""
+    """Combine what the processes measured so far. All of them must have compiled the same code."""
     first = reports[0]
     if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
@@ -197,14 +197,15 @@ def _tuning_notes(reports: Sequence[Prepared]) -> list[str]:
 
 
 def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:
-    """The side whose code the control has; None if neither."""
+    """Find the side whose code equals the control's code; None if neither does."""
     if kernels[CONTROL] == kernels[REFERENCE]:
         return "reference"
     return "candidate" if kernels[CONTROL] == kernels[CANDIDATE] else None
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Whether there are enough blocks, and the intervals are narrow against the band, or against a large effect."""
+    """Check whether there are enough blocks, and the intervals are narrow against the band, or against a large
+    effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
     effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]
@@ -213,5 +214,5 @@ def is_precise(comparison: Comparison) -> bool:
 
 
 def search_path() -> tuple[str, ...]:
-    """Folders where a worker looks for the target's module: the current one, then those of this process."""
+    """List the folders where a worker looks for the target's module: the current one, then those of this process."""
     return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

@@ -22,12 +22,12 @@ from tritonhook.rename import Rename, control_name
 from tritonhook.timing.plan import Compared, Plan, Prepared, SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
-_DESCRIBED = 8  # kernels whose difference is put into words: each costs two runs of nvdisasm
+_DESCRIBED = 8  # kernels whose difference is described: each costs two runs of nvdisasm
 
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """A cubin, and the name of the kernel in it. ptxas: the version that made it; None if that is not known."""
+    """A cubin, and the name of the kernel in it. ptxas: the version that made it, or None."""
 
     image: bytes
     entry: str
@@ -57,7 +57,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class CandidateChange:
-    """How the candidate differs from the reference, which is made from the same PTX.
+    """Change of the candidate against the reference, which is made from the same PTX.
 
     rewrites: rewrites, by name. toolchain, options: another ptxas, and further options for it.
     """
@@ -104,7 +104,7 @@ def sides_of_ptx(
 
 
 def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
-    """Compare two cubins as they are. The control is the reference's cubin, loaded a second time."""
+    """Compare two cubins unchanged. The control is the reference's cubin, loaded a second time."""
     return Sides(reference.entry, reference, candidate, reference)
 
 
@@ -120,7 +120,7 @@ def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain:
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
     """Say what differs between the captures of reference and candidate below `out`: kernel -> sentence. Kernels that
-    were compiled more than once on a side are left out."""
+    were compiled more than once on a side are omitted."""
     sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
     told: dict[str, str] = {}
     for name in changed[:_DESCRIBED]:
@@ -149,7 +149,7 @@ def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
 
 
 def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
-    """What each side is. report: what a timing process prepared."""
+    """Describe each side by what a timing process prepared. report: from that process."""
     compiled = report.compiled
     names = plan.names
     if names is None and plan.candidate is not None:
@@ -170,7 +170,7 @@ def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
 def change_names(
     kernels: Sequence[str], target: str, rename: Rename | None, rewrites: Sequence[str], options: str | None
 ) -> tuple[str, str]:
-    """Names of reference and candidate, where the candidate is the same launch with its kernels changed."""
+    """Name reference and candidate, if the candidate is the same launch with its kernels changed."""
     if len(kernels) == 1:
         before = kernels[0]
         after = before if rename is None else rename.new_name(before)
@@ -182,7 +182,7 @@ def change_names(
 
 
 def _described(rename: Rename) -> str:
-    """How a rename changes several kernels."""
+    """Describe how a rename changes several kernels."""
     parts = [f"without {rename.strip!r} in their names"] if rename.strip else []
     parts += [f"with the prefix {rename.prefix}"] if rename.prefix else []
     return " and ".join(parts) or "under other names"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times given to the autotuner where the choice is made already
+_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times for the autotuner if the choice is already made
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def forget_compiled() -> None:
 
 
 def forget_modules() -> None:
-    """Like forget_compiled, but functions that are compiled stay as they are."""
+    """Forget as forget_compiled does, but keep compiled functions."""
     for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
         kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
         if kept is not None:

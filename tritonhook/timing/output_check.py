@@ -1,4 +1,4 @@
-"""Whether two launches compute the same: torch tensors in, a description of the difference out."""
+"""Comparison of two launches' outputs: torch tensors in, a description of the difference out."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _equal_but_nans(a: Any, b: Any) -> bool:
 
 
 def shaped_as(outputs: list[Any], reference: list[Any]) -> list[Any]:
-    """Reshape and convert a baseline's outputs to those of the reference, where they have as many values: [4, 16, S, D]
-    becomes [64, S, D]. Outputs that the reference does not have are left out."""
+    """Reshape and convert a baseline's outputs to those of the reference, if they have as many values: [4, 16, S, D]
+    becomes [64, S, D]. Further outputs are omitted."""
     fitting = []
     for ours, theirs in zip(outputs, reference, strict=False):
         same = ours.numel() == theirs.numel() and ours.is_floating_point() == theirs.is_floating_point()

@@ -1,10 +1,10 @@
 """The order of samples; and where code lies on the GPU: drawn anew for each process and, where it can be loaded several
 times, for each block.
 
-An address can make code faster or slower: by the lines of the instruction caches that it shares, or the place in its
+An address can make code faster or slower: by the lines of the instruction caches that it shares, or its offset in its
 page. Codes that every process loads in one order keep such an effect, and it looks like a gain. So the order of loading
 is drawn and turned from process to process, each code gets padding of a drawn size in front of it, and is loaded at
-several places. What is left of the effect differs between processes and widens the interval.
+several addresses. The remaining effect differs between processes and widens the interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class CodePlaces:
-    """Draws places for the codes of one process. driver: loads the paddings."""
+    """Draws addresses for the codes of one process. driver: loads the paddings."""
 
     def __init__(self, seed: int, driver: Any = None) -> None:
         self._seed, self._orders = seed, 0
@@ -36,15 +36,15 @@ class CodePlaces:
         self._paddings: list[int] = []
 
     def order(self, names: Sequence[T]) -> list[T]:
-        """Draw an order. Seeds that follow each other, as many as names, have each name at each place once: in five
-        processes with an order drawn for each, one code of three is always at one place once in 243 times."""
+        """Draw an order. Seeds that follow each other, as many as names, have each name at each position once: with
+        independent orders in five processes, one code of three keeps a certain position in 1 of 243 runs."""
         self._orders += 1
         group, turn = divmod(self._seed, len(names))
         drawn = random.Random(f"order {group} {self._orders}").sample(names, len(names))
         return [*drawn[turn:], *drawn[:turn]]
 
     def load(self, codes: Mapping[str, Callable[[], T]], places: int) -> Iterator[tuple[str, T]]:
-        """Load each code at so many places, in a drawn order, with padding between them."""
+        """Load each code at so many addresses, in random order, with padding between them."""
         for name in self.order([name for name in codes for _ in range(places)]):
             self.pad()
             yield name, codes[name]()
@@ -64,7 +64,7 @@ class CodePlaces:
 
 
 def padding(steps: int) -> str:
-    """The PTX of a kernel of at least so many instructions. Written for any GPU; the driver assembles it."""
+    """Write the PTX of a kernel with at least `steps` instructions. It fits any GPU; the driver assembles it."""
     body = "\n".join("    mad.lo.u32 %r1, %r1, %r1, %r2;" for _ in range(steps))
     return f"""
 .version 6.4
@@ -109,9 +109,9 @@ def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[
 
 
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
-    """A random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
+    """Draw a random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
 
-    The start is not part of the answer, as it was the sample before.
+    The result omits the start, which is the previous sample.
     """
     ahead = {side: draw.sample(list(sides), len(sides)) for side in sides}
     walk: list[str] = []

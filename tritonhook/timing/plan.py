@@ -1,5 +1,5 @@
-"""What one timed comparison consists of: a value that goes from the command line to each timing process, what is asked
-of these and what they answer; and its result with every sample."""
+"""Plan of one timed comparison: a value that goes from the command line to each timing process, the requests to these
+and their answers; and its result with every sample."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Kernels = Mapping[str, tuple[KernelCode, ...]]  # by the name in the source, one
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a side's kernels were compiled to. kernels: the names under which they ran. ptxas: versions; empty: not
-    known."""
+    """Result of compiling a side's kernels. kernels: the names under which they ran. ptxas: versions; empty:
+    unknown."""
 
     kernels: tuple[str, ...]
     ptxas: tuple[str, ...]
@@ -41,14 +41,14 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Compared(Compiled):
-    """What a side is. name: what tells it from the others: a kernel's name, a function, a file."""
+    """A side. name: a kernel's name, a function or a file; unique among the sides."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class HowLaunched:
-    """How a side was launched. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: why not."""
+    """Launch of a side. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: reason if not."""
 
     copies: int = 1
     graph: bool = False
@@ -57,7 +57,7 @@ class HowLaunched:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What autotuned kernels were tuned to. mode: one configuration for all sides, or each its own. sides: by side and
+    """Configurations of autotuned kernels. mode: one configuration for all sides, or each its own. sides: by side and
     kernel."""
 
     mode: Literal["fixed", "each"]
@@ -102,7 +102,7 @@ class Timed(Notebook, Fields):
         return Comparison(self.blocks, self.band, self.control_of)
 
     def but(self, **given: Any) -> Timed:
-        """The same with other values of these fields."""
+        """Copy with other values of these fields."""
         return structs.replace(self, **given)
 
     @property
@@ -117,7 +117,7 @@ class Timed(Notebook, Fields):
         return tuple(name for name in before if before[name] != after.get(name))
 
 
-BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
+BASELINE_RTOL = 0.02  # share of the largest value: two ways to compute attention in bf16 differ by about half
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class SideImage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one comparison consists of.
+    """The parts of one comparison.
 
     target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
     another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
@@ -191,8 +191,8 @@ class Prepare(Message):
 
 
 class Prepared(Message):
-    """What a process made ready; the fields are those of result.Timed. compiled: by side. tuning: by side and kernel,
-    the configuration."""
+    """Answer of a process that is ready to time; the fields are those of result.Timed. compiled: by side. tuning: by
+    side and kernel, the configuration."""
 
     kernels: dict[str, Kernels]
     compiled: dict[str, Compiled]

@@ -22,7 +22,7 @@ _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
 
 
 class LaunchMemory(Protocol):
-    """Where the buffers of a launch lie on the GPU, and the stream that it goes to."""
+    """Buffers of a launch on the GPU, and its stream."""
 
     launch: Launch
 
@@ -34,7 +34,7 @@ class LaunchMemory(Protocol):
         """Allocate bytes for the kernel's own use, filled with zeros; returns their address."""
 
     def stream(self) -> int | None:
-        """The stream for the next launch; None for the default one."""
+        """Look up the stream for the next launch; None for the default stream."""
 
 
 class Buffers:
@@ -103,7 +103,7 @@ class Buffers:
                 _load(tensor, path, buffer.size)
 
     def views(self) -> list[Any]:
-        """The buffers, each as a tensor of the dtype it was used with."""
+        """View each buffer as a tensor of the dtype it was used with."""
         return _typed(self.launch, self.tensors)
 
 
@@ -131,16 +131,16 @@ def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
 
 
 class OutputCheck:
-    """Whether kernels store the same in the buffers of a launch: the first one is the reference.
+    """Comparison of what kernels store in the buffers of a launch; the first one is the reference.
 
-    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: a NaN is as good
-    as another: PTX does not say which bits an instruction gives.
+    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: all NaNs are
+    equal: PTX leaves their bits open.
     """
 
     def __init__(self, buffers: Buffers, rtol: float | None, any_nan: bool = False) -> None:
         self._buffers, self._rtol, self._any_nan = buffers, rtol, any_nan
         self._reference: list[Any] = []
-        self._before: dict[int, Any] = {}  # of those buffers that the reference changes
+        self._before: dict[int, Any] = {}  # contents of buffers that the reference changes
 
     def difference(self, kernel: LoadedKernel) -> str | None:
         """Launch a kernel once, and restore the buffers. How it differs from the reference; None if it does not."""
@@ -202,7 +202,7 @@ def _copy(tensor: Any, data: bytes) -> None:
 
 
 class LoadedKernel:
-    """One cubin's kernel, ready to be launched on given memory. The thread must have a context."""
+    """One cubin's kernel, ready to be launched on existing buffers. The thread must have a context."""
 
     def __init__(self, image: bytes, name: str, memory: LaunchMemory, driver: Driver | None = None) -> None:
         """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
@@ -263,7 +263,8 @@ def _as_by_host(tiling: Tiling, address: int) -> Any:
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
-    """Raises UsageError where the arguments do not fit the kernel. wanted: the bytes of each parameter, if known."""
+    """Check that the arguments fit the kernel. wanted: the bytes of each parameter, or None. Raises
+    UsageError."""
     given = tuple(ctypes.sizeof(argument) for argument in arguments)
     if wanted is None or given == tuple(wanted):
         return

@@ -1,4 +1,5 @@
-"""Which recorded launches matter: each is timed roughly in a process with the GPU, `python -m tritonhook.timing.rough`.
+"""Rough times of recorded launches, to find those that matter. Measured in a process with the GPU, `python -m
+tritonhook.timing.rough`.
 
 timer.py takes the times that a verdict is made of.
 """
@@ -21,7 +22,7 @@ from tritonhook.timing.replay import Buffers, LoadedKernel
 
 WORKER = (sys.executable, "-m", "tritonhook.timing.rough")
 _RUNS = 3
-_QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
+_QUEUE_CLOCKS = 2_000_000  # GPU clocks, about 1 ms: longer than Python takes to queue the launches
 
 
 def rough_times(
@@ -47,7 +48,7 @@ def rough_times(
 
 
 def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_s: float) -> Iterator[Measured]:
-    """What one process measures, until it is lost at a launch, or all are done."""
+    """Yield what one process measures, until a launch kills it or all launches are done."""
     try:
         child.begin()
         _ = child.device  # there is a context

@@ -79,8 +79,8 @@ class SampleBlock(Brief):
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
     def log_carry_over(self, candidate: str, reference: str) -> float | None:
-        """The log ratio of samples that follow the candidate to those that follow the reference, over the samples of
-        both sides. None where the order is not known or a side never followed one of them."""
+        """Compute the log ratio of samples that follow the candidate to those that follow the reference, over the
+        samples of both sides. None if the order is unknown or a side never followed one of them."""
         after: dict[tuple[str, str], list[float]] = {}
         taken = {side: iter(times) for side, times in self.times_us.items()}
         for before, side in pairwise(self.order):
@@ -92,7 +92,7 @@ class SampleBlock(Brief):
         return statistics.mean(math.log(middle[ours] / middle[theirs]) for ours, theirs in pairs)
 
     def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
-        """Like `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
+        """Compute the log ratio as `log_ratio` does, in cycles (time times clock); None if a clock is unknown."""
         ours, theirs = self.clock_mhz.get(candidate) or 0, self.clock_mhz.get(reference) or 0
         return None if min(ours, theirs) <= 0 else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
@@ -118,7 +118,7 @@ class Effect:
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Effect:
-        """This effect with ratio and interval times a factor."""
+        """Multiply ratio and interval by a factor."""
         return replace(self, ratio=self.ratio * factor, low=self.low * factor, high=self.high * factor)
 
     def verdict(self, band: float = DEFAULT_BAND) -> TimingVerdict:
@@ -135,9 +135,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Brief):
-    """Everything that was timed in one comparison.
+    """All times of one comparison.
 
-    band: half the width of what counts as the same.
+    band: half the width of the range that counts as equal.
     control_of: the side whose code the control has, under another name; None if there is no such control.
     """
 
@@ -158,7 +158,7 @@ class Comparison(Brief):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Why blocks do not count, one reason per such block."""
+        """Reasons why blocks do not count, one per such block."""
         return tuple(reason for block in self.blocks if (reason := block.conditions.unfit) is not None)
 
     @property
@@ -166,15 +166,16 @@ class Comparison(Brief):
         return len({block.process for block in self.usable})
 
     def effect(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """None without a usable block."""
+        """Compute the effect; None without a usable block."""
         return effect(self.usable, candidate, reference)
 
     def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """The effect in SM cycles; None where a usable block has no clock."""
+        """Compute the effect in SM cycles; None if a usable block has no clock."""
         return cycles_effect(self.usable, candidate, reference)
 
     def carry_over(self) -> Effect | None:
-        """How much longer samples take after the candidate than after the reference; None if the order is not known."""
+        """Compute how much longer samples take after the candidate than after the reference; None if the order is
+        unknown."""
         return carry_over_effect(self.usable, CANDIDATE, REFERENCE)
 
     @property
@@ -188,7 +189,7 @@ class Comparison(Brief):
 
     @property
     def reason(self) -> str:
-        """Why this is the verdict, in one sentence."""
+        """Reason for the verdict, in one sentence."""
         return self._judge()[1]
 
     def _judge(self) -> tuple[TimingVerdict, str]:
@@ -226,22 +227,24 @@ class Comparison(Brief):
 
 
 def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """The paired effect over blocks with its interval; None without blocks."""
+    """Compute the paired effect over blocks with its interval; None without blocks."""
     return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
 def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Like `effect`, in SM cycles; None if the clock of some block is not known."""
+    """Compute the effect as `effect` does, in SM cycles; None if the clock of some block is unknown."""
     return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
 
 
 def carry_over_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Samples after the candidate against samples after the reference; None if the order of some block is not known."""
+    """Compare samples after the candidate with samples after the reference; None if the order in some block is
+    unknown."""
     return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
 
 
 def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
-    """The effect over blocks, each given as its process and log ratio. None without blocks, or if one is not known."""
+    """Compute the effect over blocks, each a pair (process, log ratio). None without blocks, or if a log ratio is
+    None."""
     by_process: dict[int, list[float]] = {}
     for process, value in log_ratios:
         if value is None:
@@ -249,7 +252,7 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
         by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
-    # With a single process, each block is a value: how processes differ cannot be known.
+    # With a single process, each block is a value: how processes differ is unknown.
     groups = list(by_process.values())
     middle, half = student([statistics.median(group) for group in groups] if len(groups) > 1 else groups[0])
     ratio, low, high = (math.exp(value) for value in (middle, middle - half, middle + half))
@@ -257,15 +260,15 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
 
 
 def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
-    """Whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole interval
-    need not lie beyond the band, as the clock adds its own noise."""
+    """Check whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole
+    interval need not lie beyond the band, as the clock adds its own noise."""
     if verdict is TimingVerdict.FASTER:
         return cycles.ratio < 1 - band and cycles.high < 1
     return cycles.ratio > 1 + band and cycles.low > 1
 
 
 def student(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of some values, and half the width of its interval: Student's t, as they are few."""
+    """Compute the mean of a few values and half the width of its interval, by Student's t."""
     degrees = len(values) - 1
     if degrees == 0:
         return values[0], math.inf
@@ -274,5 +277,5 @@ def student(values: Sequence[float]) -> tuple[float, float]:
 
 
 def percent(ratio: float) -> str:
-    """A ratio of times as a signed difference: 1.012 is "+1.20%"."""
+    """Format a ratio of times as a signed difference: 1.012 is "+1.20%"."""
     return f"{(ratio - 1) * 100:+.2f}%"

@@ -54,7 +54,7 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    sides: several of one name are one code at several places, of which each block takes a drawn one. cold: empty the L2
+    sides: several of one name are one code at several addresses; each block draws one of them. cold: empty the L2
     cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many sides, of which most
     are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
     """
@@ -82,12 +82,12 @@ class Timer:
         if self.cold:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
-        with contextlib.suppress(DeviceError):  # without it, cycles are not known
+        with contextlib.suppress(DeviceError):  # without it, cycles are unknown
             self._clock = Clock((ROUNDS[1] + len(self.names)) * len(self.names))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        first = {side.name: side for side in reversed(self.sides)}  # of the places of each side
+        first = {side.name: side for side in reversed(self.sides)}  # the first address of each side
         copies = max(self._copies(first[name]) for name in (self.names[:1] if self.racing else self.names))
         for side in self.sides:
             side.copies = copies
@@ -119,7 +119,7 @@ class Timer:
         return SampleBlock(process, times, self._read_conditions(), clocks, tuple(order))
 
     def _capture(self, side: TimedSide) -> None:
-        """Capture a side into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
+        """Capture a side into a graph. A launch that cannot be captured (e.g. it synchronises) is timed eagerly."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -128,14 +128,14 @@ class Timer:
                 for _ in range(side.copies):
                     side.launch()
         except Exception as error:
-            text = str(error).partition("\n")[0]  # of a bare `assert` there is none
+            text = str(error).partition("\n")[0]  # empty for a bare `assert`
             side.graph, side.why_eager = None, f"{type(error).__name__}: {text}".removesuffix(": ")
             torch.cuda.synchronize()
         else:
             side.graph = graph
 
     def _copies(self, side: TimedSide) -> int:
-        """How many launches of this side one sample needs to be long enough."""
+        """Compute how many launches of this side make one sample long enough."""
         one_us = statistics.median(self._sample(side) for _ in range(5)) / side.copies
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
@@ -159,9 +159,11 @@ class Timer:
                 return
 
     def _rounds(self, count: int) -> tuple[list[str], dict[str, tuple[float, ...]], dict[str, float | None]]:
-        """The order, with the predecessor of the first sample before it, and times and average clocks by side.
+        """Measure rounds: return the order, starting with the sample before the first one, and times and average clocks
+        by side.
 
-        Everything is queued at once and read at the end, so that the host's speed does not matter."""
+        Everything is queued at once and read at the end, so that the host's speed does not matter.
+        """
         import torch
 
         sides = {name: self._order.choice([s for s in self.sides if s.name == name]) for name in self.names}

@@ -35,7 +35,8 @@ class Variant:
         rewrites: Sequence[Rewrite | str],
         chosen: Mapping[str, str] | None = None,
     ) -> None:
-        """chosen: the configurations of the reference's kernels, which this side takes too; None: it tunes."""
+        """Set up a side. chosen: the configurations of the reference's kernels, which this side takes, too; None: it
+        tunes."""
         from tritonhook.capture.front_ends import new_session
         from tritonhook.capture.settings import make_settings
 
@@ -108,8 +109,8 @@ class Variant:
         return result
 
     def check_names(self, rename: Rename | Control | None) -> None:
-        """Raises UsageError if a launched kernel still has the name that the rename changes: it would be compared
-        with itself."""
+        """Check that no launched kernel still has the name that the rename changes: it would be compared with itself.
+        Raises UsageError."""
         from tritonhook.capture.store import CaptureFolder
 
         if rename is None:
@@ -124,7 +125,7 @@ class Variant:
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
     def compiled(self) -> Compiled:
-        """The names under which kernels were compiled, and the versions of ptxas that made them, as far as known."""
+        """List the names under which kernels were compiled, and the ptxas versions that made them, as far as known."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
@@ -133,8 +134,8 @@ class Variant:
         return Compiled(tuple(sorted({c.kernel for c in captures})), tuple(sorted(map(str, versions))))
 
     def kernels(self) -> Kernels:
-        """The launched kernels by their name in the source: digest of the code, registers and stack, one entry for
-        each configuration. Configurations that lost an autotuning are left out."""
+        """Map each launched kernel's source name to its code digest, registers and stack, one entry for each
+        configuration. Configurations that lost an autotuning are omitted."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
@@ -149,7 +150,7 @@ class Variant:
 
 
 def described(image: bytes, kernel: str) -> KernelCode:
-    """The digest of a kernel's code, its registers and its stack bytes."""
+    """Digest a kernel's code; read its registers and its stack bytes."""
     from tritonhook.cubin.image import Cubin
 
     cubin = Cubin.from_bytes(image, kernel)

@@ -1,6 +1,6 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
-It is given a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
+It gets a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
 (plan.py).
 """
 
@@ -147,7 +147,7 @@ class TimingWorker:
             return Taken(tuple(self.timer.take_block(wanted.process) for _ in range(wanted.blocks)))
 
     def _baseline(self, name: str, differ: dict[str, str]) -> _ToTime:
-        """Prepare a baseline. It is timed even if it computes something else; then the report says so."""
+        """Prepare a baseline. It is timed even if it computes something else; the report then notes that."""
         import torch
 
         launch = load_launch(name)
@@ -165,11 +165,12 @@ class TimingWorker:
 
 
 def _no_launch() -> None:
-    """Stands for the launch until the target is loaded."""
+    """Do nothing: stand in for the launch until the target is loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
-    """Raises UsageError where a side compiled no kernel: there would be nothing to rename, and no code to compare."""
+    """Check that each side compiled a kernel: else there is nothing to rename and no code to compare. Raises
+    UsageError."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             raise UsageError(

@@ -1,1 +1,1 @@
-"""Which lever makes a kernel faster: candidates, assembled on the CPU, for a race on the GPU."""
+"""Find the lever that makes a kernel faster: candidates, assembled on the CPU, race on the GPU."""

@@ -27,7 +27,7 @@ from tritonhook.ptxas.pool import Job, Run
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_recorded
 
-PLAIN = "plain"  # in place of a lever's text: the compiler's own code
+PLAIN = "plain"  # instead of a lever's text: the compiler's own code
 _OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
 _LIMITS = tuple(f"maxnreg={n}" for n in (64, 80, 96, 112, 128, 168))
 _WHY = {
@@ -55,8 +55,8 @@ class Subject:
 
     @classmethod
     def of(cls, capture: Capture, trust: bool = False) -> Subject:
-        """The kernel of a capture. trust: as in find_recorded. Raises CaptureError without PTX, or for a kernel that
-        was rewritten already; ToolError where its ptxas is not here."""
+        """Make a subject from a capture. trust: as in find_recorded. Raises CaptureError without PTX, or for a kernel
+        that was already rewritten; ToolError if its ptxas is not installed."""
         if capture.rewritten_from is not None or capture.lever is not None:
             raise CaptureError(f"{capture.kernel}: it was rewritten already; capture the program without that")
         own = capture.assembler
@@ -72,7 +72,8 @@ class Subject:
 
 
 def subject_of(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Subject | Skipped:
-    """What assembles a kernel; why not, where its ptxas is not here. trust: as in find_recorded."""
+    """Find what assembles a kernel, or the reason to skip it if its ptxas is not installed. trust: as in
+    find_recorded."""
     try:
         return Subject.of(captures.capture(kernel.record), trust)
     except TritonHookError as error:
@@ -98,7 +99,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What tells it from the other codes of the kernel."""
+        """Name of this code, unique among the kernel's codes."""
         if self.config is None:
             return self.text
         return self.config if self.lever is None else f"{self.config}: {self.text}"
@@ -109,7 +110,7 @@ class Candidate:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What a launch meets. Candidates of equal forms take equal times."""
+        """All properties of a code that decide its time. Candidates of equal forms take equal times."""
         resources = self.resources
         return self.code_hash, resources.registers, resources.stack, resources.shared
 
@@ -127,7 +128,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What there is to choose from for a kernel. plain: the compiler's own code. others: codes that differ from it and
+    """Candidates for a kernel. plain: the compiler's own code. others: codes that differ from it and
     from each other.
 
     siblings: the same of its other configurations; those that no lever is tried for have their plain code only.
@@ -152,11 +153,11 @@ class Choice:
         return tuple(other for choice in self.configurations for other in choice.others)
 
     def of(self, candidate: Candidate) -> Choice:
-        """The configuration that a code belongs to."""
+        """Find the configuration that a candidate belongs to."""
         return next(config for config in self.configurations if candidate in (config.plain, *config.others))
 
     def as_config(self, config: str, launches: tuple[Launched, ...]) -> Choice:
-        """The same as another configuration of an autotuned kernel."""
+        """Copy as another configuration of an autotuned kernel."""
         plain, others = replace(self.plain, config=config), (replace(other, config=config) for other in self.others)
         return replace(self, plain=plain, others=tuple(others), launches=launches)
 
@@ -176,8 +177,8 @@ def entry_of(
     date: str,
     folder: Path = Path(),
 ) -> Entry:
-    """The entry of a policy for a candidate that won. won: not the plain one. date: such as "2026-11-22". The others as
-    in Entry and choices."""
+    """Make the policy entry for a candidate that won. won: a candidate with a lever. date: such as "2026-11-22". The
+    other arguments: as in Entry and choices."""
     assert won.lever is not None
     controls = won.lever.controls
     return Entry(
@@ -197,8 +198,7 @@ def entry_of(
 
 
 def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
-    """A kernel with the code that was captured and nothing else, which takes no ptxas to make; None where the capture
-    is not whole."""
+    """Make the choice that has only a kernel's captured code, and needs no ptxas; None if the capture is incomplete."""
     subject = subject_of(captures, kernel, trust)
     if isinstance(subject, Skipped):
         return None
@@ -214,8 +214,8 @@ def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -
 
 
 def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever, ...]:
-    """The levers that are tried where none are named: the name, the pragma, TMA loads; every ptxas that is here, the
-    newest also with the name; options and limits of registers."""
+    """List the default levers: the name, the pragma, TMA loads; every installed ptxas, the newest also with the name;
+    options and register limits."""
     others = {tool.version for tool in available_ptxas()} - {own.version}
     ordered = sorted(others, key=version_key, reverse=True)
     texts = ["name", "strip", "pragma", "tma-cta", *(f"ptxas={version}" for version in ordered)]
@@ -237,10 +237,10 @@ class _Build:
 def choices(
     wanted: Iterable[tuple[Subject, Sequence[Lever]]], run: Run, folder: Path = Path()
 ) -> Iterator[Choice | TritonHookError]:
-    """Assemble kernels under their levers, all in one sweep; give what there is to choose from, in order.
+    """Assemble kernels under their levers, all in one sweep; return the choices, in order.
 
     run: as in ptxas.pool, with executor, cache and limits bound. folder: where paths of controls files begin.
-    Gives an error in place of a kernel that its own ptxas does not assemble.
+    Returns an error for a kernel that its own ptxas does not assemble.
     """
     planned = [_planned(subject, tried, folder) for subject, tried in wanted]
     jobs = [build.job for _, builds, _ in planned for build in builds]
@@ -250,7 +250,7 @@ def choices(
 
 
 def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Subject, list[_Build], list[Dropped]]:
-    """What to run for a kernel: first its own code, then each lever's."""
+    """Plan the runs for a kernel: first its own code, then the code of each lever."""
     builds = [_build(subject, None, folder)]
     dropped = []
     for candidate in tried:
@@ -265,7 +265,8 @@ def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Su
 
 
 def _build(subject: Subject, wanted: Lever | None, folder: Path) -> _Build:
-    """Raises TritonHookError if the lever's ptxas is not here, or a rewrite does not fit the module."""
+    """Plan the build of one lever. Raises TritonHookError if its ptxas is not installed, or a rewrite does not fit the
+    module."""
     ptx, tool, options = subject.ptx, subject.ptxas, subject.options
     if wanted is not None:
         ptx = wanted.rewrites.apply(ptx)
@@ -299,7 +300,7 @@ def _choice(
 
 
 def _candidate(build: _Build, outcome: Outcome) -> Candidate | None:
-    """The code of a run; None if ptxas made none."""
+    """Make the candidate from a run's outcome; None if ptxas made no code."""
     image = outcome.image
     if image is None or outcome.cubin is None:
         return None
@@ -308,7 +309,7 @@ def _candidate(build: _Build, outcome: Outcome) -> Candidate | None:
 
 
 def _why(outcome: Outcome) -> str:
-    """Why ptxas made no code."""
+    """Explain why ptxas made no code."""
     what = _WHY[outcome.kind]
     return f"{what}: {outcome.message}" if outcome.message else what
 
@@ -338,7 +339,7 @@ class KeptDropped(Fields):
 
 
 class KeptChoice(Fields):
-    """What there is to choose from for a record. ptx: the hash of its normalised PTX. ptxas: the compiler's own."""
+    """Candidates for a record. ptx: the hash of its normalised PTX. ptxas: the compiler's own."""
 
     format: int
     ptx: Sha256
@@ -350,7 +351,7 @@ class KeptChoice(Fields):
 
 
 def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
-    """Raises CaptureError if the folder cannot be written."""
+    """Keep a choice in the capture folder. Raises CaptureError if the folder cannot be written."""
     folder = captures / _FOLDER
     subject = choice.subject
     document = {
@@ -378,8 +379,8 @@ def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
 
 
 def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
-    """What was kept for a kernel, with its other configurations: those for which nothing was kept have their plain code
-    only. Raises CaptureError as kept_choice does."""
+    """Read the kept choices of a kernel and its other configurations; configurations without a kept choice have only
+    their plain code. Raises CaptureError as kept_choice does."""
     kept = kept_choice(captures, kernel)
     if kept is None:
         return None
@@ -389,7 +390,8 @@ def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
-    """What was kept for a kernel; None if nothing was, or it is of another PTX. Raises CaptureError if damaged."""
+    """Read a kernel's kept choice; None if there is none, or it belongs to other PTX. Raises CaptureError if
+    damaged."""
     folder = captures.path / _FOLDER
     path = folder / f"{kernel.record}.json"
     if not path.exists():

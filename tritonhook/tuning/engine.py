@@ -47,16 +47,16 @@ from tritonhook.verify.model import SPECIAL
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
 _RIVALS = 2  # other configurations that a winner has to beat beside those of its own and the autotuner's
-_MOST_SPECIAL = 1 << 28  # bytes of buffers that are given special numbers
+_MOST_SPECIAL = 1 << 28  # bytes of buffers that get special numbers
 
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """How kernels are tuned.
+    """Settings of a tuning.
 
     band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
-    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm what leads a
-    race whatever its gain, to the end, as a test of the confirmation does.
+    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm the leader of
+    a race whatever its gain, to the end, as a test of the confirmation does.
     """
 
     band: float = DEFAULT_BAND
@@ -69,7 +69,7 @@ class TuneSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """How far a run is: kernels done, and what it does now. finished: the kernel that was just finished."""
+    """Progress of a run: number of finished kernels, and its current step. finished: the last finished kernel."""
 
     done: int
     text: str
@@ -135,7 +135,7 @@ class _Gpu:
 
     @contextmanager
     def process(self, number: int) -> Iterator[GpuProcess]:
-        """Use a process: 0 races, each other number confirms."""
+        """Use a process. Number 0 races; all others confirm."""
         process = self._processes.get(number)
         if process is None:
             process = self._processes[number] = self._started()
@@ -161,7 +161,7 @@ class _Gpu:
 
 
 class _Left(Exception):
-    """A kernel is left as it is. The text says why. is_judged: as in TriedKernel."""
+    """A kernel stays unchanged. The text has the reason. is_judged: as in TriedKernel."""
 
     def __init__(self, text: str, is_judged: bool = True) -> None:
         super().__init__(text)
@@ -199,7 +199,7 @@ class _OneKernel:
         return replace(self.found, reason=reason, is_judged=is_judged, seconds=seconds)
 
     def _run(self) -> None:
-        """Raises _Left where there is no win, TritonHookError where the GPU cannot do it."""
+        """Race and confirm. Raises _Left if nothing wins, TritonHookError if the GPU cannot do it."""
         if not self.choice.levered:
             raise _Left("no lever gives it other code")
         self._write()
@@ -221,8 +221,8 @@ class _OneKernel:
     # --- the race
 
     def _race(self) -> tuple[Candidate, list[Candidate]]:
-        """The candidate to confirm, and what it has to beat: the best plain code first. One that crashes or hangs is
-        dropped, and the others race on."""
+        """Race the candidates; return the one to confirm and its rivals, the best plain code first. A candidate that
+        crashes or hangs is dropped, and the others race on."""
         waiting = self.codes[1:]
         while True:
             try:
@@ -275,7 +275,8 @@ class _OneKernel:
         return left[leader], self._rivals(left[leader], [left[name] for name in raced.rivals], raced.worth)
 
     def _rivals(self, winner: Candidate, plain: Sequence[Candidate], worth: float) -> list[Candidate]:
-        """What the winner has to beat: the best plain code first, then the next ones and that of its configuration."""
+        """List what the winner has to beat: the best plain code first, then the next plain ones, and that of its
+        configuration."""
         own = self.choice.plain
         best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
         names = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
@@ -284,8 +285,8 @@ class _OneKernel:
     # --- the confirmation
 
     def _confirm(self, winner: Candidate, launched: Launched, rivals: Sequence[Candidate]) -> Comparison:
-        """Samples of processes that took no part in the race, with the fastest rival as the reference. Their number is
-        fixed, unless it is no gain anyway."""
+        """Sample the winner and its rivals by processes that took no part in the race, and compare it with the fastest
+        rival. The number of processes is fixed, but they stop early if there is clearly no gain."""
         first, *others = rivals
         codes = [self._code(first, launched, REFERENCE), self._code(first, launched, CONTROL, like=REFERENCE)]
         codes += [self._code(code, launched) for code in others]
@@ -311,7 +312,7 @@ class _OneKernel:
         return comparison
 
     def _check_other(self, winner: Candidate, other: Launched, rivals: Sequence[Candidate]) -> None:
-        """Raises _Left where the winner is slower at another launch of the kernel."""
+        """Check that the winner is not slower at another launch of the kernel. Raises _Left."""
         comparison = self._confirm(winner, other, rivals)
         effect, text = comparison.effect(), f"{_gain(comparison)} at {other.summary}"
         if effect is None or effect.ratio > 1 + self.settings.band:
@@ -340,8 +341,8 @@ class _OneKernel:
         return ready
 
     def _steering(self, launched: Launched) -> tuple[int, ...] | None:
-        """The buffers that must keep their contents when the others hold special numbers; None where that is not tried:
-        making so many numbers would take too long."""
+        """Find the buffers that must keep their contents while the others hold special numbers; None if the buffers are
+        too large to fill in time, or the launch cannot be read."""
         try:
             launch = read_launch(launched.path)
         except CaptureError:
@@ -358,7 +359,8 @@ class _OneKernel:
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """A code to time. name: None for its own. like: None for the plain code of its configuration."""
+        """Describe a code to time. name: None keeps its own name. like: None means the plain code of its
+        configuration."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name
@@ -368,7 +370,7 @@ class _OneKernel:
         return LeverCode(name or code.name, path, code.kernel, None if launch is launched else launch.path, like)
 
     def _launch_of(self, candidate: Candidate, launched: Launched) -> Launched | None:
-        """The launch of a code's configuration with the same arguments; None where it was not recorded."""
+        """Find the launch of a candidate's configuration with the same arguments; None if it was not recorded."""
         choice = self.choice.of(candidate)
         if choice is self.choice:
             return launched

@@ -40,7 +40,7 @@ class LoadCodes(Message):
 
 
 class RaceReady(Message):
-    """What a process found before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
+    """Results of a process before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
     reference itself does not store the same twice; then nothing can be timed."""
 
     failed: dict[str, str]
@@ -57,8 +57,8 @@ class Freed(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
-LIMIT_S = 10.0  # of a launch
-_REST_S = 60.0  # of what is done between launches: buffers are filled and compared, samples are taken
+LIMIT_S = 10.0  # per launch
+_REST_S = 60.0  # between launches: time to fill and compare buffers, and to take samples
 
 
 class GpuProcess(Child):

@@ -1,4 +1,4 @@
-"""What a policy does here: which entries can be applied, and which captured kernels they are for."""
+"""Check of a policy: which entries can be applied here, and to which captured kernels?"""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tritonhook.tuning.candidates import Choice, Subject, choices
 
 
 class State(str, Enum):
-    """What becomes of an entry.
+    """State of an entry.
 
-    usable: its ptxas and its controls file are here; no captures were asked. applies: it is for a captured kernel.
+    usable: its ptxas and its controls file are here; no captures were read. applies: it is for a captured kernel.
     applied: a captured kernel has got its lever. stale: its kernel has another PTX, ptxas or code now. unusable: its
     ptxas or its controls file is not here. not seen: no captured kernel has its name, or each of those has an entry of
     its own: a kernel can have several, for other types or configurations.
@@ -43,8 +43,8 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An entry and what becomes of it. reason: why it is not applied; "" if it is. title: what the captured kernel that
-    it is for is called among the others, with its configuration; "" where none is known."""
+    """An entry and its use. reason: why it is not applied; "" if it is. title: what the captured kernel that
+    it is for is called among the others, with its configuration; "" if unknown."""
 
     entry: Entry
     state: State
@@ -53,7 +53,8 @@ class Checked:
 
 
 def entries_here(path: Path) -> list[Checked]:
-    """The entries of a policy, and whether what they need is here. Raises PolicyError if there is no policy."""
+    """List the entries of a policy, and whether what each needs is installed. Raises PolicyError if there is no
+    policy."""
     pairs = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
     return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
 
@@ -69,12 +70,12 @@ class CheckedPin:
 
 
 def pins_here(path: Path) -> list[CheckedPin]:
-    """The pins of a policy. Raises PolicyError if there is no policy."""
+    """List the pins of a policy. Raises PolicyError if there is no policy."""
     return [CheckedPin(pin, State.USABLE) for pin in read_pins(path)]
 
 
 def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
-    """The pins of a policy beside the tunings of a capture folder: which winners changed? Raises PolicyError."""
+    """Compare the pins of a policy with the tunings of a capture folder: which winners changed? Raises PolicyError."""
     seen = {(won.function, won.arch, won.key): won for won in winners(folder)}
     return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in read_pins(path)]
 
@@ -93,8 +94,8 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
 
 
 def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
-    """The entries of a policy beside captured kernels. Those that apply are assembled under their lever, and must give
-    the code that was certified. Raises PolicyError if there is no policy."""
+    """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
+    certified code. Raises PolicyError if there is no policy."""
     seen = [_Seen.of(capture) for capture in captures]
     entries_checked = entries_here(path)
     entries = [each.entry for each in entries_checked]
@@ -126,7 +127,7 @@ class _Seen:
 
     @property
     def called(self) -> tuple[str, str, Settings]:
-        """Its name, target and settings, for a title."""
+        """Name, target and settings of a capture, for a title."""
         own = self.capture
         return function_name(own.rewritten_from or own.kernel), own.arch, settings_of(own.options)
 
@@ -160,19 +161,19 @@ def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -
             "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
         )
     if same.assembler.version != entry.ptxas:
-        version = same.assembler.version or "one that is not known"
+        version = same.assembler.version or "an unknown version"
         return Checked(entry, State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again")
     return Checked(entry, State.APPLIES)
 
 
 def _plain_of(entry: Entry, seen: Sequence[_Seen]) -> Capture | None:
-    """The capture with the entry's PTX."""
+    """Find the capture with the entry's PTX."""
     return next((kernel.capture for kernel in seen if kernel.is_named(entry) and kernel.ptx == entry.ptx), None)
 
 
 def _assembled(entries: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
-    """The same, with those that apply assembled under their lever. What cannot be assembled here, as of the CuTe DSL,
-    stays as it is."""
+    """Assemble the entries that apply under their lever. Kernels that cannot be assembled here, e.g. the CuTe DSL's,
+    stay unchanged."""
     subjects: dict[int, Subject] = {}
     for number, each in enumerate(entries):
         if each.state is State.APPLIES and (capture := _plain_of(each.entry, seen)) is not None:

@@ -30,7 +30,7 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
 
-MOST_BLOCKS = 12  # of a race; then the leader is taken
+MOST_BLOCKS = 12  # per race; then the leader wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Race:
         return max(map(len, self.log_ratios.values()), default=0)
 
     def after(self, block: SampleBlock) -> Race:
-        """The race after one more block, which has a side for each candidate that is left. A block in whose time the
-        GPU was disturbed changes nothing."""
+        """Update the race by one block, which has a side for each remaining candidate. A block during which the GPU was
+        disturbed changes nothing."""
         if block.conditions.unfit is not None:
             return self
         taken = {name: (*values, block.log_ratio(name, REFERENCE)) for name, values in self.log_ratios.items()}
@@ -82,12 +82,13 @@ class Race:
 
     @property
     def worth(self) -> float:
-        """The log ratio below which a candidate is worth having: by the band below the best plain code."""
+        """The highest log ratio of a useful candidate: faster than the best plain code by the band."""
         best = min([0.0, *(statistics.mean(self.log_ratios[name]) for name in self.rivals[:1])])
         return best + math.log(1 - self.band)
 
     def _hopeless(self) -> set[str]:
-        """Candidates whose whole interval is slower than what is worth having, or than the leader's."""
+        """Find candidates whose whole interval is slower than the smallest useful gain, or than the leader's
+        interval."""
         spans = {name: student(values) for name, values in self.log_ratios.items() if values}
         hopeless = set()
         for names, most in ((spans.keys() - self.plain, self.worth), (spans.keys() & self.plain, 0.0)):
@@ -133,7 +134,7 @@ LEVEL = 0.05  # how often a run in which no kernel gains anything may certify on
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What became of one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
+    """The outcome for one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
     p: how often chance alone gives such a gain; 1 where the comparison does not hold. reason: why it is no win; "" if
     it is."""
 
@@ -176,8 +177,8 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
-    """The same samples with the fastest of the reference and its rivals as the reference. rivals: sides that are other
-    configurations without a lever. The choice looks at the samples, which makes gains smaller, never larger."""
+    """Make the fastest of the reference and its rivals the reference of the same samples. rivals: sides that are other
+    configurations without a lever. Choosing by the same samples makes gains smaller, never larger."""
     ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
     fastest = min(ratios, key=lambda name: ratios[name], default=None)
     if fastest is None or ratios[fastest] >= 1:
@@ -196,16 +197,17 @@ def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison
 
 
 def is_futile(comparison: Comparison) -> bool:
-    """Whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any more. That
-    makes wins rarer, never wrong."""
+    """Check whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any
+    more. That makes wins rarer, never wrong."""
     effect = comparison.effect()
     started = len({block.process for block in comparison.blocks})
     return started == FUTILE_AFTER and (effect is None or effect.ratio > 1 - comparison.band)
 
 
 def p_value(comparison: Comparison) -> float:
-    """How often a candidate whose true gain is the band would look as good as this one, or better. A process is one
-    value, the median of its blocks. 1 where the comparison is not called faster, or has too few processes."""
+    """Compute how often a candidate whose true gain is the band would look as good as this one, or better. Each process
+    counts as one value, the median of its blocks. 1 if the comparison is not called faster, or has too few
+    processes."""
     if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
         return 1.0
     by_process: dict[int, list[float]] = {}
@@ -218,8 +220,8 @@ def p_value(comparison: Comparison) -> float:
 
 
 def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
-    """Which of these hold, if the chance of any false one is at most `level` (Holm 1979). tests: how many
-    there are in all; those not given count as 1."""
+    """Find the tests that hold if the chance of any false one is at most `level` (Holm 1979). tests: their total
+    number; those without a p-value count as 1."""
     passed = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
         if p_values[number] > level / (tests - rank):
@@ -229,7 +231,7 @@ def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
 
 
 def upper_tail(t: float, degrees: int) -> float:
-    """The chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
+    """Compute the chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
     26.7.4: a finite sum)."""
     angle = math.atan2(t, math.sqrt(degrees))
     cosine = math.cos(angle)
@@ -254,7 +256,7 @@ class TuneVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class TriedKernel:
-    """What the GPU said of a kernel, before all kernels of the run are judged together.
+    """Results of a kernel on the GPU, before all kernels of the run are judged together.
 
     reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
     comparison: its confirmation; its reference is the best code without a lever. base: the configuration of that code;
@@ -278,7 +280,7 @@ class TriedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel and its verdict. reason: why it is no win; "" if it is. certificate: of the code that was confirmed."""
+    """A kernel and its verdict. reason: why it did not win; "" if it did. certificate: of the confirmed code."""
 
     tried: TriedKernel
     verdict: TuneVerdict
@@ -319,7 +321,7 @@ def _judged(kernel: TriedKernel, certificate: Certificate | None) -> Tuned:
 
 
 def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
-    """What there is before anything was raced."""
+    """Make the result of a run before anything was raced."""
     rows = (
         Tuned(TriedKernel(kernel, choice, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
         for kernel, choice in chosen
@@ -328,7 +330,7 @@ def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
 
 
 def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
-    """A policy's entries for the wins. date, folder: as in entry_of."""
+    """Make the policy entries for the wins. date, folder: as in entry_of."""
     won = []
     for row in run.wins:
         tried = row.tried
@@ -341,8 +343,8 @@ def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
 
 
 def pins(run: TuneRun, date: str) -> list[Pin]:
-    """The configurations that go with the wins, for the keys for which they were chosen from. A lever that won in one
-    configuration says nothing of the others."""
+    """Make the pins for the wins: the configuration of each win, and the keys for which it was chosen. A lever's win in
+    one configuration proves nothing for the others."""
     pinned = []
     for row in run.wins:
         kernel, winner = row.tried.kernel, row.tried.winner

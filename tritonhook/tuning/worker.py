@@ -26,7 +26,7 @@ class GpuCodes:
     """Codes of one kernel, on the buffers of one launch, in torch's memory."""
 
     def __init__(self) -> None:
-        self._kernels: dict[str, list[Any]] = {}  # those that are timed, each at several places
+        self._kernels: dict[str, list[Any]] = {}  # those that are timed, each at several addresses
         self._loaded: list[Any] = []
         self._timer: Any = None
         self._places: CodePlaces | None = None
@@ -77,7 +77,7 @@ class GpuCodes:
         yield RaceReady({} if unsteady else failed, unsteady, buffers.notes)
 
     def _placed(self, wanted: LoadCodes, buffers: Any) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """Each code at several places; and why some cannot be loaded."""
+        """Load each code at several addresses; explain why some cannot be loaded."""
         from tritonhook.capture.store import read_launch
         from tritonhook.timing.replay import LoadedKernel, OtherLaunch
 
@@ -106,9 +106,9 @@ class GpuCodes:
         failed: dict[str, str],
         special: bool = False,
     ) -> Iterator[Message]:
-        """Launch each code at each of its places; `failed` gets those that store something else than the plain code of
-        their configuration, which comes before them. special: the buffers hold special numbers. A plain code that
-        does not store the same twice then says nothing."""
+        """Launch each code at each of its addresses; `failed` gets those that do not store the same as the plain code
+        of their configuration, which comes first. special: the buffers hold special numbers. A plain code that
+        does not store the same twice then proves nothing."""
         from tritonhook.timing.replay import OutputCheck
 
         check: Any = None

@@ -1,5 +1,5 @@
-"""The contents of buffers: how they are compared, bit by bit, and how far floating-point numbers lie apart; and what
-they hold before a launch: recorded, or made, the same bytes on every machine. Formats have torch's name of the dtype,
+"""Contents of buffers: compare them bit by bit, and measure distances of floating-point numbers; make contents for a
+launch: recorded, or generated, the same bytes on every machine. Formats have torch's name of the dtype,
 with fields, values, distances in units in the last place. Pure."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FloatFormat:
         return sign * math.ldexp(mantissa, max(exponent, 1) - self.bias - self.mantissa)
 
     def ulps(self, a: int, b: int) -> int:
-        """How many numbers of this format a step from a to b crosses; 0 and -0 are one number."""
+        """Count the numbers of this format that a step from a to b crosses; 0 and -0 are one number."""
         return abs(self._place(a) - self._place(b))
 
     def _place(self, bits: int) -> int:
@@ -88,13 +88,13 @@ FLOATS: Mapping[str, FloatFormat] = {
 
 _SHOWN = 8  # elements that a difference lists
 _MEASURED = 1 << 17  # elements whose distance is measured; the first ones
-_SAMPLED = 1 << 20  # elements of which the largest magnitude is taken
+_SAMPLED = 1 << 20  # elements that are searched for the largest magnitude
 _CHUNK = 1 << 16
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
-    """How `other` differs from `reference`; None if all bits are equal. Both have the same size."""
+    """Describe how `other` differs from `reference`; None if all bits are equal. Both have the same size."""
     if reference == other:
         return None
     form = FLOATS.get(dtype)
@@ -109,7 +109,7 @@ def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Diffe
 
 
 def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
-    """Index, reference's bits and other's bits of each element that differs."""
+    """Yield index, reference's bits and other's bits of each element that differs."""
     code = _CODES[width]
     for start in range(0, len(reference), _CHUNK):
         a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
@@ -140,7 +140,7 @@ def _measured(
 
 
 def _largest(data: bytes, form: FloatFormat) -> float:
-    """The largest finite magnitude in a buffer, or in a part of it that is spread over all of it."""
+    """Find the largest finite magnitude in a buffer; in a large buffer, by samples spread over all of it."""
     elements = array(_CODES[form.bits // 8], data)
     mask, limit = form.magnitude, form.first_not_finite
     step = -(-len(elements) // _SAMPLED)
@@ -157,8 +157,8 @@ _Mask = tuple[int, int]  # bits that stay random, bits that are set
 
 
 def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Collection[int] = ()) -> bytes:
-    """What a buffer of a launch holds before it, under an input. keep: buffers that hold what was recorded under every
-    input. folder: where the recorded contents are. Raises UsageError if they have another size."""
+    """Make the contents of a buffer before a launch, under an input. keep: buffers that hold their recorded contents
+    under every input. folder: has the recorded contents. Raises UsageError if their size differs."""
     buffer = launch.buffers[number]
     name = RECORDED if number in keep else name
     if name == RECORDED and folder is not None and buffer.values is not None:
@@ -172,9 +172,10 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
 
 
 def made(size: int, dtype: str, number: int, name: str) -> bytes:
-    """The contents of a buffer of `size` bytes under an input. number: the buffer's, which seeds its random bits.
+    """Generate the contents of a buffer of `size` bytes under an input. number: the buffer's, as seed of its random
+    bits.
 
-    Under RECORDED, that is where nothing was recorded, integers are zeros: they may be indices.
+    Under RECORDED, used here only without recorded contents, integers are zeros: they may be indices.
     """
     form = FLOATS.get(dtype)
     width = DTYPE_BYTES[dtype]
@@ -221,7 +222,7 @@ def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:
 
 
 def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
-    """Random bytes, of which each element is cut by the next of the masks; the rest behind the last element is 0."""
+    """Make random bytes; each element is cut by the next of the masks; the rest behind the last element is 0."""
     draw, whole = random.Random(f"tritonhook {seed}"), size // width * width
     # A part at a time: whole periods of masks, and whole words of 32 bits, of which the generator makes its bytes.
     period = 4 * width * len(masks)

@@ -33,14 +33,14 @@ _SUFFIX = ".ptx"
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
-    """The builds with the PTX before them, as the reference."""
+    """Put the PTX before the builds, as their reference."""
     path = folder / f"reference{_SUFFIX}"
     path.write_text(ptx.text)
     return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
 
 
 class CpuExecutor:
-    """Takes the place of an Executor. ctas: how many of a launch are executed."""
+    """Replaces an Executor. ctas: number of a launch's CTAs that are executed."""
 
     def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S) -> None:
         self.ctas, self.limit_s = ctas, limit_s
@@ -53,10 +53,10 @@ class CpuExecutor:
         self.close()
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Close the executor; there is nothing to release."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that fails."""
+        """Run as `run` does, but stop after the first build that fails."""
         return self.run(order, lambda ran: ran.failure is not None)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
@@ -71,8 +71,8 @@ class CpuExecutor:
 
 
 class _Before(Sequence[bytes]):
-    """What the buffers of a launch hold before it, each made when it is asked for. Raises UsageError where they are
-    larger than what is emulated."""
+    """Contents of a launch's buffers before it, each made on first use. Raises UsageError if they exceed the emulator's
+    limit."""
 
     def __init__(self, source: Case | Order, name: str) -> None:
         from tritonhook.emulate.run import MOST_BUFFER_BYTES
@@ -110,7 +110,8 @@ def sanitized(
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
-    """What each build stores on one input. The first that comes to its end is the one that others are compared with."""
+    """Run each build on one input and yield what it stores. The first build that ends is the reference for the
+    others."""
     launch = order.launch
     if launch.cooperative:  # CTAs wait for one another
         ctas = math.prod(launch.grid)
@@ -135,7 +136,7 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
 
 
 def _runs(order: Order, build: Build) -> int:
-    """How often a build runs: PTX with atomics again, in another order of these."""
+    """Return how often a build runs: PTX with atomics runs again, with its atomics in another order."""
     if build.path.suffix != _SUFFIX or not any(word in build.path.read_text() for word in ("atom.", "red.")):
         return 1
     return min(order.runs, 2)

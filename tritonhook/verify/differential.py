@@ -35,7 +35,7 @@ _NEAR = 3  # rows that are equal on both sides within a region
 class Region:
     """The first region in which two builds have other instructions. a, b: labels of the builds.
 
-    a_code, b_code: (offset in bytes, instruction). further: how many regions follow. places: rows that differ, in all.
+    a_code, b_code: (offset in bytes, instruction). further: number of later regions. places: rows that differ.
     """
 
     a: str
@@ -87,8 +87,8 @@ _ASSEMBLING_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. as_used: with the options as they are, where the other builds are made without
-    contraction. others: tried in order where this one makes no cubin."""
+    """One way to assemble a kernel. as_used: with the options unchanged, while the other builds forbid contraction.
+    others: tried in order if this one makes no cubin."""
 
     ptxas: Tool
     options: tuple[str, ...]
@@ -97,7 +97,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """As people read it."""
+        """The recipe as a label for people."""
         return f"{self.ptxas.version} {level_of(self.options)}{', as used' if self.as_used else ''}"
 
 
@@ -111,7 +111,7 @@ class NotBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the recipes of a kernel made. builds: the reference first; each has code of its own. same_code: the label of
+    """Builds made by a kernel's recipes. builds: the reference first; each has code of its own. same_code: the label of
     a build, and that of a recipe that gave the same code again."""
 
     builds: tuple[Build, ...]
@@ -120,9 +120,9 @@ class Built:
 
 
 def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool]) -> tuple[Recipe, ...]:
-    """The usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 where that fails, the
-    oldest and the newest of `tools` that take the kernel. All without contraction; where PTX leaves it open, the build
-    with the options as they are comes last."""
+    """List the usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 if that fails, the
+    oldest and the newest of `tools` that take the kernel. All are without contraction; if PTX leaves contraction open,
+    the last build has the options unchanged."""
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
     wanted = [Recipe(own, strict)]
@@ -170,12 +170,12 @@ def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool
 
 
 def _code(cubin: Cubin, entry: str) -> bytes:
-    """A kernel's instructions and constants."""
+    """Read a kernel's instructions and constants."""
     return b"".join(part.data for part in cubin.sections_of(entry) if part.role.startswith((".text", ".nv.const")))
 
 
 def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
-    """The first of a recipe and its others that makes a cubin, and those that failed before it."""
+    """Build a recipe, or the first of its alternatives that makes a cubin; also return those that failed before it."""
     failed: list[NotBuilt] = []
     for variant in (recipe, *recipe.others):
         version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
@@ -213,7 +213,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found about one kernel.
+    """The findings on one kernel.
 
     builds: those that ran, the reference first. groups: labels of builds that stored the same on the input of the worst
     finding. region: the machine code where a DIFFERENT build parts from its nearest neighbour. notes: what was not run.
@@ -238,13 +238,13 @@ class Verified:
 
 
 def case_of(kernel: str, launch: Launch, folder: Path | None, ptx: Ptx | None, latitude: Latitude) -> Case:
-    """A case, with the buffers whose contents no input may change: those that steer the kernel."""
+    """Make a case, with the buffers whose contents no input may change: those that steer the kernel."""
     return Case(kernel, launch, latitude, steering_buffers(kernel, launch, ptx), folder)
 
 
 def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int, ...]:
-    """The buffers of a launch whose contents steer the kernel; all that an argument points into where the PTX does not
-    say."""
+    """Find the buffers of a launch whose contents steer the kernel; all buffers that an argument points into if the PTX
+    does not show which."""
     numbers: Iterable[int] = range(len(launch.parameters))
     if ptx is not None:
         with suppress(PtxError):
@@ -254,8 +254,8 @@ def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int,
 
 
 def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
-    """The inputs that differ from one another for this launch: without recorded contents RECORDED is NORMAL, and if all
-    buffers steer, all inputs are one."""
+    """Choose the inputs that differ for this launch: without recorded contents RECORDED equals NORMAL, and if all
+    buffers steer, all inputs are equal."""
     recorded = case.folder is not None and any(
         buffer.values and (case.folder / buffer.values).exists() for buffer in case.launch.buffers
     )
@@ -290,20 +290,20 @@ def verify(case: Case, built: Built, executor: Runner, inputs: Sequence[str] = I
 
 
 def skipped(kernel: str, launch: str, reason: str) -> Verified:
-    """A kernel that could not be verified."""
+    """Make the result for a kernel that could not be verified."""
     return Verified(kernel, launch, Judgement(Verdict.SKIPPED), notes=(reason,))
 
 
 def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs: int) -> Order:
-    """All builds on all inputs. A build that is alone runs twice: it may hang, or differ from run to run."""
+    """Make the order for all builds on all inputs. A single build runs twice: it may hang, or differ from run to
+    run."""
     if len(builds) == 1:
         builds = (*builds, replace(builds[0], label=f"{builds[0].label}, again"))
     return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
 
 
 def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tuple[Ran, ...]]:
-    """The verdict. If two builds differ, both run more often: a rare race may have changed the result of one of
-    them."""
+    """Judge a case. If two builds differ, both run again several times: a rare race may have changed one result."""
     ran = executor.run(order)
     as_used = [build.label for build in order.builds if build.as_used]
     judgement = judge(ran, case.launch, case.latitude, as_used)
@@ -321,7 +321,7 @@ def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tupl
 
 
 def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
-    """What was not run, and what a verdict does not say."""
+    """List what was not run, and what the verdict does not cover."""
     refused = {r.build: r.failure.text for r in ran if r.failure and r.failure.kind is FailureKind.REFUSED}
     for build, text in refused.items():
         yield f"{build} was not run: {text}"
@@ -332,7 +332,7 @@ def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
-    """Builds that stored the same on an input, the largest group first."""
+    """Group builds that stored the same on an input, the largest group first."""
     groups: dict[tuple[tuple[int, str], ...] | Failure, list[str]] = {}
     for build in ran:
         if build.input == name:
@@ -360,7 +360,7 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
 
 
 def _unlike(a: Build, b: Build) -> int:
-    """How little two builds have in common: the level counts most."""
+    """Score how little two builds have in common: the level counts most."""
     return 2 * (level_of(a.options) != level_of(b.options)) + (a.options != b.options)
 
 
@@ -376,7 +376,7 @@ _MEMORY = "[memory]"
 
 
 class _StatementFlow(NamedTuple):
-    """What one statement does, as names. Its results hold what the sources do, and what lies where `loaded` point."""
+    """Effects of one statement, as names. Its results hold what the sources do, and what lies where `loaded` point."""
 
     results: tuple[str, ...]
     sources: tuple[str, ...]
@@ -385,7 +385,7 @@ class _StatementFlow(NamedTuple):
 
 
 def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
-    """The parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
+    """Find the parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
     parameters = ptx.parameters(entry)
     # By name, bits: into which buffers it points, and above them, of whose contents it is made.
     bits = {name: 1 << number for number, name in enumerate(parameters)}

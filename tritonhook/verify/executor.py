@@ -38,9 +38,9 @@ class Done(Message):
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
-TRIAL_LIMIT_S = 2.0  # of a launch while a kernel is minimised: many trials never end
+TRIAL_LIMIT_S = 2.0  # per launch while a kernel is minimised: many trials never end
 _SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
-_REST_S = 120.0  # of what is done between launches: large buffers are compared there
+_REST_S = 120.0  # between launches: time to compare large buffers
 
 
 class Executor:
@@ -53,7 +53,7 @@ class Executor:
         self.limit_s, self.command = limit_s, command
         self._child: Child | None = None
         self._spares: deque[Child] = deque()
-        self.device: str | None = None  # the GPU's name, once a child has told it
+        self.device: str | None = None  # the GPU's name, once a child has sent it
 
     def __enter__(self) -> Executor:
         return self
@@ -72,14 +72,14 @@ class Executor:
             self._child = None
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that ends its child process."""
+        """Run as `run` does, but stop after the first build that ends its child process."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order: one Ran for each input and build, in that order.
 
         If the reference fails on an input, the other builds run without a comparison there. stop: ends the order after
-        this Ran; what is left is not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
+        this Ran; the rest does not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
         """
         results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:
@@ -91,7 +91,7 @@ class Executor:
         return tuple(results[name, build.label] for name in order.inputs for build in order.builds)
 
     def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
-        """What each build gives on one input, by as many children as it takes."""
+        """Run each build on one input, by as many child processes as that takes."""
         reference, waiting, done = order.builds[0], order.builds, set[str]()
         while waiting:
             last = ""
@@ -105,7 +105,7 @@ class Executor:
             waiting = again + left
 
     def _one_child(self, order: Order, name: str, builds: tuple[Build, ...]) -> Iterator[Ran]:
-        """What one child gives for these builds on one input, until it is done or lost."""
+        """Run these builds on one input in one child process, until they are done or the child is lost."""
         if self._child is None:
             self._child = self._spares.popleft() if self._spares else self._started()
         child = self._child

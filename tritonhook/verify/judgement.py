@@ -18,13 +18,13 @@ _CONTRACTED = frozenset({"add", "sub", "mul"})
 # Absolute errors (sin, cos, lg2) are taken as shares of 1.
 _ERRORS: Mapping[str, int] = {"div": -22, "rcp": -23, "sqrt": -22, "rsqrt": -22, "ex2": -22, "lg2": -22, "sin": -20}
 _ERRORS = {**_ERRORS, "cos": -20, "tanh": -10}
-_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # of f16 and bf16: the larger of the two
+_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error, the larger of f16's and bf16's
 _PROPAGATED = 64  # a result may add the errors of so many such instructions, as a share of its largest value
 
 
 @dataclass(frozen=True, slots=True)
 class Latitude:
-    """What two correct builds of one kernel may store differently.
+    """Differences allowed between two correct builds of one kernel.
 
     contraction: whether a multiplication and an addition may become one instruction; `--fmad=false` forbids it.
     contracted: whether builds were made without that option, as cubins from elsewhere may be.
@@ -41,7 +41,7 @@ class Latitude:
 
 
 def latitude_of(ptx: Ptx) -> Latitude:
-    """What the instructions of a module allow. Inline assembly and called functions count too."""
+    """Determine how much results may differ by a module's instructions, with inline assembly and called functions."""
     contraction, atomics, errors = False, False, dict[str, float]()
     for opcode in _opcodes(ptx):
         root, *rest = opcode.split(".")
@@ -63,16 +63,16 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 # --- the verdict ----------------------------------------------------------------------------------
 
 
-_CONTRACTED_SHARE = 0.02  # of the largest value: what one rounding less in each multiply-add may change
+_CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
 _ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
-_SPREAD = 8.0  # two builds may lie so many times as far apart as two runs of one of them
+_SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
 _LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
 _RANK = list(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that was found: in a build, or in all of them (build None), on one input.
+    """A finding: in a build, or in all of them (build None), on one input.
 
     difference: what differs from the reference; None for other findings.
     """
@@ -99,7 +99,7 @@ class Judgement:
 
 def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str] = ()) -> Judgement:
     """Judge all inputs together; the worst finding is the verdict. as_used: the builds, by their labels, that were made
-    with the options as they are, where the others were made without contraction."""
+    with the options unchanged, while the others forbid contraction."""
     by_input: dict[str, list[Ran]] = {}
     for run in ran:
         by_input.setdefault(run.input, []).append(run)
@@ -150,7 +150,7 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
 def _differences(
     name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str]
 ) -> Iterable[Observation]:
-    """Differences between runs of a build, then those between builds."""
+    """Find differences between runs of a build, then those between builds."""
     unsteady: dict[int, list[Difference]] = {}
     for ran in ended:
         for change in ran.unsteady:
@@ -170,7 +170,8 @@ def _differences(
 def _of_difference(
     change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude, special: bool
 ) -> tuple[Verdict, str]:
-    """The verdict on one buffer of one build, and its reason. special: whether the input has the largest numbers."""
+    """Judge the difference in one buffer of one build; return the verdict and its reason. special: whether the input
+    has the largest numbers."""
     is_float = change.dtype in FLOATS
     share = change.share
     if is_float and change.only_nans:
@@ -195,14 +196,14 @@ def _of_difference(
 
 
 def buffer_name(launch: Launch, number: int) -> str:
-    """How people know a buffer: by the first argument that points into it."""
+    """Name a buffer by the first argument that points into it."""
     names = (getattr(p, "name", "") for p in launch.parameters if getattr(p, "buffer", None) == number)
     name = next(names, "")
     return f"argument {name}" if name else f"buffer {number}"
 
 
 def apart(several: Sequence[Difference]) -> str:
-    """How far contents differ, in words; of several differences, the largest."""
+    """Describe how far contents differ; of several differences, the largest."""
     worst = max(several, key=lambda difference: (difference.share or 0.0, difference.differing))
     text = f"{worst.differing:,} of {worst.elements:,} elements"
     if worst.ulps is not None and worst.share is not None:

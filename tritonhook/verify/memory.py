@@ -42,7 +42,7 @@ class GuardedMemory:
         return self._scratch[-1][0]
 
     def stream(self) -> None:
-        """The default one."""
+        """Return the default stream."""
 
     def free(self) -> None:
         while self._allocated:
@@ -71,11 +71,11 @@ class GuardedMemory:
         ]
 
     def changed(self, contents: list[bytes]) -> int:
-        """How many buffers hold something else than before the launch."""
+        """Count the buffers whose contents the launch changed."""
         return sum(a != b for a, b in zip(contents, self._before, strict=True))
 
     def outside(self) -> tuple[Outside, ...]:
-        """The writes outside of each buffer since the last call; their traces are removed."""
+        """List the writes outside of each buffer since the last call, and erase their traces."""
         written = []
         for number, buffer in enumerate(self.launch.buffers):
             begin, behind = self._begins[number], self._behind(number)
@@ -92,7 +92,7 @@ class GuardedMemory:
         return tuple(written)
 
     def _behind(self, number: int) -> int:
-        """The bytes between a buffer's end and the end of the guard zone behind it."""
+        """Count the bytes between a buffer's end and the end of the guard zone behind it."""
         return self._rooms[number] - self.launch.buffers[number].size + GUARD_BYTES
 
     def _set_guard(self, number: int) -> None:
@@ -106,6 +106,6 @@ class GuardedMemory:
 
 
 def _changed(guard: bytes) -> int | None:
-    """The first byte of a guard zone that is not as it was; None if all are."""
+    """Find the first changed byte of a guard zone; None if all are intact."""
     whole = bytes([_PATTERN]) * len(guard)
     return None if guard == whole else next(i for i, (a, b) in enumerate(zip(guard, whole, strict=True)) if a != b)

@@ -1,7 +1,7 @@
 """Shrink a kernel that two assemblers treat differently, as long as they do.
 
-Knows no GPU and no ptxas: a function says of many trials at a time whether the difference is still there. Where that
-is proved is for the caller to say (by launches, or by the machine code).
+Knows no GPU and no ptxas: a function checks many trials at a time for the difference. The caller chooses the proof
+(launches, or machine code).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is judged: PTX, and where it is launched, the launch with the contents of its buffers."""
+    """A trial to judge: PTX and, if it is launched, the launch with the contents of its buffers."""
 
     ptx: str
     entry: str
@@ -44,7 +44,7 @@ StillDiffers = Callable[[Sequence[Trial]], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Minimised(Brief):
-    """The smallest trial that was found. finished: whether nothing more could go; False when the time was over.
+    """The smallest trial. finished: whether nothing more could go; False when the time was over.
 
     before: the lines of the trial at the start. tried: how many trials were judged.
     """
@@ -120,7 +120,7 @@ class _Reduction:
             )
 
     def run(self) -> bool:
-        """Whether the search came to its end."""
+        """Check whether the search came to its end."""
         try:
             for reduction in COARSE:
                 self.reduce(reduction)
@@ -165,7 +165,7 @@ class _Reduction:
         return verdicts
 
     def is_defined(self, parts: Parts) -> bool:
-        """Whether the kernel reads nothing that is not written, and orders what it did at the start."""
+        """Check whether the kernel reads nothing that is not written, and orders what it did at the start."""
         if not read_unwritten(parts.function) <= self.unwritten:
             return False
         threads = 0 if parts.launch is None else math.prod(parts.launch.block)
@@ -188,7 +188,7 @@ def _trial(parts: Parts) -> Trial:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """What a kernel orders, each True where there is nothing to order.
+    """Orders that a kernel enforces, each True if there is nothing to order.
 
     products: a `wgmma` between its fence and the wait for its group. threads: a barrier between each store to shared
     memory and the next read of it. proxies: a fence between a store to shared memory and a `wgmma`. filled: a store to
@@ -201,7 +201,7 @@ class Ordering:
     filled: bool
 
     def covers(self, start: Ordering, threads: int) -> bool:
-        """Whether this orders what `start` did. One thread needs no barrier."""
+        """Check whether this orders what `start` did. One thread needs no barrier."""
         return (
             self.products >= start.products
             and (self.threads >= start.threads or threads == 1)
@@ -211,7 +211,7 @@ class Ordering:
 
 
 def ordering_of(items: Sequence[Item]) -> Ordering:
-    """What the statements of a kernel order."""
+    """Determine which orders the statements of a kernel enforce."""
     products = threads = proxies = True
     fenced = open_group = committed = False
     stored = unfenced = False

@@ -14,7 +14,7 @@ from tritonhook.errors import UsageError
 
 
 class Verdict(str, Enum):
-    """What the builds of one kernel gave; the worst of all inputs comes first in this list."""
+    """Verdict on the builds of one kernel; the worst of all inputs comes first in this list."""
 
     CRASH = "CRASH"  # a build ended with an error of the GPU, or wrote outside of the buffers
     HANG = "HANG"
@@ -36,7 +36,7 @@ INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 class Build:
     """One cubin of the kernel. label: as people read it ("13.5.37 -O3"), unique among the builds. path: its file.
 
-    ptxas: the version that made it; None if that is not known. as_used: as in a Recipe.
+    ptxas: the version that made it, or None. as_used: as in a Recipe.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one child process has to run: each build on each input, `runs` times, all compared with the first build.
+    """An order for one child process: each build on each input, `runs` times, all compared with the first build.
 
     folder: where the files of the recorded contents are; None: there are none. keep: buffers that no input changes,
     because their contents steer addresses or branches. save: a folder for the contents after each build's first run
@@ -66,17 +66,17 @@ class Order:
 
 
 class Runner(Protocol):
-    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: what runs them, once it is known.
+    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: None before the first run.
     limit_s: of one launch."""
 
     device: str | None
     limit_s: float
 
     def run(self, order: Order) -> tuple[Ran, ...]:
-        """One Ran for each input and build, in that order."""
+        """Yield one Ran for each input and build, in that order."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Like `run`, but stop after the first build that fails."""
+        """Run as `run` does, but stop after the first build that fails."""
 
     def close(self) -> None:
         """End what it holds."""
@@ -93,13 +93,13 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the contents of one buffer differ from the reference's.
+    """Difference between the contents of one buffer and the reference's.
 
     elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
     first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
-    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None too
-    where a number stands against a NaN or an infinity. share: the largest distance as a share of the buffer's largest
-    finite magnitude. measured: how many of the differing elements these two were taken of.
+    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None, too,
+    if a number meets a NaN or an infinity. share: the largest distance as a share of the buffer's largest
+    finite magnitude. measured: number of differing elements behind these two.
     """
 
     buffer: int
@@ -128,7 +128,7 @@ class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
     REFUSED = "refused"  # the driver did not load or start it
-    NOT_UNDERSTOOD = "not understood"  # the emulator does not know all of it
+    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all of it
 
 
 @dataclass(frozen=True, slots=True)

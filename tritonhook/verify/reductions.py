@@ -1,7 +1,7 @@
-"""The ways to make a case smaller: each finds its units in a case, and takes some of them away.
+"""Reductions that make a case smaller: each finds its units in a case, and removes some of them.
 
-A case that a reduction makes may mean something else than the one before, or nothing that ptxas reads: minimise.py asks
-whether the difference is still there. Reductions that would send a pointer astray are left out, since a launch that
+A case that a reduction makes may mean something else than the one before, or be invalid for ptxas: minimise.py checks
+whether the difference is still there. Reductions that would make a pointer invalid are omitted, since a launch that
 crashes costs a new process.
 """
 
@@ -22,7 +22,7 @@ _VECTOR = re.compile(r"\.v(\d)(?=\.|$)")
 _POINTS_ON = frozenset({"add", "sub", "mov", "cvta", "mad", "selp", "max", "min", "or", "and", "shfl"})
 _SIZED_WHOLE = re.compile(r"(\.(?:reqntid|maxntid)\b).*")
 _MODIFIER = re.compile(r"ftz|sat|uni|volatile|relaxed|weak|gpu|sys|cta|nc|evict_\w+|no_allocate|L[12]::\w+|relu|noftz")
-_ZERO_PIECES = 64  # a buffer's contents are made zeros in at most so many pieces
+_ZERO_PIECES = 64  # most pieces in which a buffer's contents are zeroed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Reduction:
 
 
 def _effects(parts: Parts) -> list[int]:
-    """Statements with an effect. What only they need goes with them."""
+    """Propose to remove statements with an effect. Statements that only they need go with them."""
     items = parts.items
     last = max((number for number, item in enumerate(items) if item.opcode == "ret"), default=None)
     return [
@@ -113,7 +113,7 @@ def _pragmas(parts: Parts) -> list[int]:
 
 
 def _pointers(items: Sequence[Item]) -> frozenset[str]:
-    """The 64-bit registers that may hold an address that came as a parameter."""
+    """Find the 64-bit registers that may hold an address from a parameter."""
     pointers: set[str] = set()
     while True:
         count = len(pointers)
@@ -127,7 +127,7 @@ def _pointers(items: Sequence[Item]) -> frozenset[str]:
 
 
 def _constant(number: int) -> Reduction:
-    """Put constant `number` of each type in place of a result."""
+    """Replace a result by constant `number` of its type."""
 
     def units(parts: Parts) -> list[int]:
         pointers = _pointers(parts.items)
@@ -161,7 +161,7 @@ def _set_to(item: Item, number: int) -> Iterator[Item]:
 
 
 def _sources(parts: Parts) -> list[tuple[int, str]]:
-    """Results with a source of the same type that can stand for them."""
+    """Propose to replace results by a source of the same type."""
     sources, pointers = [], _pointers(parts.items)
     for number, item in enumerate(parts.items):
         flow = flow_of(item)
@@ -188,7 +188,7 @@ def _copied(item: Item, source: str) -> Item:
 
 
 def _copies(parts: Parts) -> list[int]:
-    """`mov` of one value to a register that nothing else writes: the value can stand for the register."""
+    """Propose to replace a register by its value, if a `mov` of one value is all that writes it."""
     writers: dict[str, int] = {}
     for item in parts.items:
         for name in flow_of(item).writes:
@@ -224,7 +224,7 @@ def _propagated(parts: Parts, units: frozenset[int]) -> Parts:
 
 
 def _lanes(parts: Parts) -> list[tuple[int, int]]:
-    """Elements of loaded and stored vectors: one alone can be loaded or stored."""
+    """Propose to load or store one element of a vector alone."""
     lanes = []
     for number, item in enumerate(parts.items):
         match = _VECTOR.search(item.opcode)
@@ -303,7 +303,7 @@ def _without_modifiers(parts: Parts, units: frozenset[tuple[int, int]]) -> Parts
 
 
 def _around(parts: Parts) -> list[str]:
-    """Other functions, by name, and declarations."""
+    """Propose to remove other functions, by name, and declarations."""
     return [*(function.name for function in parts.program.functions if function.name != parts.entry), *_declared(parts)]
 
 
@@ -339,7 +339,7 @@ def _unused_parameters(parts: Parts) -> list[int]:
 
 
 def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
-    """Without these parameters, in the launch too; and without buffers that no argument points into."""
+    """Remove these parameters, in the launch too, and buffers that no argument points into."""
     kept = tuple(text for number, text in enumerate(parts.function.parameters or ()) if number not in units)
     parts = parts.with_function(replace(parts.function, parameters=kept))
     if parts.launch is None:
@@ -354,7 +354,7 @@ def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
 
 
 def _extents(parts: Parts) -> list[tuple[str, int, int]]:
-    """Smaller grids, and blocks: one, 32 and a half, in each dimension."""
+    """Propose smaller grids and blocks: one, 32 and a half, in each dimension."""
     if parts.launch is None:
         return []
     return [
@@ -380,7 +380,7 @@ def _with_extents(parts: Parts, units: frozenset[tuple[str, int, int]]) -> Parts
 
 
 def _pieces(parts: Parts) -> list[tuple[int, int, int]]:
-    """Pieces of the buffers' contents that are not zeros yet."""
+    """Split the buffers' contents that are not zeros yet into pieces."""
     pieces = []
     for number, data in enumerate(parts.contents):
         size = max(16, -(-len(data) // _ZERO_PIECES) + 15 & ~15)

@@ -1,5 +1,5 @@
-"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, collect what the report says, and write it, so
-that it stands alone: the PTX, a program that needs only Python and the driver (reproduce.py.in, with the case put in),
+"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, and write a folder that needs nothing else: the
+PTX, a program that needs only Python and the driver (reproduce.py.in, with the case put in),
 and a report."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reproduced:
 
     @property
     def note(self) -> str:
-        """What was made, in one line."""
+        """Summary of the reproducer, in one line."""
         return f"minimised from {self.minimised.summary}: {self.files[-1]}"
 
 
@@ -74,7 +74,7 @@ def reproduce(
 
 
 def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recipe]:
-    """The recipes of the reference and of the build that differs most."""
+    """Choose the recipes of the reference and of the build that differs most."""
     worst = verified.judgement.worst
     if verified.verdict is not Verdict.DIFFERENT or worst is None or worst.build is None:
         raise UsageError(
@@ -86,7 +86,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores what the PTX says, so no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores the result of the PTX, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
@@ -95,7 +95,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
 
 
 def _start(case: Case, ptx: Ptx, verified: Verified, sides: Sequence[Recipe]) -> Trial:
-    """The kernel as both sides read it, with the contents on which it differs."""
+    """Make the first trial: the kernel as both sides read it, with the contents on which it differs."""
     worst = verified.judgement.worst
     assert worst is not None
     versions = [version_for(ptx.version, ptx.target, newest_version(side.ptxas.version)) for side in sides]
@@ -111,7 +111,7 @@ def _is_different(sides: Sequence[Recipe], ran: Sequence[Ran], launch: Launch, p
 
 
 def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Tool]) -> Reproducer:
-    """The values, the machine code and what other versions do."""
+    """Collect values, machine code and the results of other ptxas versions."""
     codes: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
     with suppress(TritonHookError):  # without nvdisasm the report has no machine code
         region = parting(reading_toolchain(), *judge_.builds(trial))
@@ -126,7 +126,7 @@ def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Too
 
 
 def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterator[Tried]:
-    """Which side each further version agrees with."""
+    """Find the side that each further version agrees with."""
     first, second = judge_.sides
     for tool in sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version)):
         if tool.version in (first.ptxas.version, second.ptxas.version):
@@ -145,7 +145,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterat
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # of each build: a kernel whose runs differ is no proof
+RUNS = 2  # runs of each build: a kernel whose runs differ proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]
@@ -153,7 +153,7 @@ Differs = Callable[[Sequence[Ran], Launch, Ptx], bool]
 
 
 def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
-    """Whether the second build stored other bytes than the first, in every run, and nothing failed."""
+    """Check whether the second build stored other bytes than the first, in every run, and nothing failed."""
     first, second = ran
     return bool(second.differences) and first.is_clean and replace(second, differences=()).is_clean
 
@@ -172,13 +172,13 @@ class LaunchedJudge:
     differs: Differs = stored_other
 
     def __call__(self, trials: Sequence[Trial]) -> list[bool]:
-        """All trials are assembled at once, several at a time. Those whose codes differ are launched, one after the
-        other in one process."""
+        """Judge trials. All are assembled at once, several at a time; those whose codes differ are launched, one after
+        the other in one process."""
         cubins = self._assembled(trials)
         return [self._differ(trial, *(cubins.get((trial.ptx, side)) for side in (0, 1))) for trial in trials]
 
     def builds(self, trial: Trial) -> tuple[Build, ...]:
-        """The builds of a trial; fewer than two where one cannot be assembled."""
+        """Assemble the builds of a trial; fewer than two if one cannot be assembled."""
         cubins = self._assembled([trial])
         return tuple(
             self._build(trial, side, cubins[trial.ptx, number])
@@ -187,7 +187,7 @@ class LaunchedJudge:
         )
 
     def stored(self, trial: Trial) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-        """What each side's kernel stores in the buffers of a trial that differs."""
+        """Run a trial that differs, and read what each side's kernel stores in its buffers."""
         place = self.folder / "stored"
         place.mkdir(exist_ok=True)
         order = self._order(trial, self.builds(trial))
@@ -199,7 +199,7 @@ class LaunchedJudge:
         return first, second
 
     def _assembled(self, trials: Sequence[Trial]) -> dict[tuple[str, int], bytes]:
-        """The cubins, by PTX and side; without those that could not be made."""
+        """Assemble trials: cubins by PTX and side. Omit those that ptxas rejects."""
         texts = dict.fromkeys(trial.ptx for trial in trials)
         jobs = [
             (text, number, Job(text, side.ptxas, side.options, keep_cubin=True))
@@ -222,7 +222,7 @@ class LaunchedJudge:
         return len(ran) == len(builds) and self.differs(ran, order.launch, Ptx(trial.ptx))
 
     def _order(self, trial: Trial, builds: Sequence[Build]) -> Order:
-        """These builds on the trial's contents, which lie in files named by their hashes."""
+        """Order these builds to run on the trial's contents, which lie in files named by their hashes."""
         assert trial.launch is not None
         pairs = zip(trial.launch.buffers, trial.contents, strict=True)
         buffers = tuple(replace(buffer, values=self._file(data, "bin")) for buffer, data in pairs)
@@ -261,7 +261,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one assembler did. finding: "as FIRST", "as SECOND", or other words. label: as of a Side."""
+    """The result of one assembler. finding: "as FIRST", "as SECOND", or another text. label: as of a Side."""
 
     label: str
     finding: str
@@ -294,7 +294,7 @@ def write_reproducer(folder: Path, case: Reproducer) -> tuple[Path, ...]:
 
 
 def program(reproducer: Reproducer) -> str:
-    """The text of reproduce.py."""
+    """Write the text of reproduce.py."""
     template = Path(__file__).with_name("reproduce.py.in").read_text()
     text = json.dumps(_case(reproducer), indent=1)
     if template.count(_PLACE) != 1:
@@ -351,7 +351,8 @@ def _arguments(launch: Launch) -> list[dict[str, Any]]:
 
 
 def report(reproducer: Reproducer) -> str:
-    """The text of report.md: what a maintainer of the assembler needs, and nothing of this project's own."""
+    """Write the text of report.md for the assembler's maintainers: all they need, and nothing specific to this
+    project."""
     ptx = Ptx(reproducer.trial.ptx)
     first, second = reproducer.sides
     lines = [
@@ -390,7 +391,7 @@ def _listed(reproducer: Reproducer) -> list[tuple[str, str]]:
 
 
 def _values(reproducer: Reproducer) -> list[str]:
-    """The first elements that differ."""
+    """List the first elements that differ."""
     assert reproducer.trial.launch is not None
     lines: list[str] = []
     for number, buffer in enumerate(reproducer.trial.launch.buffers):

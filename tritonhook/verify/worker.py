@@ -1,6 +1,6 @@
 """The child process that has the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
 
-It needs the driver only. executor.py says what it is asked and what it answers.
+It needs the driver only. executor.py documents the requests and answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Worker:
         yield Done()
 
     def _made(self) -> tuple[Driver, int]:
-        """The driver with a context of its own, and the GPU."""
+        """Make a driver with a context of its own; return it with the GPU's number."""
         driver = self._given or Driver()
         driver.init()
         if not driver.device_count():

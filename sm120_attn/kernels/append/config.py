@@ -81,7 +81,7 @@ class AppendConfig:
 
 
 def why_not(config: AppendConfig) -> str | None:
-    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:

@@ -25,7 +25,7 @@ FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  
 
 
 class NewRows(NamedTuple):
-    """The tensors of a call, as in compile/build.py; None where there is none."""
+    """The tensors of a call, as in compile/build.py; None if absent."""
 
     q: Any
     k_new: Any
@@ -135,7 +135,7 @@ class Append:
                 )
 
     def token_of(self, given, row, batches, seqlen_q, seqlen_new):
-        """The token with this row: of all packed tokens, or of as many for each sequence as the most it has."""
+        """Find the token of this row: among all packed tokens, or among seqlen_new tokens for each sequence."""
         if self.config.varlen:
             batch = sequence_of(row, batches, given.cu_seqlens_q)
             start = given.cu_seqlens_q[batch]
@@ -148,7 +148,7 @@ class Append:
         return Token(batch, start, number, cutlass.max(given.cache_seqlens[batch], Int32(0)), is_new, is_query)
 
     def chunk_of(self, given, token, place, q_step):
-        """The thread's chunk, turned if that is to be: four registers, and its values in float32."""
+        """Load the thread's chunk, rotated if the config asks for it: four registers, and its values in float32."""
         c = self.config
         there = (place.is_key | place.is_value) & token.is_new
         values, keys = (new_row(c, new, token, place.head) for new in (given.v_new, given.k_new))
@@ -170,7 +170,7 @@ class Append:
         return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
 
     def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):
-        """The values of a chunk, turned by the angles of a position; the last one of the table for those behind it."""
+        """Rotate the values of a chunk by the angles of a position; positions behind the table use its last one."""
         c = self.config
         row = cutlass.min(position, rotary_cos.shape[0] - 1)
         half = rotary_cos.shape[1]
@@ -195,7 +195,7 @@ class Append:
         ]
 
     def angles(self, table, row, column, count: int, turns):
-        """Consecutive cosines or sines of a row of a table, in float32."""
+        """Load consecutive cosines or sines of a row of a table, in float32."""
         c = self.config
         kind, size = (c.table_dtype, 4) if c.table_dtype else (c.dtype, c.output_bytes)
         at = table.iterator.toint() + (Int64(row) * Int64(table.stride[0]) + Int64(column)) * Int64(size)
@@ -239,7 +239,7 @@ class Append:
         ptx.store_if(at, fits, words)
 
     def smoothed(self, values, k_mean, token, place, there):
-        """Keys less the mean of their head; other values as they are."""
+        """Subtract from keys the mean of their head; keep other values."""
         batch, head = (ptx.select(there, number, Int32(0)) for number in (token.batch, place.head))
         at = Int64(batch) * Int64(k_mean.stride[0]) + Int64(head) * Int64(k_mean.stride[1]) + Int64(place.column)
         address = k_mean.iterator.toint() + at * Int64(4)
@@ -248,7 +248,7 @@ class Append:
 
 
 def quantised(config, values, descale, inverse):
-    """The scale of a block as a byte, and a thread's chunk of it in registers. See verify/block_scaled.py.
+    """Quantise a thread's chunk: its block's scale as a byte, the chunk in registers. See verify/block_scaled.py.
 
     inverse: of descale. The threads of a block are neighbours. One with a value that is not finite has NaN for a scale.
     """
@@ -275,7 +275,7 @@ def quantised(config, values, descale, inverse):
 
 
 def in_e2m1(x):
-    """The nearest e2m1 value, at most 6, of two equally near ones the even one. Also where the target has no cvt."""
+    """Round x to the nearest e2m1 value, at most 6; a tie goes to the even one. Works on targets without cvt, too."""
     sign = ptx.unsigned_shift(ptx.bits(x), 28) & 8
     size = cute.arch.fmin(ptx.from_bits(ptx.bits(x) & FINITE), Float32(LARGEST["nvfp4"]))
     small = ptx.bits(size + 2.0**22) & 7  # whole steps of 0.5, as the sum is rounded
@@ -286,7 +286,7 @@ def in_e2m1(x):
 
 @cute.jit
 def sequence_of(row, batches, cu_seqlens_q):
-    """The last sequence that begins at this row or before it."""
+    """Find the last sequence that begins at this row or before it."""
     low, high = Int32(0), batches
     while high - low > 1:
         middle = (low + high) >> 1
@@ -297,7 +297,7 @@ def sequence_of(row, batches, cu_seqlens_q):
 
 
 def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
-    """Where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
+    """Find where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
     line = item // config.chunks
     is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
     is_query = (line >= 2 * num_heads_kv) & (line < lines)
@@ -306,7 +306,7 @@ def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
 
 
 def new_row(config, tensor, token, head):
-    """Byte address of the token's row of a head in Q, its copy, or the new keys or values."""
+    """Compute the byte address of the token's row of a head in Q, its copy, or the new keys or values."""
     return row_address(config, tensor, _At(token.batch, token.start_q, head), token.number)
 
 
@@ -320,13 +320,13 @@ class _At:
 
 
 def cache_row(config, cache, page, row, head):
-    """Byte address of a row of a head in the cache."""
+    """Compute the byte address of a row of a head in the cache."""
     at = Int64(page) * Int64(cache.stride[0]) + Int64(row) * Int64(cache.stride[1])
     return cache.iterator.toint() + (at + Int64(head) * Int64(cache.stride[2])) * Int64(config.cache_bytes)
 
 
 def floats(dtype: str, words):
-    """Values in float32, of registers that have one or two of them."""
+    """Convert registers that have one or two values each to float32."""
     if dtype == "fp32":
         return [ptx.from_bits(word) for word in words]
     return [ptx.widened(dtype, half) for word in words for half in (word & 0xFFFF, ptx.upper(word))]

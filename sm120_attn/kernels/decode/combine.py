@@ -21,8 +21,8 @@ from ..epilogue import row_address
 from ..softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 
-WARPS = 4  # of a CTA that combines the splits of a row
-COLUMNS = 4  # of a row, that a thread joins at a time
+WARPS = 4  # per CTA that combines the splits of a row
+COLUMNS = 4  # columns of a row that a thread joins at a time
 IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
 
@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
         return self.batch * self.num_heads_kv * self.group * self.max_seqlen_q
 
     def part(self, batch, head_kv, split, row):
-        """Number of a row of a split in scratch memory. 64 bits."""
+        """Compute the index of a row of a split in scratch memory. 64 bits."""
         return Int64((batch * self.num_heads_kv + head_kv) * self.num_splits + split) * Int64(
             self.group * self.max_seqlen_q
         ) + Int64(row)
@@ -152,7 +152,7 @@ def join_splits(
 
 
 def load_part(config, sizes, stats, parts_o, split, column, there):
-    """Maximum and sum of a split, and four columns of its O. A split that saw no key, or is none: its O is zeros."""
+    """Load maximum and sum of a split, and four columns of its O. A split without a key, or no split: O is zeros."""
     inside = split < sizes.num_splits
     per_head = sizes.group * sizes.max_seqlen_q
     at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)
@@ -179,7 +179,7 @@ def add_parts(largest, made, parts):
 
 
 def joined(stats):
-    """The maximum and the sum over all parts of a row, and the factor of each part's O. stats: (maximum, sum) pairs."""
+    """Join the parts of a row: its maximum, its sum, and the factor of each part's O. stats: (maximum, sum) pairs."""
     largest = functools.reduce(cute.arch.fmax, [row_max for row_max, _ in stats])
     factors = [ptx.exp2(row_max - largest) for row_max, _ in stats]
     total = Float32(0.0)

@@ -30,8 +30,8 @@ GROUP_KEYS = 16  # keys that the smallest page has
 WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
-STATS_BYTES = 8  # of a row: maximum and sum
-REGISTERS = {2: 255, 3: 168, 4: 128}  # of a thread, by CTAs that share an SM
+STATS_BYTES = 8  # per row: maximum and sum
+REGISTERS = {2: 255, 3: 168, 4: 128}  # per thread, by CTAs that share an SM
 MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
 
 
@@ -244,7 +244,7 @@ class DecodeConfig:
 
 
 def why_not(config: DecodeConfig) -> str | None:
-    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
@@ -276,7 +276,8 @@ def why_not(config: DecodeConfig) -> str | None:
 
 
 def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | None:
-    """Say why no kernel has these types and head_dim, of those that read a cache or append to it; None if one has."""
+    """Explain why no kernel has these types and head_dim, of those that read a cache or append to it; None if one
+    has."""
     if arch not in ARCHS:
         return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
     if dtype not in DTYPES:
@@ -287,7 +288,8 @@ def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | 
 
 
 def why_not_head_dim(head_dim: int, kv_dtype: str) -> str | None:
-    """Say why no kernel has this head_dim over a cache of this type ("" for that of the queries); None if one has."""
+    """Explain why no kernel has this head_dim over a cache of this type ("" for that of the queries); None if one
+    has."""
     if head_dim not in HEAD_DIMS:
         return f"head_dim {head_dim}: 32 to 256 in steps of 8"
     if kv_dtype in SCALE_COLUMNS and head_dim % (4 * SCALE_COLUMNS[kv_dtype]):

@@ -62,7 +62,7 @@ class Source:
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
     def starts(self, tile):
-        """The first key of each group of a tile, and the keys of the sequence from it on. Past the sequence: key 0."""
+        """Compute the first key of each group of a tile, and the keys left from it on. Past the sequence: key 0."""
         for first in range(0, self.config.tile_n, self.config.group_keys):
             key = tile * self.config.tile_n + first
             left = self.seqlen - key
@@ -74,7 +74,7 @@ class Source:
             pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
 
     def places(self, pages, tile):
-        """Page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
+        """Find page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
         for group, (key, left) in enumerate(self.starts(tile)):
             page, row = self.batch, key
             if self.config.paged:
@@ -102,7 +102,7 @@ class Source:
 
 
 def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
-    """As copy_rows, for group_keys rows from `first` of the tile on, where several rows share a row of a panel.
+    """Copy group_keys rows from `first` of the tile on, as copy_rows, if several rows share a row of a panel.
 
     Where nothing is read the address is that of a row past the sequence, or of padding.
     """
@@ -329,7 +329,7 @@ class Decode(Attention):
         return made
 
     def q_words(self, at, there, column: int):
-        """Words of a row of Q, two for each of q_steps steps along head_dim from `column` on."""
+        """Load registers of a row of Q, two for each of q_steps steps along head_dim from `column` on."""
         first, second = (column + half for half in self.policy.q_halves)
         if self.policy.q_steps == 2:
             return ptx.load_if(at + Int64(2 * first), there, 4)
@@ -343,7 +343,7 @@ class Decode(Attention):
 
     @cute.jit
     def keep_q(self, words: cutlass.Constexpr, q_base, warp, lane):
-        """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory.
+        """Make a function from a step along head_dim to the A operands of Q, from registers or shared memory.
 
         Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
         """
@@ -364,7 +364,7 @@ class Decode(Attention):
         return q_of, factor
 
     def place_of(self, work, q, row, group, lane):
-        """Address of a lane's first two columns of a row of Q, and whether the row is in the sequence."""
+        """Compute the address of a lane's first two columns of a row of Q; check if the row is in the sequence."""
         query = row // group
         there = query < work.seqlen_q
         mine = replace(work, head=work.head_kv * group + row % group)
@@ -387,7 +387,7 @@ class Decode(Attention):
 
 
 def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> scheduler.Work:
-    """The sequence of a CTA. head: that of the first row; rows have heads of their own."""
+    """Find the sequence of a CTA. head: that of the first row; rows have heads of their own."""
     start_q, seqlen_q = Int32(0), max_seqlen_q
     if config.varlen:
         start_q = given.cu_seqlens_q[batch]
@@ -397,7 +397,7 @@ def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> sc
 
 
 def part_of(tiles: mask.Tiles, part, parts) -> mask.Tiles:
-    """Part number `part` of the tiles, when they are divided into parts whose sizes differ by one at most."""
+    """Compute part number `part` of the tiles, when they are divided into parts whose sizes differ by at most 1."""
     total = tiles.last - tiles.first
     each, more = total // parts, total % parts
     first = tiles.first + part * each + cutlass.min(part, more)

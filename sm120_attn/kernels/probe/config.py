@@ -8,7 +8,7 @@ from ...config import ARCHS, FP8
 
 WHATS = ("lane map", "mma", "banks")
 ROW_BYTES = 16  # that ldmatrix reads at a lane's address
-PATHS = ("native", "portable")  # of V, see kernels/mma_fp8.py
+PATHS = ("native", "portable")  # paths of V, see kernels/mma_fp8.py
 # Orders of rows of V and K: that of the FP8 kernels, for rows of 128 and 64 bytes; the same without the turn by four
 # rows; and the worst order, with eight lanes in the same banks.
 ORDERS = (
@@ -42,7 +42,7 @@ class ProbeConfig:
 
 
 def why_not(config: ProbeConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be built."""
+    """Explain why this kernel cannot be built; None if it can be built."""
     if config.arch not in ARCHS:
         return f"arch {config.arch!r}: compiled for {', '.join(ARCHS)} only"
     if config.what not in WHATS:

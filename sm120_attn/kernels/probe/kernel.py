@@ -38,7 +38,7 @@ class ProbeKernel:
     # --- which bytes a lane gets of V ---
 
     def lane_map(self, source, target, lane, block):
-        """In: 32 rows of 16 bytes, one per lane. Out: four words of each lane for each path."""
+        """Map 32 rows of 16 bytes, one per lane, to four registers of each lane for each path."""
         base = SmemAllocator().allocate(WARP * ROW_BYTES, 128).toint()
         for i, word in enumerate(ptx.load_if(source + Int64(lane * ROW_BYTES), lane < WARP, 4)):
             ptx.store_shared_4_if(base + lane * ROW_BYTES + 4 * i, lane < WARP, word)
@@ -51,7 +51,7 @@ class ProbeKernel:
     # --- one product ---
 
     def mma(self, source, target, lane, block):
-        """In: six words of each lane, of A and B. Out: four floats of each lane for each kind of MMA."""
+        """Multiply. In: six registers of each lane, of A and B. Out: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
         a, b = ptx.load_if(at, lane < WARP, 4), ptx.load_if(at + Int64(16), lane < WARP, 4)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
@@ -63,7 +63,7 @@ class ProbeKernel:
 
     @cute.jit
     def banks(self, source, target, thread, block):
-        """Out, for each order of rows: clocks of BANK_LOADS loads by each of CHAINS chains of each warp."""
+        """Measure, for each order of rows, the clocks of BANK_LOADS loads by each of CHAINS chains of each warp."""
         lane = thread % WARP
         base = SmemAllocator().allocate(CHAINS * TILE_BYTES, 1024).toint()
         for i in cutlass.range_constexpr(CHAINS * TILE_BYTES // (4 * WARP * BANK_WARPS)):
@@ -92,7 +92,7 @@ class ProbeKernel:
         return words[0] | words[1] | words[2] | words[3]
 
     def offset_of(self, order: str, lane):
-        """A lane's byte offset: from the MMA policy, as in the kernels, with or without the turn of rows."""
+        """Compute a lane's byte offset: by the MMA policy, as in the kernels, with or without the rotation of rows."""
         if order == "eight ways":  # no swizzle: eight lanes in the same banks
             return lane * PANEL_BYTES
         tensor, head_dim, rows = order.split()

@@ -20,7 +20,7 @@ VECTOR_BYTES = 16
 TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
-CHUNKS = 256  # of a head, at most: a CTA of the second pass reads that many partial maxima
+CHUNKS = 256  # most per head: a CTA of the second pass reads that many partial maxima
 # Parts of the L2 cache. Where the input fits into half of it, the passes follow each other. Where it is larger, the
 # first pass is an eighth of the cache ahead of the second: outputs go through the cache too, so it keeps input for a
 # shorter time than its size suggests. Both were chosen on an H100 among powers of two
@@ -89,7 +89,7 @@ class QuantizeConfig:
 
 
 def why_not(config: QuantizeConfig) -> str | None:
-    """Say why this kernel cannot be built; None if it can be built."""
+    """Explain why this kernel cannot be built; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
@@ -131,7 +131,7 @@ class Cut:
 
 
 def fits_whole(config: QuantizeConfig, rows: int) -> bool:
-    """Whether one CTA of a `whole` kernel can hold a slab of so many rows."""
+    """Check whether one CTA of a `whole` kernel can hold a slab of this many rows."""
     return rows * config.row_vectors <= THREADS["slabs"] * VECTORS["slabs"]
 
 

@@ -208,7 +208,7 @@ class Quantize:
 
 
 def slab_of(c, tensors, index) -> Slab:
-    """The slab of head number `index` among the heads of all tensors."""
+    """Select the slab of head number `index` among the heads of all tensors."""
     xs, ys, descales, starts = tensors
     slabs, first = [], Int32(0)
     for i in range(c.tensors):
@@ -244,7 +244,7 @@ def slab_in(c, x, y, descale, starts, batch, head) -> Slab:
 
 
 def places(c, slab, piece, thread):
-    """For each of a thread's vectors of a piece: whether it is in the slab, its input address, its output address."""
+    """Find for each of a thread's vectors of a piece whether it is in the slab, its input and its output address."""
     if c.threads % c.row_vectors == 0:  # all vectors of a thread are in one column
         rows = c.threads // c.row_vectors
         at = piece * c.piece + thread
@@ -278,7 +278,7 @@ def write(c, slab, vectors, piece, thread, scale):
 
 
 def largest(c, vectors):
-    """The bits of the largest absolute value. Bits of positive numbers have the order of the numbers; NaN is above."""
+    """Compute the bits of the largest absolute value. Bits of positive floats sort like the floats; NaN is above."""
     found: Any = None
     for words in vectors:
         for word in words:
@@ -290,12 +290,12 @@ def largest(c, vectors):
 
 
 def unsigned_max(a, b):
-    """The larger of the bits of two absolute values, which are positive as Int32."""
+    """Compute the larger of the bits of two absolute values, which are positive as Int32."""
     return ptx.select(a > b, a, b)
 
 
 def block_max(c, room, value, thread):
-    """The largest Int32 of all threads. None is negative."""
+    """Compute the largest Int32 of all threads. No value may be negative."""
     value = ptx.warp_max(value)
     lane, warp = thread % WARP, thread // WARP
     ptx.store_shared_4_if(room + 4 * warp, lane == 0, value)
@@ -315,7 +315,7 @@ def store_descale(c: cutlass.Constexpr, slab: cutlass.Constexpr, amax_bits, here
 
 
 def quantized(c, words, scale):
-    """The FP8 values of one vector, in one or two registers."""
+    """Convert one vector to FP8 values, in one or two registers."""
     if c.dtype == "fp32":
         values = [ptx.from_bits(word) for word in words]
     else:

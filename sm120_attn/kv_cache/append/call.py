@@ -1,4 +1,4 @@
-"""What a call of `attention_with_kv_cache` asks for where it appends, and whether it is supported. Reads no data."""
+"""Values of a call of `attention_with_kv_cache` that appends; checks that they are supported. Reads no data."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None
 
 
 def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
-    """Raise ValueError where the new keys of a sequence have no room, whatever it has before. Packed rows may end with
-    some of no sequence, and max_seqlen_q may be above the most: both must say so."""
+    """Raise ValueError if the new keys of a sequence have no room, even in an empty cache. Packed rows may end with
+    rows of no sequence, and max_seqlen_q may be too high: the smaller bound counts."""
     rows, table = tensors.capacity, tensors.block_table
     if table is not None:
         rows = int(tensors.k_cache.shape[1]) * min(table.shape[1], tensors.k_cache.shape[0])
@@ -72,7 +72,7 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
 
 
 def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Raise TypeError or ValueError where keys cannot be smoothed, or where more than softmax would see it."""
+    """Raise TypeError or ValueError if keys cannot be smoothed, e.g. with an output that shows it."""
     mean = new.k_mean
     if mean is None:
         return
@@ -117,7 +117,7 @@ def _check_table(name: str, table: torch.Tensor, q: torch.Tensor) -> None:
 
 
 def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
-    """New keys of each sequence."""
+    """Count the new keys of each sequence."""
     starts = tensors.cu_seqlens_q
     return int(new.k_new.shape[1]) if starts is None else starts[1:] - starts[:-1]
 

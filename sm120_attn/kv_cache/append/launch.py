@@ -24,9 +24,9 @@ prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
 
 
 class PreparedAppend(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
 
-    attention: what is known of the attention that follows; None before the first call.
+    attention: the prepared attention that follows; None before the first call.
     """
 
     __slots__ = ("asked", "attention", "contiguous", "copies", "index", "inputs", "one", "turns", "without_descale")
@@ -39,12 +39,12 @@ class PreparedAppend(Launcher):
         self.contiguous = tensors.q.is_contiguous()
         self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
         self.attention: attention.PreparedCacheCall | None = None
-        self.inputs: list[tuple[int, int]] = []  # places of tensors, and their numbers among those of a call
-        self.without_descale: list[int] = []  # places of descales that are not given
+        self.inputs: list[tuple[int, int]] = []  # slots of tensors, and the tensors' numbers in a call
+        self.without_descale: list[int] = []  # slots of absent descales
         self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # what they are then
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
-        """given: all tensors of a call, in the order of CacheTensors and NewTensors."""
+        """Set the kernel. given: all tensors of a call, in the order of CacheTensors and NewTensors."""
         super().set_kernel(kernel, values)
         for number, (name, tensor) in enumerate(zip(NAMES, given, strict=True)):
             if name in self.places and tensor is not None:
@@ -89,7 +89,7 @@ def facts_of(
     asked: tuple[Any, ...],
     interleaved: bool,
 ) -> tuple[Any, ...]:
-    """Everything that decides how a call is launched, except addresses and the stream."""
+    """Collect everything that decides how a call is launched, except addresses and the stream."""
     facts = attention.facts_of(tensors, asked)
     for t in new:
         facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
@@ -98,7 +98,7 @@ def facts_of(
 
 
 def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
-    """0 if Q and the new keys and values are at addresses from which a kernel can read."""
+    """Return 0 if Q and the new keys and values are at addresses from which a kernel can read."""
     at: int = (tensors[0].data_ptr() | new[0].data_ptr() | new[1].data_ptr()) % ALIGN_BYTES
     return at
 
@@ -131,7 +131,7 @@ def prepare(
 
 
 def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> AppendConfig:
-    """The kernel that appends these tensors."""
+    """Choose the kernel that appends these tensors."""
     q, table = tensors.q, new.rotary_cos
     return AppendConfig(
         arch=device_facts(q.get_device())[0],
@@ -147,7 +147,7 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
 
 
 def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: int) -> dict[str, Any]:
-    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
     arguments = score_arguments(tensors, call) | attention.cache_arguments(tensors)
     for name, t in (("k_new", new.k_new), ("v_new", new.v_new)):
         arguments[name] = (t.shape, kernel_strides(t))
@@ -174,7 +174,7 @@ def prepared(
     asked: tuple[Any, ...],
     interleaved: bool,
 ) -> PreparedAppend:
-    """What is known of a call; worked out now if it is the first one of its kind. asked: as for the attention."""
+    """Look up the prepared call; prepare it if it is the first of its kind. asked: as for the attention."""
     try:
         facts = facts_of(tensors, new, asked, interleaved)
     except AttributeError:

@@ -64,12 +64,12 @@ def _text(*lines: str) -> str:
 
 
 def vector(kind: str, first: int, count: int = 4) -> str:
-    """`count` registers as PTX writes them: {%f0,%f1,%f2,%f3}."""
+    """Write `count` registers as a PTX vector: {%f0,%f1,%f2,%f3}."""
     return "{" + ",".join(f"%{kind}{first + i}" for i in range(count)) + "}"
 
 
 def _load(space: str, kind: str, first: int, count: int, address: str) -> str:
-    """`count` registers in vectors of four."""
+    """Load `count` registers in vectors of four."""
     type_ = {"f": "f32", "r": "b32"}[kind]
     return _text(
         *(f"ld.{space}.v4.{type_} {vector(kind, first + i)}, [{address}+{4 * i}];" for i in range(0, count, 4))
@@ -92,7 +92,7 @@ _CLEAR_WORDS = _text(*(f"mov.b32 %r{32 + i}, 0;" for i in range(_RESULTS)))
 
 
 def _convert(from_type: str) -> str:
-    """Accumulators %r32..47 as floats."""
+    """Convert accumulators %r32..47 to floats."""
     return _text(*(f"cvt.rn.f32.{from_type} %f{i}, %r{32 + i};" for i in range(_RESULTS)))
 
 
@@ -165,15 +165,15 @@ class Family:
     other_opcodes: tuple[tuple[str, str], ...] = ()
 
     def supports(self, arch: str) -> bool:
-        """Whether the architecture has the instruction."""
+        """Check whether the architecture has the instruction."""
         return arch in self.archs
 
     def opcode_on(self, arch: str) -> str:
-        """The SASS opcode, without modifiers, that does the work on this architecture."""
+        """Look up the SASS opcode, without modifiers, that does the work on this architecture."""
         return dict(self.other_opcodes).get(arch, self.opcode)
 
     def lowest_version(self, arch: str) -> str:
-        """The lowest PTX ISA version that has both the architecture and the instruction."""
+        """Look up the lowest PTX ISA version that has both the architecture and the instruction."""
         return max(self.version, TARGETS[arch], key=version_key)
 
     def ptx(self, shape: str, arch: str, name: str = "kernel_x", version: str | None = None) -> Ptx:
@@ -218,7 +218,7 @@ _SCALES_SETUP = _text("mov.b32 %r28, 0x7f7f7f7f; mov.b16 %h0, 0;")
 
 
 def _mma(types: str, accumulators: str = "f", first: int = 0, tail: str = "") -> str:
-    """Four independent MMAs of one A with four B."""
+    """Write four independent MMAs of one A with four B."""
     a, lines = vector("r", 16), []
     for tile in range(4):
         c = vector(accumulators, first + 4 * tile)
@@ -227,7 +227,8 @@ def _mma(types: str, accumulators: str = "f", first: int = 0, tail: str = "") ->
 
 
 def _wgmma(types: str, k: int, tail: str) -> str:
-    """Two wgmmas of 16 columns each on tiles of their own; 0x20: 512 bytes in a matrix descriptor's units of 16."""
+    """Write two wgmmas of 16 columns each on tiles of their own; 0x20: 512 bytes in a matrix descriptor's units of
+    16."""
     shape = f"wgmma.mma_async.sync.aligned.m64n16k{k}.f32.{types}"
     return _text(
         "wgmma.fence.sync.aligned;",
@@ -268,7 +269,7 @@ _TCGEN05_COLLECT = (
 
 
 def _tcgen05(kind: str, scales: str = "") -> str:
-    """Two MMAs into accumulators of their own."""
+    """Write two MMAs into accumulators of their own."""
     mma = f"@%p0 tcgen05.mma.cta_group::1.kind::{kind}"
     return _text(
         f"{mma} [%r9], %rd10, %rd11, %r12{scales}, %p4;",
@@ -397,7 +398,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family(name: str) -> Family:
-    """The family of that name. Raises KeyError with the list of names."""
+    """Look up a family by name. Raises KeyError with the list of names."""
     for item in FAMILIES:
         if item.name == name:
             return item

@@ -30,7 +30,7 @@ class BugPlace:
 
 
 def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[BugPlace, ...]:
-    """Every such statement, in order. A module without the opcodes of these bugs is not split into statements."""
+    """Find every statement that a bug matches, in order. A module without the opcodes of these bugs is not parsed."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
 
@@ -52,7 +52,7 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[BugPlace]:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place, and what a version of ptxas makes of it for the module's target. ptxas: None if it is not known."""
+    """A matching statement, and what a version of ptxas makes of it for the module's target. ptxas: None if unknown."""
 
     place: BugPlace
     ptxas: str | None
@@ -90,12 +90,16 @@ class KnownModule:
 
 
 def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """Every place in the text of a module, for this version of ptxas at this level. Raises PtxError if it is no PTX."""
+    """Find every match in a module's text, for this version of ptxas at this level. Raises PtxError if it is not
+    PTX."""
     return _findings(text, ptxas, level, MISCOMPILATIONS)
 
 
 def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
+    """Find code that this ptxas version miscompiles, or may miscompile; empty if the version is unknown. Raises
+    PtxError.
+
+    If no opcode of this version's bugs occurs, the text is not parsed.
 
     A text without the opcodes of bugs that this version may have is not read further.
     """
@@ -118,12 +122,13 @@ def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) ->
 
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
-    """A warning for each suspect. Raises PtxError."""
+    """Write a warning for each suspect. Raises PtxError."""
     return [suspect.warning for suspect in suspects(text, ptxas, level)]
 
 
 def bugs_met(text: str, ptxas: str | None, level: str) -> frozenset[str]:
-    """The names of the bugs that a module meets; none where it cannot be read. A process looks once at each text."""
+    """List the names of the bugs that a module meets; empty if it cannot be read. Each process checks a text only
+    once."""
     key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), ptxas, level
     if key not in _met:
         _met[key] = frozenset()
@@ -136,8 +141,8 @@ _met: dict[tuple[bytes, str | None, str], frozenset[str]] = {}
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
-    """One note on many kernels, each given by the text of its module, its ptxas and the level: the bugs that they meet,
-    each with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
+    """Write one note on many kernels (module text, ptxas, level): the bugs that they meet, each with the number of
+    kernels. Empty if they meet none; unreadable texts are skipped."""
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
         met.update(dict.fromkeys(bugs_met(text or "", ptxas, level), kernels))
@@ -145,5 +150,5 @@ def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
         return []
     listed = ", ".join(f"{bug} ({kernels:,})" for bug, kernels in sorted(met.items()))
     return [
-        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` says where"
+        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` lists where"
     ]

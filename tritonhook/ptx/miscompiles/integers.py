@@ -15,13 +15,13 @@ _NAN = 0x7F80_0001  # the least number whose bits are a NaN
 
 
 def _is_spelled(operation: Operation, *names: str) -> bool:
-    """Whether the text has one of these instructions there. ptxas makes other spellings equal only later, where they
-    come out right."""
+    """Check whether the text has one of these instructions there. ptxas makes other spellings equal only later, where
+    they come out right."""
     return operation.statement.opcode.partition(".")[0] in names
 
 
 def _made(value: Source | None, name: str, *types: str) -> Operation | None:
-    """The operation of this name that made a value, also behind a guard, without which it is 0."""
+    """Find the operation of this name that made a value, even if a guard replaces the value by 0."""
     made = only_maker(value)
     if made is not None and (guarded := _guarded(made)) is not None:
         made = made.made_by(guarded)
@@ -29,14 +29,14 @@ def _made(value: Source | None, name: str, *types: str) -> Operation | None:
 
 
 def _guarded(operation: Operation) -> int | None:
-    """Which source a guard lets through, where it is 0 otherwise; None for what is no guard."""
+    """Find the source that a guard lets through, if the value is 0 otherwise; None if there is no guard."""
     if not operation.is_a("selp"):
         return None
     return next((index for index in (0, 1) if operation.number(1 - index) == 0), None)
 
 
 def _rotates(operation: Operation) -> bool:
-    """`(x << k) - (x >> 64 - k)`, in either order."""
+    """Match `(x << k) - (x >> 64 - k)`, in either order."""
     a, b = operation.made_by(0), operation.made_by(1)
     is_difference = operation.is_a("sub", "b64") or (operation.name == "sub.cc" and operation.type in ("s64", "u64"))
     if not is_difference or a is None or b is None:
@@ -56,7 +56,7 @@ def _is_rotation(left: Operation, right: Operation) -> bool:
 
 
 def _greatest_of_three(operation: Operation) -> bool:
-    """`max(max(x, -x), y)`, or the least, where nothing else reads the first."""
+    """Match `max(max(x, -x), y)`, or `min`, if nothing else reads the inner result."""
     if operation.name not in ("max", "min") or operation.type != "s32":
         return False
     for inner, index in operation.operands(operation.name, "s32"):
@@ -72,7 +72,7 @@ def _greatest_of_three(operation: Operation) -> bool:
 
 
 def _is_absolute(operation: Operation) -> bool:
-    """`max(x, -x)`, in this order."""
+    """Match `max(x, -x)`, in this order."""
     negated = operation.made_by(1)
     if negated is None or not negated.is_a("neg", "b32") or _is_spelled(negated, "add", "not", "xor"):
         return False
@@ -85,8 +85,8 @@ def _selects_by_nan(operation: Operation) -> bool:
 
 
 def _compares_shifted_sign(operation: Operation) -> bool:
-    """An unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign: one that the largest
-    number of 32 - k bits decides. With more than four signs in front, this comes out right."""
+    """Match an unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign, if the largest
+    number of 32 - k bits decides the comparison. ptxas is right with more than four sign bits in front."""
     if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
         return False
     for index, source in enumerate(operation.sources):
@@ -104,7 +104,8 @@ def _compares_shifted_sign(operation: Operation) -> bool:
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
-    """A product of two numbers of which the lowest 1 is known, so that of the product is known too; read bit by bit."""
+    """Match a product of two numbers whose lowest bit is known to be 1, if its result is read bit by bit. The lowest
+    bit of the product is then known, too."""
     if not operation.is_a("mul.lo", "b32"):
         return False
     places = [_lowest_one(operation.source(index)) for index in (0, 1)]
@@ -114,9 +115,9 @@ def _multiplies_known_bits(operation: Operation) -> bool:
 
 
 def _reads_known(place: int, product: Operation) -> bool:
-    """Whether the bits of a product up to this place, the lowest 1, decide what an operation on it does: `and` with no
-    others, `or` with no others or with all others, a shift that leaves no others. Also behind a guard, a shift to the
-    left, a number added, or cut to 16 bits."""
+    """Check whether the bits of a product up to its lowest 1 decide the result of an operation on it: `and` with no
+    others, `or` with no others or with all others, a shift that leaves no others. A guard, a shift to the left, an
+    added number or a cut may come between."""
     for _, reader in product.readers:
         count = reader.number(1)
         if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
@@ -141,8 +142,8 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`; also behind a further shift. None
-    where it is not known."""
+    """Find the lowest 1 of `(x << k) + number`, if it is below k, or of `x | 1`; a further shift may follow. None if
+    unknown."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
     if made is not None and added and made.is_a("shl", "b32"):
@@ -173,7 +174,7 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 
 def _masks_signs(operation: Operation) -> bool:
-    """`prmt` of which whole bytes are used, the lowest among them, all of them signs, and one of the first operand: by
+    """Match `prmt` whose used bytes are whole, contain the lowest, are all signs, and one is of the first operand: by
     `and`, in a register of 16 or 8 bits that is widened without a sign, or by a store."""
     mask = operation.number(1)
     if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):
@@ -192,7 +193,7 @@ def _masks_signs(operation: Operation) -> bool:
 
 
 def _widest(value: Source) -> Source:
-    """A number of 32 bits whose low bits this is, or which was widened to 64."""
+    """Find the 32-bit number whose low bits are this value, or which was widened to 64 bits to make it."""
     made = only_maker(value)
     if isinstance(value, Part) and value.operation.is_a("mov", "b32") and not value.index:
         return value.operation.sources[0] if value.operation.results == 2 else value
@@ -202,14 +203,14 @@ def _widest(value: Source) -> Source:
 
 
 def _clamps_to_zero(operation: Operation) -> bool:
-    """`min.s32` with 0 of `max.u32` with 0."""
+    """Match `min.s32` with 0 of `max.u32` with 0."""
     if not operation.is_a("min", "s32") or operation.number(1) != 0:
         return False
     return any(made.number(1) == 0 for made, _ in operation.operands("max", "u32"))
 
 
 def _below_zero(operation: Operation) -> bool:
-    """`0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
+    """Match `0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
     zero = 1 if operation.is_a("setp.lt", "u32") else 0
     is_below = operation.is_a("setp.lt", "u32") or operation.is_a("setp.le", "u32")
     negated = operation.made_by(1 - zero)
@@ -224,7 +225,7 @@ def _below_zero(operation: Operation) -> bool:
 
 
 def _carries_nothing(operation: Operation) -> bool:
-    """`add.cc` of a number that two shifts have emptied and of another number; or `sub.cc`."""
+    """Match `add.cc` of another number and a number that two shifts have emptied; or `sub.cc`."""
     if operation.name not in ("add.cc", "sub.cc") or not operation.number(1):
         return False
     for outer, _ in operation.operands("shl", "b32"):
@@ -235,7 +236,7 @@ def _carries_nothing(operation: Operation) -> bool:
 
 
 def _borrows_after_cnot(operation: Operation) -> bool:
-    """`sub.cc` with a shifted `cnot`."""
+    """Match `sub.cc` with a shifted `cnot`."""
     if operation.name != "sub.cc":
         return False
     shifts = (made for made, _ in operation.operands("shl", "b32") if not _is_spelled(made, "add"))
@@ -243,8 +244,8 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
-    """A logical operation on `lop3` of a repeated register, and on one of its registers. ptxas takes 0 for one of the
-    two: wrong where the table then differs, in the rows that the operation leaves open."""
+    """Match a logical operation on a `lop3` that repeats a register, and on one of the registers of that `lop3`. ptxas
+    takes 0 for one of the two. That is wrong if the table differs in the rows that the operation leaves open."""
     if operation.name not in ("and", "or", "xor"):
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
@@ -267,7 +268,7 @@ def _folds_repeated_operand(operation: Operation) -> bool:
 
 
 def _narrow(value: Source) -> Source:
-    """A number of 32 bits before it was widened, or before it became the low half of a pair."""
+    """Find the 32-bit number that was widened, or became the low half of a pair, to make this value."""
     made = only_maker(value)
     is_wide = made is not None and (made.is_a("cvt.u64", "u32") or made.is_a("cvt.s64", "s32"))
     is_pair = made is not None and made.is_a("mov", "b64") and len(made.sources) == 2

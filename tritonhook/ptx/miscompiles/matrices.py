@@ -9,7 +9,8 @@ from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
 
 
 def _shares_a_descriptor(operation: Operation) -> bool:
-    """`wgmma` with A in registers, whose descriptor of B is also that of A in a `wgmma` with both in shared memory."""
+    """Match `wgmma` with A in registers and B's descriptor equal to A's descriptor in a `wgmma` with both in shared
+    memory."""
     if not _is_wgmma(operation) or operation.statement.operands[1][:1] != "{":
         return False
     shared = _descriptor(operation, 2)
@@ -24,13 +25,13 @@ def _is_wgmma(operation: Operation) -> bool:
 
 
 def _descriptor(operation: Operation, place: int) -> Source | None:
-    """The value of an operand that is not a vector."""
+    """Look up the value of an operand; None for a vector."""
     behind = sum(len(elements(operand)) for operand in operation.statement.operands[place:])
     return operation.source(len(operation.sources) - behind)
 
 
 def _adds_to_itself(operation: Operation) -> bool:
-    """An `mma` of fp8 numbers whose result takes the registers of its sum."""
+    """Match an `mma` on fp8 numbers that writes its result into the registers of its addend."""
     statement = operation.statement
     is_fp8 = operation.name.startswith("mma.") and {"e4m3", "e5m2"} & set(statement.parts)
     if not is_fp8 or len(statement.operands) < 4:

@@ -24,7 +24,7 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # of the operations that known bits are looked for in
+_DEPTH = 4  # operations that the search for constant bits goes back
 _TYPE = re.compile(r"[sub](8|16|32|64)")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # by its bits
 _SIGNLESS = frozenset(
@@ -66,7 +66,7 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
-        self.is_move = statement.opcode.startswith("mov.")  # of bits
+        self.is_move = statement.opcode.startswith("mov.")  # copies bits
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:
@@ -93,14 +93,14 @@ class NormalChain(Chain):
         return [self.chosen(statement, new, target) for new, target in zip(made, targets, strict=True)]
 
     def chosen(self, statement: Statement, new: Source, target: str) -> Source:
-        """What a register holds after a guarded statement."""
+        """Compute the value of a register after a guarded statement."""
         pair = new, self.source(target)
         is_negated = statement.guard.startswith("!")
         guard = self.source(statement.guard.lstrip("! "))
         return self.make(statement, "selp", "b32", *(pair[::-1] if is_negated else pair), guard)
 
     def make(self, statement: Statement, name: str, type_: str, *sources: Source) -> Source:
-        """The value of an operation: what was there before, a number, or a new operation."""
+        """Return the value of an operation: reuse an equal one, fold it to a number, or make a new operation."""
         if name.startswith("set."):
             compared = self.make(statement, f"setp.{name.split('.')[1]}", type_, *sources)
             return self.make(statement, "selp", "b32", (1 << _bits(name.split(".")[-1])) - 1, 0, compared)
@@ -125,7 +125,7 @@ class NormalChain(Chain):
 
 
 def _named(operation: Operation) -> tuple[str, str]:
-    """The name and type without what makes no difference."""
+    """Normalise the name and type of an operation: types that give the same result become one."""
     name, type_ = operation.name, operation.type
     if name in _SIGNLESS and _bits(type_):
         return name, f"b{_bits(type_)}"
@@ -137,23 +137,23 @@ def _named(operation: Operation) -> tuple[str, str]:
 
 
 def _bits(type_: str) -> int:
-    """The size of an integer's type; 0 for others."""
+    """Parse the size of an integer type in bits; 0 for other types."""
     match = _TYPE.fullmatch(type_)
     return int(match[1]) if match else 0
 
 
 def is_pure(name: str) -> bool:
-    """Whether equal operands give equal results, and nothing else happens."""
+    """Check whether equal operands give equal results, and nothing else happens."""
     return name.partition(".")[0] in _PURE
 
 
 def _fewest(name: str) -> int:
-    """How many operands an operation has at least."""
+    """Return the least number of operands of an operation."""
     return _OPERANDS.get(name) or (2 if name.partition(".")[0] in ("add", "mul", "mad", "set", "setp", "slct") else 1)
 
 
 def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
-    """The bits of a value that are known to be 0."""
+    """Compute the mask of bits that are always 0 in a value."""
     ones = (1 << bits) - 1
     if isinstance(value, int):
         return ~value & ones
@@ -190,7 +190,7 @@ class _Rule:
         return self.chain.make(self.statement, name, type_ or self.type, *sources)
 
     def value(self, sources: tuple[Source, ...]) -> Source | None:
-        """A copy, a number, or what the rule of this name says."""
+        """Return the source of a copy, a number, or the result of the rule for this opcode."""
         name = self.name
         numbers = [source for source in sources if isinstance(source, int)]
         if name == "mov" and len(numbers) == len(sources) > 1:
@@ -255,7 +255,7 @@ class _Rule:
         inner = only_maker(a)
         if inner is None:
             return None
-        if inner.name in _NOT and _bits(inner.type):  # of floating-point numbers both are false for NaN
+        if inner.name in _NOT and _bits(inner.type):  # floats excluded: for NaN both comparisons are false
             name, swapped = _NOT[inner.name]
             return self.make(name, *(inner.sources[::-1] if swapped else inner.sources), type_=inner.type)
         if inner.is_a("not") and self.bits < 64:
@@ -269,7 +269,7 @@ class _Rule:
         return None
 
     def _negated(self, value: Source) -> Source | None:
-        """What this is the `not` of."""
+        """Find x if this value is `not x`."""
         made = only_maker(value)
         return ~value & self.ones if isinstance(value, int) else made.sources[0] if made and made.is_a("not") else None
 
@@ -313,7 +313,7 @@ class _Rule:
         return None
 
     def _shl(self, a: Source, b: Source) -> Source | None:
-        """Two shifts are one, if something is left."""
+        """Merge two shifts into one, if any bits are left."""
         inner = only_maker(a)
         before = inner.number(1) if inner is not None and inner.is_a("shl") else None
         if inner is not None and before is not None and isinstance(b, int) and before + b < self.bits:
@@ -354,7 +354,7 @@ class _Rule:
         return None
 
     def _bfi(self, a: Source, b: Source, c: Source, d: Source) -> Source | None:
-        """Bits of a number, or those behind the last place that is kept."""
+        """Fold `bfi` of numbers, or of bits behind the last bit that is kept."""
         if not isinstance(c, int) or not isinstance(d, int) or not 0 <= c < c + d <= self.bits:
             return None
         field = ((1 << d) - 1) << c

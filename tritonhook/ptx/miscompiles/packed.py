@@ -9,8 +9,8 @@ from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, al
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """`mov.b32 r, {h, h}` of a converted pair, also as a half of `mov.b64`, or a store of `{h, h}`. Two conversions of
-    equal operands are one pair, as in ptxas."""
+    """Match `mov.b32 r, {h, h}` of a converted pair, also as a half of `mov.b64`, or a store of `{h, h}`. Two
+    conversions of equal operands count as one pair, as in ptxas."""
     if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
     makers = [only_maker(source) for source in operation.sources[operation.name.startswith("st.") :]]
@@ -21,7 +21,7 @@ def _twice_the_pair(operation: Operation) -> bool:
 
 
 def _adds_to_half(operation: Operation) -> bool:
-    """`add.s16x2` of a number, of whose result one half alone is used."""
+    """Match `add.s16x2` of a number, if only one half of its result is used."""
     if not operation.is_a("add", "s16x2", "u16x2") or all(operation.number(index) is None for index in (0, 1)):
         return False
     halves: set[int] = set()
@@ -37,7 +37,7 @@ def _adds_to_half(operation: Operation) -> bool:
 
 
 def _widens_a_negated(operation: Operation) -> bool:
-    """A signed number of 16 bits, made by a negation, that is widened, compared, divided or shifted."""
+    """Match a signed 16-bit number, made by a negation, that is widened, compared, divided or shifted."""
     if operation.type != "s16" or not operation.name.startswith(_WIDENING):
         return False
     for made in {made for made, _ in (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))}:

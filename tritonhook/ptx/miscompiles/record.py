@@ -1,4 +1,4 @@
-"""What is known of one miscompilation: where it is published, what it looks like, which ptxas have it. Values only."""
+"""Facts about one miscompilation: sources, pattern, versions of ptxas that have it. Values only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ld.param.b64 %out, [k_param_0]; ld.param.b64 %in, [k_param_1];
 
 
 class PtxasVerdict(Enum):
-    """What a version of ptxas makes of such PTX."""
+    """Verdict on a ptxas version: its code for such PTX is wrong, right, or unknown."""
 
     WRONG = "wrong"
     RIGHT = "right"
@@ -45,7 +45,8 @@ class Range:
     last: str
 
     def verdict(self, ptxas: str) -> PtxasVerdict:
-        """What this version does. One between two that were tried is like both; where they differ, not known."""
+        """Judge a ptxas version: wrong from the first to the last version seen wrong; right up to, or from, a tested
+        version outside of these; else unknown."""
         key = version_key(ptxas)
         if version_key(self.first) <= key <= version_key(self.last):
             return PtxasVerdict.WRONG
@@ -56,7 +57,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A small program that is assembled wrongly. lines: they read from %in and write to %out.
+    """A small program that ptxas assembles wrongly. lines: they read from %in and write to %out.
 
     given, expected: the bytes at %in, and those at %out after the launch of one block. near: nearly the same lines,
     which every ptxas assembles rightly, and their result for the same bytes. threads: of the block; all store the same.
@@ -70,7 +71,7 @@ class Example:
     threads: int = 1
 
     def ptx(self, target: str, version: str, lines: str | None = None) -> str:
-        """The text of a module with the kernel `k(out, in)`."""
+        """Write a module that has the kernel `k(out, in)`."""
         return f"{_HEAD.format(version=version, target=target)}{lines or self.lines}\nret;\n}}\n"
 
 
@@ -79,8 +80,8 @@ class Miscompilation:
     """One bug of ptxas.
 
     name: how the command line and the tables call it. does: what ptxas does: a verb and what follows it.
-    sources: where it is published; none: this project found it. ranges: who has it. words: a module with it contains
-    one string of each group. matches: whether an operation is where it happens. instead: what to write. executed:
+    sources: where it is published; empty: found by this project. ranges: versions that have it. words: groups; such a
+    module has one string of each. matches: whether an operation triggers it. instead: what to write. executed:
     whether the example also ran on a GPU; else its machine code was evaluated. unoptimised: whether -O0 has it too.
     """
 
@@ -96,23 +97,23 @@ class Miscompilation:
     unoptimised: bool = False
 
     def is_possible(self, text: str) -> bool:
-        """Whether the text of a module has one string of each group in `words`."""
+        """Check whether the text of a module has one string of each group in `words`."""
         return all(any(word in text for word in group) for group in self.words)
 
     def may_be(self, ptxas: str) -> bool:
-        """Whether this version is wrong for some target, or may be."""
+        """Check whether this version is wrong for some target, or may be."""
         return any(span.verdict(ptxas) is not PtxasVerdict.RIGHT for span in self.ranges)
 
     @property
     def remedy(self) -> str:
-        """What to do: write it otherwise, or use another ptxas."""
+        """Remedy: write it otherwise, or use another ptxas."""
         older = _tried_before(min((span.first for span in self.ranges), key=version_key))
         newer = _tried_after(max((span.last for span in self.ranges), key=version_key))
         other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
         return f"{self.instead}, or use ptxas {other}" if other else self.instead
 
     def verdict(self, ptxas: str, target: str, level: str = "-O3") -> PtxasVerdict:
-        """What a version does for a target. One that was not tried is like those of the same generation."""
+        """Judge a ptxas version for a target. An untested target gets the verdict of tested ones of its generation."""
         if level == UNOPTIMISED and not self.unoptimised:
             return PtxasVerdict.RIGHT
         alike = [span for span in self.ranges if target in span.targets] or [
@@ -139,5 +140,5 @@ def _generation(target: str) -> int:
 
 
 def all_targets(first: str, last: str) -> tuple[Range, ...]:
-    """One range for every target."""
+    """Make one range for every target."""
     return (Range(TARGETS, first, last),)
