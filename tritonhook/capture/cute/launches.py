@@ -107,7 +107,8 @@ class Form:
 
     parameters: without the addresses. addresses: for each address: its bit in the parameters, the distance from it
     to its memory, and the buffer and offset of that memory. buffers: the buffers that the addresses point into.
-    kept: the records of the launch."""
+    kept: the records of the launch.
+    """
 
     parameters: int
     addresses: tuple[tuple[int, int, int, int], ...]
@@ -155,7 +156,8 @@ class Recording:
     """What the host code has loaded and launched while sessions record launches.
 
     kinds: the records of each kind of launch; further launches of the kind are only counted. forms: the same for
-    launches with other addresses: the latest ones of each kernel and shape."""
+    launches with other addresses: the latest ones of each kernel and shape.
+    """
 
     libraries: dict[int, bytes] = field(default_factory=dict)
     kernels: dict[int, Kernel] = field(default_factory=dict)

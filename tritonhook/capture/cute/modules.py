@@ -93,7 +93,8 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
     """Tell why a policy's lever must not stay on a kernel compiled with it. None if it may stay, or is not from the
     policy.
 
-    texts, cubins: the DSL's output."""
+    texts, cubins: the DSL's output.
+    """
     entries = entries_of(policy, own)
     if not entries:
         return None
@@ -191,7 +192,8 @@ class Dump:
     """Where the DSL's passes write the PTX: to the program's own path if it sets one, else into a temporary folder.
 
     asked: the program's pipeline. pipeline: the pipeline to compile with. stem: the files' paths without
-    ".<arch>.ptx"; None if no PTX is written."""
+    ".<arch>.ptx"; None if no PTX is written.
+    """
 
     asked: str
     pipeline: str
@@ -249,7 +251,8 @@ class Keeping:
 
     folder: temporary, until the files are copied. function: the compiled function. places: source position by
     kernel. own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma
-    into a kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module."""
+    into a kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module.
+    """
 
     folder: Path
     function: CompiledFunction | None

@@ -89,7 +89,8 @@ class Renaming:
     """A change of kernels in one module, which can be undone.
 
     own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: name of the
-    rewrite by own name, for each kernel that got the pragma."""
+    rewrite by own name, for each kernel that got the pragma.
+    """
 
     module: Any
     plain: bytes
@@ -165,7 +166,8 @@ class Renaming:
         """Compile the module as it was before, and replace the failed module by the result.
 
         It is compiled in a new MLIR context: before 4.8 the DSL makes only one binary per context ("Binary already
-        exists"). The DSL's last step (the entry for the TVM FFI) needs the program's context and is done at the end."""
+        exists"). The DSL's last step (the entry for the TVM FFI) needs the program's context and is done at the end.
+        """
         from cutlass._mlir import ir
 
         after, compiler._post_compile_hook = compiler._post_compile_hook, None

@@ -171,7 +171,8 @@ class Runtime:
         """Replace a library function by a Python function, for host code linked from now on.
 
         function: takes `count` numbers and returns a CUDA error; None does nothing. Returns a function that undoes
-        the change."""
+        the change.
+        """
         address = self.nothing
         if function is not None:
             self._callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(function))

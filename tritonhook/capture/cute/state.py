@@ -66,7 +66,8 @@ def patch(owner: type, name: str, around: Around) -> None:
 
     Another tool may keep our function after that. Then it only calls the original: if it stayed active and were
     patched in again, it would rename twice, and the second time not know the kernel's own name. Raises KeyError if
-    the class does not define the method."""
+    the class does not define the method.
+    """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(*arguments: Any, **options: Any) -> Any:

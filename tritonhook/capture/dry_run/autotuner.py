@@ -118,7 +118,8 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
 def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
     """Compile configurations in forked processes, into Triton's cache; then this process loads them from there.
 
-    This process compiles what a forked process did not finish."""
+    This process compiles what a forked process did not finish.
+    """
     workers = min(os.cpu_count() or 1, len(configs))
     if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:
         return

@@ -1,6 +1,7 @@
 """A driver for Triton 3.6 to 3.9 without a GPU: a launch runs all of Triton's own code, and launches nothing.
 
-It replaces `triton.runtime.driver.active`, and the functions of `triton.testing` that measure."""
+It replaces `triton.runtime.driver.active`, and the functions of `triton.testing` that measure.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +163,8 @@ def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | 
 def active(driver: Any) -> Iterator[None]:
     """Make a driver Triton's active one, and restore the earlier one afterwards.
 
-    If there was none, the driver stays: kernels unload through the active driver, whenever they are collected."""
+    If there was none, the driver stays: kernels unload through the active driver, whenever they are collected.
+    """
     from triton.runtime import driver as config
 
     before = config._active, config._default

@@ -1,7 +1,8 @@
 """DryRun: the target of a dry run. Gpu: the figures that programs read instead of a real GPU's. Notes: what a process
 of a dry run reports at its end.
 
-Values only, and few imports: every process of a dry run loads this module."""
+Values only, and few imports: every process of a dry run loads this module.
+"""
 
 from __future__ import annotations
 

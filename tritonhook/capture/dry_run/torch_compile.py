@@ -2,7 +2,8 @@
 
 Dynamo and AOTAutograd see the tensors on the CPU, where they are: torch's CPU build cannot differentiate CUDA
 tensors. Each graph is moved to the GPU before Inductor compiles it. Inductor's code allocates in the CPU's memory
-again, and operators other than Triton kernels run on the CPU."""
+again, and operators other than Triton kernels run on the CPU.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A TorchFunctionMode replaces the GPU in the arguments of torch functions, and reports it as the device of tensors. It
 sees only calls from Python, in one thread; inside a torch function everything is as on the CPU. Buffers that a
 kernel would fill hold zeros; `memory_of` decides which tensors have such a buffer. Without memory, tensors of the
-GPU are on torch's device "meta"; CPU tensors stay unchanged."""
+GPU are on torch's device "meta"; CPU tensors stay unchanged.
+"""
 
 from __future__ import annotations
 
