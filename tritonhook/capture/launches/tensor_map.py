@@ -26,7 +26,7 @@ from tritonhook.errors import DeviceError
 
 BYTES = 128
 _WORDS = struct.Struct("<8Q")
-USED = _WORDS.size  # bytes that say something
+USED = _WORDS.size  # bytes with content
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, None, 8, 9)  # CUtensorMapDataType, by the type here
 _FLOAT32, _TF32 = 7, 11
 _LARGE = 1 << 17  # bytes
@@ -35,10 +35,11 @@ Encode = Callable[[Tiling, int], Any]
 
 
 def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | None:
-    """The address and what else a descriptor says; None for bytes that are none, or that are not understood.
+    """Decode a descriptor into its address and its other fields. None if these bytes are no descriptor, or not
+    understood.
 
-    encode: makes one as the driver does (default: the driver). What was read of its descriptors counts only if it makes
-    the same bytes again.
+    encode: makes a descriptor as the driver does (default: the driver). Fields read from the driver's descriptors count
+    only if it makes the same bytes from them again.
     """
     if len(data) != BYTES or (read := _read(data)) is None:
         return None
@@ -53,8 +54,8 @@ def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | N
 
 
 def bytes_of(argument: Any) -> bytes | None:
-    """The bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, in an object of cuda-bindings or of
-    Triton's driver; None for anything else."""
+    """Read the bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, or in an object of
+    cuda-bindings or of Triton's driver. None for any other object."""
     if (get := getattr(argument, "tma_desc_cpu_ptr", None) or getattr(argument, "getPtr", None)) is not None:
         return ctypes.string_at(int(get()), BYTES)
     kind = type(argument)
@@ -86,14 +87,14 @@ def _read(data: bytes) -> tuple[int, Tiling] | None:
 
 
 def _comparable(data: Any) -> bytes:
-    """Without bit 21 of word 1, which some drivers set where it is wrong, and some programs clear."""
+    """Clear bit 21 of word 1, which some drivers set wrongly, and some programs clear."""
     made = bytearray(data)
     made[10] &= ~(1 << 5)
     return bytes(made)
 
 
 def encoded(tiling: Tiling, address: int) -> bytes:
-    """What of a descriptor is not zero."""
+    """Encode the bytes of a descriptor that can be non-zero."""
     rank = len(tiling.shape)
     is_tf32 = tiling.element == _TF32
     kind = _ELEMENTS.index(_FLOAT32 if is_tf32 else tiling.element)
