@@ -116,7 +116,9 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     ):  # versions only: a path would run a program of the project
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
-        raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
+        raise UsageError(
+            f"{where}: a policy decides how each kernel is changed: leave out ptxas and rewrites, or policy"
+        )
     for key in ("out", "policy", "lock"):
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)

@@ -88,9 +88,9 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
 # --- which kernels and launches a verb works on ---------------------------------------------------
 
 
-_OTHERS = 2  # launches of a kernel besides the longest one, at which a gain must not be a loss
+_OTHERS = 2  # number of further launches of a kernel; none may become slower
 DRY_LAUNCH = "its launches are of a dry run, which has no values; record them on a GPU with `tritonhook run --launches`"
-_MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
+_MATTERS = 0.1  # minimum share of a kernel's time for these launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
     record, capture = chosen.record, chosen.capture
     name, text = capture.kernel, capture.text(Stage.PTX)
     if capture.rewritten_from is not None or capture.lever is not None:
-        return Skipped(name, record, "it was rewritten already; capture the program without that")
+        return Skipped(name, record, "it was already rewritten; capture the program without rewrites")
     if text is None:
         return Skipped(name, record, f"no PTX in the capture; {capture.note or 'it was not available'}")
     if not chosen.launches:

@@ -456,7 +456,7 @@ def _would_change(path: str, own: str, settings: Settings) -> bool:
 
 
 def _other_ptx(policy: Policy) -> str:
-    return f"{policy.path} knows other PTX of this name; `tritonhook tune --check CAPTURES` says which are stale"
+    return f"{policy.path} has only other PTX of this kernel; `tritonhook tune --check CAPTURES` lists stale entries"
 
 
 def _missed_note(kernels: Sequence[str], reason: str) -> str:

@@ -375,7 +375,7 @@ def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)
 
 
-# --- PTX and ptxas told apart ---------------------------------------------------------------------
+# --- effects of PTX and of ptxas ------------------------------------------------------------------
 
 
 MOST = 100  # kernels: each takes two runs of ptxas
@@ -419,12 +419,12 @@ def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
 def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
     ptx = text(kernel)
     if ptx is None or assembler.ptxas is None:
-        raise TritonHookError("its PTX was not kept" if ptx is None else "which ptxas made it is not known")
+        raise TritonHookError("its PTX was not kept" if ptx is None else "its ptxas version is not known")
     try:
         tool = find_ptxas(assembler.ptxas)
     except ToolError:
         remedy = f"`tritonhook ptxas add {assembler.ptxas}` fetches it"
-        raise ToolError(f"ptxas {assembler.ptxas} is not at hand; {remedy}") from None
+        raise ToolError(f"ptxas {assembler.ptxas} is not installed; {remedy}") from None
     return Task(kernel, ptx, tool, assembler.options or ())
 
 

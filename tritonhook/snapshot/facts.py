@@ -121,7 +121,9 @@ def _argument_types(capture: Capture) -> tuple[str, ...]:
     """Return the types of a Triton kernel's arguments, with known properties of their values, such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
     text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
-    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # each place would be quadratic time
+    match = _SIGNATURE.match(
+        text, max(text.find("tt.func public @"), 0)
+    )  # searching from every position would take quadratic time
     return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
 
 
@@ -222,7 +224,7 @@ MAKERS = {
 }
 _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
-_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
+_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # matches nearly all locations
 _VALUE = re.compile(r"(%[\w$.-]+)", re.ASCII)
 _DEBUG_USE = re.compile(r", !(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
 _DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")

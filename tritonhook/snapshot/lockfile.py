@@ -58,7 +58,7 @@ def write_lock(
     ordered = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     if path.exists() and not path.is_file():
-        raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
+        raise SnapshotError(f"{path}: not a file; a lock is a file with a folder of PTX beside it: name a file")
     if path.exists() and _is_hugging_faces(path.read_bytes()):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
     for locked, _ in ordered:

@@ -1,8 +1,8 @@
-"""Recording how CuTe kernels are launched, at the call of the DSL's runtime: cudaLaunchKernelEx.
+"""Recording launches of CuTe kernels, at the call of the DSL's runtime: cudaLaunchKernelEx.
 
-The compiled host code has then worked out the grid, encoded TMA descriptors and packed the arguments. Which kernel a
-handle stands for is known from the calls that loaded it. The cubin says how long each parameter is, and the PTX which
-of its bytes are read. A number that is the address within a tensor becomes a pointer to it.
+By then the compiled host code has computed the grid, encoded TMA descriptors and packed the arguments. The calls that
+loaded a kernel show which kernel a handle stands for. The cubin has the size of each parameter, and the PTX shows which
+of its bytes are read. A number that is an address within a tensor becomes a pointer to the tensor.
 """
 
 from __future__ import annotations

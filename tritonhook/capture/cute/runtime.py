@@ -1,9 +1,9 @@
-"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and what stands in front.
+"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and gates in front of them.
 
-Host code is linked with the library by name, whichever engine runs it: the DSL's own, that of TVM FFI, or one that
-loads exported objects. So the address that the library's symbol table gives for a name is replaced. Host code that is
-linked from then on calls a gate: a few instructions that the DSL's LLVM makes. It calls a hook of ours where there is
-one, and the function itself. Without a hook a gate costs a load and a jump, and no Python runs.
+Host code is linked with the library by name, whichever engine runs it: the DSL's own, TVM FFI's, or one that loads
+exported objects. So the library's symbol table gets another address for a name. Host code linked from then on calls a
+gate: a few instructions that the DSL's LLVM makes. A gate calls our hook, if any, and the function itself. Without a
+hook a gate costs a load and a jump, and no Python runs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the files of this package share: the attached sessions, the patched methods of the DSL, and the function that is
-compiled. And attaching sessions: a program without the DSL loads no more of this package."""
+"""State shared by the files of this package: the attached sessions, the patched methods of the DSL, and the function
+being compiled. Also attaching sessions: a program without the DSL loads no more of this package."""
 
 from __future__ import annotations
 

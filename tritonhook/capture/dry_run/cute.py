@@ -21,7 +21,7 @@ _handles = count(1)
 
 def nothing_launched() -> ExitStack:
     """Stop the DSL from launching what it compiles from now on, until the stack is closed. The DSL must be imported."""
-    with suppress(ImportError):  # TVM FFI is an option
+    with suppress(ImportError):  # TVM FFI is optional
         import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:
         for undo in _stand_ins(runtime.of_process()):
@@ -94,7 +94,9 @@ class _Moved:
         capsule = self._tensor.detach().__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype = ctypes.c_void_p
-        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # behind the address
+        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(
+            ctypes.c_void_p
+        )  # after the address field
         ctypes.c_int32.from_address(place).value = _ON_CUDA
         return capsule
 

@@ -43,7 +43,7 @@ def limited(seconds: float) -> Iterator[None]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def do_compile(kernel: Any, key: Any, *rest: Any, **named: Any) -> Any:
             if (id(kernel), key) in left:
-                return None  # as where a hook of Triton has it not compiled: nothing is launched
+                return None  # as if a hook of Triton had skipped the compile: nothing is launched
             try:
                 return original(kernel, key, *rest, **named)
             except TooLong as error:

@@ -20,7 +20,7 @@ from tritonhook.capture.dry_run.torch_tensors import as_it_is
 from tritonhook.capture.patching import patched
 
 _Change = tuple[Any, str, Callable[[Any], Any]]  # arguments of Patch
-_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # with these a choice stays open for long
+_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # these delay the choice of a kernel
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
 
 

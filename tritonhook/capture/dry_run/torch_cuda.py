@@ -42,7 +42,7 @@ class DryContext(AbstractContextManager[Any]):
     def __exit__(self, *_: object) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU, and none of this")
+        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU and does not provide it")
 
 
 def _always(value: Any) -> Callable[..., Any]:

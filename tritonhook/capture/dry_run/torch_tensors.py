@@ -449,7 +449,7 @@ def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
     import torch
 
     if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
-        raise RuntimeError(f"--memory none: the values of {tuple(shape)} are asked for, over 1 GiB of zeros")
+        raise RuntimeError(f"--memory none: the program reads a tensor of shape {tuple(shape)}: over 1 GiB of zeros")
     return torch.zeros(shape, dtype=dtype, device="cpu", **named)
 
 

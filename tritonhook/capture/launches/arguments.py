@@ -26,7 +26,7 @@ _ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, if different 
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
 _OF_NO_TENSOR = "a TMA descriptor of memory that no tensor has"
 ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
-_TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
+_TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: Triton's values
 
 
 class Unrecordable(Exception):

@@ -1,6 +1,6 @@
-"""The 128 bytes of a TMA descriptor that was encoded before: by host code, as the CuTe DSL's does, or by the driver.
+"""The 128 bytes of an encoded TMA descriptor: encoded by host code, such as the CuTe DSL's, or by the driver.
 
-NVIDIA documents none of it. What is here was read from descriptors that the DSL 4.8.1 made, of ranks 1 to 5, with its
+NVIDIA does not document them. The layout was read from descriptors of the DSL 4.8.1, of ranks 1 to 5, with its
 swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
 
     0     the address
@@ -9,8 +9,8 @@ swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
     4-6   32 bits of each size - 1; from bit 32 of word 6 on: 3 bits of each step - 1; from bit 56 on: 8 of each box - 1
     8-15  nothing; the DSL leaves what was there
 
-A descriptor of host code that has any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
-words 8 and 9. What was read of its descriptors counts only where it makes the same bytes of that again.
+A descriptor of host code with any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
+words 8 and 9. Fields read from its descriptors count only if it makes the same bytes from them again.
 """
 
 import ctypes

@@ -25,7 +25,7 @@ REPAIR = "delete its folder and capture the kernel again"
 class Ptxas(Fields):
     """The ptxas that made a cubin; null if not known.
 
-    path: of the program. version: such as "12.8.93". arguments: its options, without input and output.
+    path: of its program file. version: such as "12.8.93". arguments: its options, without input and output.
     """
 
     path: str | None
@@ -36,9 +36,9 @@ class Ptxas(Fields):
 class KernelRecord(Fields):
     """One compiled kernel.
 
-    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: the one that made the cubin.
+    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: of its cubin.
     options: all that decides the code besides the source. metadata: the front end's; for a kernel captured at ptxas:
-    `front_end`, `command`, `folder`, `caller`. cache_hit: True if it came from the disk cache. rewritten_from: its own
+    `front_end`, `command`, `folder`, `caller`. cache_hit: true if it came from the disk cache. rewritten_from: its own
     name, if it was renamed. note: why something is missing.
     """
 
