@@ -111,14 +111,10 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     if not isinstance(rewrites, list) or not all(name in REWRITES for name in rewrites):
         raise UsageError(f"{where}: rewrites = {rewrites!r}: give a list of {', '.join(REWRITES)}")
     _check_budgets(where, table)
-    if texts["ptxas"] is not None and not is_version(
-        texts["ptxas"]
-    ):  # versions only: a path would run a program of the project
+    if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
-        raise UsageError(
-            f"{where}: a policy decides how each kernel is changed: leave out ptxas and rewrites, or policy"
-        )
+        raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
     for key in ("out", "policy", "lock"):
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)

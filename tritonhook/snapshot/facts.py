@@ -121,9 +121,7 @@ def _argument_types(capture: Capture) -> tuple[str, ...]:
     """Return the types of a Triton kernel's arguments, with known properties of their values, such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
     text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
-    match = _SIGNATURE.match(
-        text, max(text.find("tt.func public @"), 0)
-    )  # searching from every position would take quadratic time
+    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # a search would be quadratic
     return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
 
 

@@ -94,9 +94,7 @@ class _Moved:
         capsule = self._tensor.detach().__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype = ctypes.c_void_p
-        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(
-            ctypes.c_void_p
-        )  # after the address field
+        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # after address
         ctypes.c_int32.from_address(place).value = _ON_CUDA
         return capsule
 

@@ -165,8 +165,7 @@ def gpu() -> Any:
 
 
 def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
-    """Replace the GPU by another device, or its generator by one of the CPU. is_device: strings and numbers name
-    devices."""
+    """Replace the GPU by another device, or its generator by the CPU's. is_device: strings and numbers are devices."""
     import torch
 
     if type(value) is DryGenerator:
@@ -239,8 +238,7 @@ _NO_GPU = ("not linked with support for cuda", "without ATen_cuda", "INTERNAL AS
 
 
 def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
-    """Add the remedy to an error that torch raises because there is no GPU, or no memory. Other errors are returned
-    unchanged."""
+    """Add the remedy to an error of torch that is due to a missing GPU or memory; return other errors unchanged."""
     if not any(words in str(error) for words in _NO_GPU):
         return error
     name, first = getattr(func, "__name__", str(func)), str(error).splitlines()[0]
@@ -432,8 +430,7 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
-    """Return a function that makes zeros for a tensor without memory. own: filled with the original tensor by id of
-    its zeros."""
+    """Return a function that makes zeros for a tensor without memory. own: gets the tensor, by id of its zeros."""
 
     def make(value: Any) -> Any:
         if value.device.type != "meta":
@@ -464,8 +461,7 @@ _TORCH_S = ("aten", "prims")
 
 @contextmanager
 def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
-    """Redirect operators registered for CUDA from now on to the device of the tensors. within: enters the mode
-    around a function."""
+    """Redirect operators registered for CUDA from now on to the tensors' device. within: adds the mode."""
     import torch
 
     place = _FAKE if memory == NONE else "CPU"

@@ -330,9 +330,7 @@ def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
     try:
         return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
-        if version is not None and str(error).startswith(
-            f"ptxas {version}: not found"
-        ):  # the message lists every path tried
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # lists paths tried
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
         return str(error)
 

@@ -37,12 +37,7 @@ if TYPE_CHECKING:
 
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
-_BY_THE_USER = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-)  # signals that end a build; not crashes of ptxas
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # end a build; not a crash of ptxas
 _REJECTED_S = 5.0  # wait for the renamed form of a module that ptxas rejects
 _VARIANT_LEAST_S = 30.0  # wait for any other renamed form: at least this, or ten times the plain form's time
 
