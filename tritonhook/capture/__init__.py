@@ -1,1 +1,1 @@
-"""Capture: from compilers in a running program to a folder. session.py is the centre; a package for each front end."""
+"""Capture: from compilers in a running program to a folder. session.py is the centre; each front end has a package."""

@@ -1,4 +1,4 @@
-"""Assembling: the ptxas that a session takes instead of the compiler's own, and further options for it."""
+"""Assembling: the ptxas that a session uses instead of the compiler's own, and further options for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tritonhook.ptx.module import Ptx, lowered_for
 
 @dataclass(frozen=True, slots=True)
 class Assembling:
-    """How a session assembles. path, version, sha256: of the ptxas; None takes the compiler's own.
+    """How a session assembles. path, version, sha256: of the ptxas; None uses the compiler's own.
 
-    options: further options, behind those that the compiler gives.
+    options: further options, after those of the compiler.
     """
 
     path: str | None = None
@@ -26,10 +26,10 @@ class Assembling:
 
     @classmethod
     def of(cls, ptxas: str | None, options: str | Sequence[str] | None) -> Assembling | None:
-        """What the user's `ptxas=` and `options=` mean; None if neither was given.
+        """Read the user's `ptxas=` and `options=`; None if both are unset.
 
-        ptxas: a version such as "13.5.37", or a path. Raises ToolError if there is no such ptxas, CaptureError for
-        what is no text.
+        ptxas: a version such as "13.5.37", or a path. Raises ToolError if there is no such ptxas, CaptureError if an
+        option is not text.
         """
         words = shlex.split(options) if isinstance(options, str) else tuple(options or ())
         if not all(isinstance(word, str) and word for word in words):
@@ -43,21 +43,21 @@ class Assembling:
 
     @property
     def key(self) -> str:
-        """Tells this from other ways to assemble, in cache keys. A binary is known by its content, not by its path."""
+        """Text for cache keys: identifies the binary by its content, not by its path, and the options."""
         return "|".join(("ptxas", self.sha256 or "", *self.options))
 
     def readable(self, ptx: Ptx) -> Ptx:
-        """The module with `.version` lowered to what the ptxas reads, where that is older than the compiler's own."""
+        """Lower the module's `.version` if this ptxas is older than the compiler's own."""
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
-        """The assembler and arguments to take where the compiler would take `own`."""
+        """Return the assembler and arguments to use instead of `own`, the compiler's."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 
 
 def assemble_by(assembler: Assembler, text: str) -> bytes:
-    """The cubin that an assembler makes of PTX. Raises AssembleError if it fails, ToolError if it is not there."""
+    """Assemble PTX into a cubin. Raises AssembleError if ptxas fails, ToolError if it is missing."""
     from tritonhook.ptxas.tool import Tool
     from tritonhook.ptxas.toolchain import Toolchain
 

@@ -1,5 +1,5 @@
-"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. Read from each cubin when it
-is asked for; what no cubin says is cubin/resources.py's."""
+"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. Read from each cubin when
+needed; cubin/resources.py has the figures that no cubin contains."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class KernelResources:
     """One kernel's resources. None: not known.
 
     registers: per thread. stack: bytes per thread. spill_stores, spill_loads, local_stores, local_loads: as in
-    cubin.resources.Resources. shared: static bytes per block. dynamic_shared: what a launch adds; None also where the
-    program decides at the launch. instructions, code_bytes: with the padding at the end.
+    cubin.resources.Resources. shared: static bytes per block. dynamic_shared: bytes that a launch adds; None also if
+    the program decides at the launch. instructions, code_bytes: with the padding at the end.
     """
 
     registers: int | None
@@ -38,7 +38,8 @@ Found = KernelResources | CaptureError | CubinError | None
 
 
 def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, Found]:
-    """The resources of the kernels of one module by record: None without a cubin, an error for one that cannot be read.
+    """Read the resources of one module's kernels, by record: None without a cubin, an error if the cubin cannot be
+    read.
 
     ptx: the text of the module's PTX, None without one.
     """
@@ -54,7 +55,8 @@ def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, 
 
 
 def dynamic_shared_of(capture: Capture, ptx: str | None) -> int | None:
-    """Bytes of shared memory that a launch of a captured kernel adds. ptx: its text. None: not known."""
+    """Return the bytes of shared memory that a launch of a captured kernel adds; None if not known. ptx: the
+    kernel's PTX."""
     return dynamic_shared(capture.metadata.get("shared"), ptx)
 
 

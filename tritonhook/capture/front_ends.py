@@ -14,7 +14,8 @@ from tritonhook.errors import CaptureError
 
 
 def new_session(settings: Settings, make_kernels: MakeKernels | None = None) -> Session:
-    """Make a session for every front end that is installed; it has not begun. Raises CaptureError if there is none."""
+    """Make a session for every front end that is installed; it has not begun. Raises CaptureError if none is
+    installed."""
     present = front_ends()
     if "triton" in present and not cute.is_installed() and (reason := _why_no_ptxas(settings)):
         raise CaptureError(reason)
@@ -28,8 +29,8 @@ def new_session(settings: Settings, make_kernels: MakeKernels | None = None) -> 
 
 
 def _why_no_ptxas(settings: Settings) -> str | None:
-    """Why none of Triton's ptxas can assemble what the rewrites make; None if one can, or if the session has its own,
-    which make_settings has checked."""
+    """Return why none of Triton's ptxas can assemble the rewritten PTX. None if one can, or if the session has its
+    own ptxas, which make_settings has checked."""
     if settings.assembling is not None and settings.assembling.version is not None:
         return None
     if settings.rewrites.why_not("0") is None:  # no step asks for a version
@@ -39,7 +40,7 @@ def _why_no_ptxas(settings: Settings) -> str | None:
 
 
 def front_ends() -> tuple[str, ...]:
-    """The compilers that are installed. Raises CaptureError if there is none."""
+    """List the installed compilers. Raises CaptureError if there is none."""
     try:
         check_triton()
     except CaptureError:
@@ -50,7 +51,7 @@ def front_ends() -> tuple[str, ...]:
 
 
 def begin_run(config: RunConfig, front_end: str = "triton") -> Session:
-    """Begin the session of `tritonhook run`, around all that the program itself begins, until the process ends.
+    """Begin the session of `tritonhook run`, outside of all sessions that the program begins, until the process ends.
 
     It prints no summary: the command reports on the folder when all processes have ended.
     """

@@ -1,11 +1,11 @@
 """torch.compile's Inductor, where Triton's hooks do not see its kernels: kernels from its caches, a launcher that looks
 kernels up by the name of their Python function, and its autotuner.
 
-Inductor does not call triton.compile for kernels of a warm FxGraphCache and for those that its worker processes
-compiled, so that Triton's listener is not called. But each kernel passes `make_launcher` in the process that launches
-it; there its files in Triton's cache are read. Every patch calls Inductor's own function; an error of ours is reported,
-and the program goes on. Nothing is imported here: a module is patched once the program has loaded it. Few imports at
-the top: every child process of `tritonhook run` loads this file.
+Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes, so that
+Triton's listener is not called. But each kernel passes `make_launcher` in the process that launches it; there its files
+in Triton's cache are read. Every patch calls Inductor's own function; our errors are reported, and the program goes on.
+This file imports nothing of Inductor: a module is patched once the program has loaded it. It has few imports at the
+top: every child process of `tritonhook run` loads it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORKER = ("compile_worker", "__main__.py")
 
 
 class Inductor:
-    """The patches in this process's Inductor, and what they report to its sessions."""
+    """The patches in this process's Inductor, and the sessions that they report to."""
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
@@ -56,7 +56,7 @@ class Inductor:
     # --- coming and going
 
     def await_modules(self) -> None:
-        """Wait for the program to load Inductor's modules; free until then."""
+        """Wait for the program to load Inductor's modules; costs nothing until then."""
         for name in self._modules:
             if name not in sys.modules and name not in self._waiting:
                 self._waiting[name] = AfterImport(name, functools.partial(self._loaded, name))
@@ -119,7 +119,7 @@ class Inductor:
             session.contain(doing, error)
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: it has its own compile workers."""
+        """Set the key again in a forked child: it has its own compile workers."""
         self._settle_key()
 
     # --- the patches
@@ -168,8 +168,8 @@ class Inductor:
         return [Patch(cache, "_prepare_key", wrap)] if hasattr(cache, "_prepare_key") else []
 
     def _patch_async_compile(self, module: Any) -> list[Patch]:
-        """Compile in this process while a session of `enable` renames: compile workers have the settings of
-        `tritonhook run` only."""
+        """Compile in this process while a session of `enable` renames: compile workers only have the settings of
+        `tritonhook run`."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def use_process_pool(cls: Any) -> Any:
@@ -185,9 +185,9 @@ class Inductor:
     # --- launching
 
     def _load_kernel(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Let the static launcher find a renamed kernel: it asks the driver for the Python function's name, and a
-        renamed kernel's image has only the new name. The object's name changes for this call only, because Inductor's
-        caches and file names use it."""
+        """Let the static launcher find a renamed kernel: it asks the driver for the Python function's name, but the
+        image has only the new name. The object's name changes for this call only, because Inductor's caches and file
+        names use it."""
 
         def load_kernel(kernel: Any, *arguments: Any, **named: Any) -> Any:
             entry = _entry_instead(kernel)
@@ -203,14 +203,14 @@ class Inductor:
         return load_kernel
 
     def may_rename(self) -> str | None:
-        """Why a kernel that Inductor compiles now must not be renamed; None if it may be."""
+        """Return why a kernel that Inductor compiles now must not be renamed; None if it may be."""
         if not self._launches_any_name:
             return "its launcher in this torch is not known to tritonhook"
         return self.may_rewrite()
 
     def may_rewrite(self) -> str | None:
-        """Why a kernel that Inductor compiles now must not be changed at all; None if it may be, because Inductor will
-        keep it under keys of its own."""
+        """Return why a kernel that Inductor compiles now must not be changed at all; None if it may be, because
+        Inductor will keep it under a separate key."""
         if _is_compile_worker():
             key, _, launcher = os.environ.get(INDUCTOR, "").partition("-")
             parents = [word.partition("=")[2] for word in sys.argv if word.startswith("--parent=")]
@@ -253,7 +253,7 @@ class Inductor:
     # --- autotuning
 
     def _pinning(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Answer for Inductor's cache of autotuning where a policy pins a configuration."""
+        """Answer for Inductor's cache of autotuning if a policy pins a configuration."""
         from tritonhook.capture.inductor_pins import pinned
 
         def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
@@ -296,7 +296,7 @@ class Inductor:
         return tune
 
     def _configured(self, tuner: Any, winner: Any, launchers: list[Any]) -> None:
-        """Report the configurations, for pins."""
+        """Report a tuner's configurations to the sessions, for pins."""
         from tritonhook.capture.inductor_pins import BY, key_of
 
         key = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
@@ -308,7 +308,7 @@ class Inductor:
 
     @contextmanager
     def _noting_trials(self) -> Iterator[list[str]]:
-        """Collect the hashes of the kernels that get a launcher meanwhile in this thread."""
+        """Collect the hashes of kernels that get a launcher in this thread during the `with` block."""
         outer = getattr(self._trials, "seen", None)
         trials: list[str] = []
         self._trials.seen = trials
@@ -330,12 +330,12 @@ def _is_loaded(name: str) -> bool:
 
 
 def _is_compile_worker() -> bool:
-    """Whether this process is one of Inductor's compile workers, which never launch."""
+    """Check whether this process is one of Inductor's compile workers, which never launch."""
     return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "-").parts[-2:] == _WORKER
 
 
 def _entry_instead(kernel: Any) -> str | None:
-    """The name to look up in place of the kernel's own; None if the image has its own name, or cannot be read."""
+    """Return the name to look up instead of the kernel's own; None if the image has its own name, or cannot be read."""
     try:
         path = kernel.cubin_path
         if not path or not str(path).endswith(".cubin"):
@@ -343,14 +343,14 @@ def _entry_instead(kernel: Any) -> str | None:
         entry = _entry(Path(path), kernel.name)
         return None if entry == kernel.name else entry
     except Exception:
-        return None  # the launcher reports what is wrong
+        return None  # the launcher reports the error
 
 
 def _entry(cubin: Path, own: str | None = None) -> str | None:
-    """The name of the kernel in an image: `own` if the image has it, else the name in Triton's metadata beside it, else
-    the only name; None if none of these holds.
+    """Find the kernel's name in an image: `own` if the image has it, else the name in Triton's metadata beside it, else
+    the only name; None if none of these exists.
 
-    Found by the names of the sections: the program's environment may have no library that reads ELF.
+    It searches section names in the bytes: the program's environment may have no library that reads ELF.
     """
     import json
     import re
@@ -367,7 +367,7 @@ def _entry(cubin: Path, own: str | None = None) -> str | None:
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Triton's metadata of a kernel; what Inductor knows of it if Triton's cache has its binary only."""
+    """Return Triton's metadata of a kernel, or Inductor's own facts if Triton's cache has only the binary."""
     import json
 
     from triton.backends.compiler import GPUTarget

@@ -1,6 +1,7 @@
 """The configuration that a policy pins for a kernel which torch.compile generates.
 
-A kernel is known by the hash of its source, without its number and without what changes from one compile to the next.
+A kernel is identified by a hash of its source, without its number and without the parts that change from one compile to
+the next.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _OPTIONS = ("num_warps", "num_stages")
 
 
 def key_of(filename: str | None, inductor_meta: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
-    """The name of a generated kernel without its number, and the key of its pin; None if its source is not at hand."""
+    """Return the name of a generated kernel without its number, and the key of its pin; None without its source."""
     name = inductor_meta.get("kernel_name")
     if not filename or not isinstance(name, str):
         return None
@@ -32,15 +33,15 @@ def key_of(filename: str | None, inductor_meta: Mapping[str, Any]) -> tuple[str,
 
 
 def key_of_pins(policy: Policy | None) -> str:
-    """Names the pins for Inductor in its cache keys: a graph in its cache holds the configurations that were compiled.
-    Empty without one."""
+    """Hash the pins for Inductor, for Inductor's cache keys: a graph in its cache holds the configurations that were
+    compiled. Empty without pins."""
     pins = () if policy is None else policy.pins
     own = [f"{pin.function} {pin.key} {pin.config}" for pin in pins if pin.key[0].startswith(_SOURCE)]
     return hashlib.sha256("\n".join(own).encode()).hexdigest() if own else ""
 
 
 def pinned(session: Observer, configs: Sequence[Any], filename: str | None, inductor_meta: Mapping[str, Any]) -> Any:
-    """The configuration that a session's policy pins; None without one."""
+    """Return the configuration that a session's policy pins; None without one."""
     policy = session.settings.policy
     if policy is None or not key_of_pins(policy) or (key := key_of(filename, inductor_meta)) is None:
         return None
@@ -51,12 +52,13 @@ def pinned(session: Observer, configs: Sequence[Any], filename: str | None, indu
     if config is None:
         session.note(f"{policy.path}: {pin.function} has no configuration {pin.config!r} any more; pin it again")
     else:
-        config.found_by_coordesc = config.found_by_combo_autotune = True  # nothing is to be looked for around it
+        config.found_by_coordesc = config.found_by_combo_autotune = True  # stops Inductor from searching around it
     return config
 
 
 def _made(text: str, configs: Sequence[Any]) -> Any:
-    """A configuration that coordinate descent found beside the others, from its text; None if it has other names."""
+    """Make a configuration from its text, for one that coordinate descent added to the list; None if it has other
+    names."""
     values = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
     names = set(configs[0].kwargs) if configs else set()
     numbers = {name: int(value) for name, value in values.items() if value.isdigit()}

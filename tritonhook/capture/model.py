@@ -15,11 +15,11 @@ from tritonhook.ptx.module import Ptx
 # In a capture's metadata: the lever of the policy's entry that was applied; the rewrites that changed its PTX.
 META_LEVER, META_REWRITES = "tritonhook_lever", "tritonhook_rewrites"
 META_DRY_RUN = "tritonhook_dry_run"  # true: compiled in a dry run, and not launched
-_FRONT_ENDS = {"cute": "CuTe DSL"}  # as people write it
+_FRONT_ENDS = {"cute": "CuTe DSL"}  # display names
 
 
 def front_end_name(front_end: str) -> str:
-    """A front end as people write it."""
+    """Return a front end's display name."""
     return _FRONT_ENDS.get(front_end, front_end)
 
 
@@ -41,12 +41,12 @@ class Stage(str, Enum):
 
 
 def is_binary_only(stages: Collection[Stage]) -> bool:
-    """Whether there is nothing but machine code, as in a cache written with TRITON_STORE_BINARY_ONLY."""
+    """Check whether only machine code is available, as in a cache written with TRITON_STORE_BINARY_ONLY."""
     return bool(stages) and all(stage.is_binary for stage in stages)
 
 
 def dry_run_note(captures: Iterable[Capture]) -> list[str]:
-    """A note where kernels come from a dry run."""
+    """Return a note if kernels come from a dry run, as a list of at most one."""
     dry = [capture.dry_run for capture in captures]
     some = "" if all(dry) else f"{sum(dry)} of {len(dry)} kernels: "
     return [f"{some}dry run: compiled, not launched"] if any(dry) else []
@@ -54,10 +54,10 @@ def dry_run_note(captures: Iterable[Capture]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Assembler(Brief):
-    """The ptxas that made a cubin, and its command line. Each is None if not known.
+    """The ptxas that made a cubin, and its command line. Either is None if not known.
 
-    version: such as "12.8.93". arguments: options without input and output file, such as
-    ("-lineinfo", "-v", "--gpu-name=sm_90a").
+    version: such as "12.8.93". arguments: options without input and output file, such as ("-lineinfo", "-v",
+    "--gpu-name=sm_90a").
     """
 
     path: str | None = None
@@ -74,15 +74,12 @@ class Assembler(Brief):
 class Capture(Notebook):
     """One compiled kernel.
 
-    kernel: the name of its entry, as it is launched.
-    hash: Triton's compile hash. arch: such as "sm_90a" or "gfx942".
-    artifacts: text or bytes of each stage that was available. A cache that keeps binaries only has no others.
-    options: what decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ...
-    metadata: all of Triton's metadata of the kernel, as JSON values.
-    cache_hit: whether the process took it from Triton's disk cache; None if not known.
-    rewritten_from: the kernel's own name, if tritonhook renamed it.
-    note: why something is missing or did not change.
-    compile_us: microseconds of each stage of the compiler, where this process has just compiled it.
+    kernel: the name of its entry at the launch. hash: Triton's compile hash. arch: such as "sm_90a" or "gfx942".
+    artifacts: text or bytes of each available stage; a cache that keeps only binaries has no others. options: all that
+    decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ... metadata: all of Triton's
+    metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk cache; None if not known.
+    rewritten_from: the kernel's own name, if tritonhook renamed it. note: why something is missing or did not change.
+    compile_us: microseconds of each stage of the compiler, if this process has just compiled it.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")
@@ -101,7 +98,7 @@ class Capture(Notebook):
 
     @property
     def binary_only(self) -> bool:
-        """Whether there is nothing but machine code."""
+        """True if only machine code is available."""
         return is_binary_only(self.artifacts)
 
     @property
@@ -111,29 +108,30 @@ class Capture(Notebook):
 
     @property
     def dry_run(self) -> bool:
-        """Whether its launches were not made: buffers hold no values of a GPU."""
+        """True if the kernel was not launched: buffers hold no values of a GPU."""
         return bool(self.metadata.get(META_DRY_RUN))
 
     @property
     def lever(self) -> str | None:
-        """The lever that a policy gave it; None without one."""
+        """The lever that a policy applied; None without one."""
         lever = self.metadata.get(META_LEVER)
         return lever if isinstance(lever, str) else None
 
     @property
     def rewrites(self) -> str | None:
-        """The rewrites other than a rename that changed its PTX, such as "mma-throughput"; None without one."""
+        """The rewrites, other than renames, that changed the PTX, such as "mma-throughput"; None without one."""
         rewrites = self.metadata.get(META_REWRITES)
         return rewrites if isinstance(rewrites, str) else None
 
     def text(self, stage: Stage) -> str | None:
-        """The text of a stage; None if there is none. Raises CaptureError if it cannot be read from disk."""
+        """Return the text of a stage; None if the capture has none. Raises CaptureError if it cannot be read from
+        disk."""
         text = self.artifacts.get(stage)
         return text.rstrip("\0") if isinstance(text, str) else None
 
     @property
     def ptx(self) -> Ptx:
-        """The PTX module. Raises CaptureError if there is none."""
+        """The PTX module. Raises CaptureError if the capture has none."""
         text = self.text(Stage.PTX)
         if text is None:
             raise CaptureError(f"{self.kernel}: no PTX in the capture; {self.note or 'it was not available'}")
@@ -141,7 +139,7 @@ class Capture(Notebook):
 
     @property
     def cubin(self) -> bytes:
-        """The cubin file. Raises CaptureError if there is none."""
+        """The cubin file. Raises CaptureError if the capture has none."""
         data = self.artifacts.get(Stage.CUBIN)
         if not isinstance(data, bytes):
             raise CaptureError(f"{self.kernel}: no cubin in the capture; {self.note or 'it was not available'}")

@@ -1,6 +1,5 @@
-"""What the hooks in Triton, torch.compile and the CuTe DSL and a session have in common. To the hooks a session is an
-Observer; they do not load its module, which loads them.
-"""
+"""The interface between a session and the hooks in Triton, torch.compile and the CuTe DSL. To the hooks a session is
+an Observer; they do not load its module, which loads them."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's bu
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A kernel's PTX as a session wants it. It may be the compiler's own, for another ptxas.
+    """A kernel's PTX for a session. It may be the compiler's own, for another ptxas.
 
     own, new: the kernel's own name and its name in this PTX. code: the hash that the machine code must have; None for
-    any. lever: of the policy's entry that asks for all this; None without a policy. rewrites: keys of those that
-    changed the PTX, without renames; None where none did.
+    any. lever: of the policy's entry that applies; None without a policy. rewrites: keys of those that changed the PTX,
+    without renames; None if there are none.
     """
 
     text: str

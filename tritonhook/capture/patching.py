@@ -1,4 +1,4 @@
-"""Patch: one attribute of a class, module or object that is replaced for a while, and then given back."""
+"""Patch: one attribute of a class, module or object that is replaced for a while, and then restored."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Patch:
-    """Replaces `owner.name` by what `wrap` makes of it, until `undo`.
+    """A replacement of `owner.name` by the result of `wrap`, until `undo`.
 
-    wrap is called with the attribute as the owner has it: a function, a property, None. For a static or class method it
-    gets the function, and what it returns becomes a method of the same kind. Raises KeyError if a class does not define
-    the attribute itself, and AttributeError if another owner does not have it.
+    wrap is called with the owner's attribute: a function, a property, None. For a static or class method it gets the
+    function, and its result becomes a method of the same kind. Raises KeyError if a class does not define the attribute
+    itself, and AttributeError if another owner does not have it.
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -29,8 +29,8 @@ class Patch:
         setattr(owner, name, self.replacement)
 
     def undo(self) -> None:
-        """Give the original back, unless another tool has replaced ours. That tool may still call ours, which finds
-        `alive` False then."""
+        """Restore the original, unless another tool has replaced ours. That tool may still call ours, which then
+        finds `alive` False."""
         self.alive = False
         there = self.owner.__dict__.get(self.name) if isinstance(self.owner, type) else getattr(self.owner, self.name)
         if there is self.replacement:
@@ -39,7 +39,8 @@ class Patch:
 
 @contextmanager
 def patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
-    """Replace several attributes: owner, name, wrap of each, as of Patch. Undone in the other order."""
+    """Replace several attributes for the length of a `with` block. patches: (owner, name, wrap), as for Patch;
+    undone in reverse order."""
     with ExitStack() as stack:
         for patch in patches:
             stack.callback(Patch(*patch).undo)

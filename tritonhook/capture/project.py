@@ -1,6 +1,6 @@
 """Settings of a project: the table [tool.tritonhook] in pyproject.toml, in this folder or the nearest one above it.
 
-An option of the command line comes first, then an environment variable, then this table. The library does not read it.
+An option of the command line has priority, then an environment variable, then this table. The library does not read it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tritonhook.errors import UsageError, did_you_mean
 _KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock", "max_registers", "allow_spills")
 _TEXTS = ("out", "only", "ptxas", "policy", "lock")
 USUAL_LOCK = "tritonhook.lock"
-_MOST_BYTES = 1 << 20  # of a pyproject.toml
+_MOST_BYTES = 1 << 20  # limit for a pyproject.toml
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The table's values. path: of the file; None where there is no such table. out, policy and lock are absolute.
-    max_registers, allow_spills: budgets of kernels, as snapshot.facts takes them."""
+    """The table's values. path: of the file; None if no file has the table. out, policy and lock are absolute paths.
+    max_registers, allow_spills: budgets of kernels, for snapshot.facts."""
 
     path: Path | None = None
     out: str | None = None
@@ -41,20 +41,20 @@ class Project:
 
     @property
     def values(self) -> dict[str, str]:
-        """The settings that are set, as texts."""
+        """The settings that the file sets, as texts."""
         given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy, "lock": self.lock}
         given["rewrites"] = ", ".join(self.rewrites)
         return {name: value for name, value in given.items() if value}
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that mean the same as settings."""
+        """The environment variables equivalent to the settings."""
         wanted = {"TRITONHOOK_OUT": self.out, "TRITONHOOK_PTXAS": self.ptxas}
         return {name: value for name, value in wanted.items() if value}
 
     @contextmanager
     def as_environment(self) -> Iterator[None]:
-        """Set the variables of the settings, where they are not set, for this process and its children."""
+        """Set the settings' environment variables that are unset, for this process and its children."""
         new = {name: value for name, value in self.variables.items() if name not in os.environ}
         os.environ.update(new)
         try:
@@ -65,13 +65,13 @@ class Project:
 
 
 def lock_path(start: Path) -> Path:
-    """The lock of the project of a folder: that of its settings, else the usual one there, as a relative path. Raises
+    """Return the lock of a folder's project: from its settings, else the default as a relative path. Raises
     UsageError."""
     return Path(read_project(start).lock or USUAL_LOCK)
 
 
 def read_project(start: Path) -> Project:
-    """The settings that hold in a folder. Raises UsageError if the file or a value in it is wrong."""
+    """Read the settings that apply to a folder. Raises UsageError if the file or a value in it is wrong."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file() and (table := _table(path)) is not None:

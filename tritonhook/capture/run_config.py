@@ -1,6 +1,6 @@
-"""RunConfig: what `tritonhook run` tells its child processes, as JSON in one environment variable.
+"""RunConfig: the settings of `tritonhook run` for its child processes, as JSON in one environment variable.
 
-Apart from settings.py because the ptxas wrapper reads it for each call of ptxas: few imports.
+Separate from settings.py because the ptxas wrapper reads it for each call of ptxas: few imports.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tritonhook.rename import Rename
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The settings of a run, in values that fit into JSON.
+    """The settings of a run, as values that fit into JSON.
 
-    out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of
-    rewrites in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas.
-    options: further options for ptxas. policy: file of the entries that can be applied, by policy.model.kept_policy.
-    dry_run: what to compile for without launching; in a variable of its own, which every process asks for.
+    out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of rewrites
+    in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas. options:
+    further options for ptxas. policy: file with the applicable entries, from policy.model.kept_policy. dry_run: target
+    of a dry run; in a variable of its own, which every process reads.
     """
 
     out: Path
@@ -37,7 +37,7 @@ class RunConfig:
     dry_run: DryRun | None = None
 
     def to_environment(self) -> dict[str, str]:
-        """The variables to add to the environment of a child process."""
+        """Return the variables for the environment of a child process."""
         config = {
             "out": str(self.out),
             "only": self.only,
@@ -52,7 +52,7 @@ class RunConfig:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:
-        """Read what `to_environment` made. Raises UsageError if it is missing or damaged."""
+        """Read the variables that `to_environment` made. Raises UsageError if they are missing or damaged."""
         try:
             config = json.loads(environment[RUN])
             return cls(

@@ -1,5 +1,5 @@
-"""Which kernels and launches of a capture folder a verb works on, what a kernel is called among others, and which
-kernels a user means: `matmul[BM=64,num_warps=4]`. What lost an autotuning is left out: it was measured, not used."""
+"""Selecting the kernels and launches of a capture folder for a verb: `matmul[BM=64,num_warps=4]`; and titles that
+tell kernels apart. Losers of an autotuning are left out: they were measured, not used."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Settings = Mapping[str, str]
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """What an autotuner varies, by name: the constexprs, num_warps, num_stages, num_ctas, maxnreg. options: of a
-    capture."""
+    """Return a kernel's tunable values by name: the constexprs, num_warps, num_stages, num_ctas, maxnreg. options:
+    of a capture."""
     constants = options.get("constants")
     given = dict(constants) if isinstance(constants, Mapping) else {}
     given |= {name: options.get(name) for name in _COUNTS}
@@ -35,14 +35,14 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def title(name: str, settings: Iterable[str]) -> str:
-    """A name with its settings, each as "BM=64"."""
+    """Join a name with its settings, each as "BM=64"."""
     inside = ",".join(settings)
     return f"{name}[{inside}]" if inside else name
 
 
 def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
-    """The title of each kernel: its name, with the settings that tell it from others of its name and target. kernels:
-    name, target and settings."""
+    """Make the title of each kernel: its name, with the settings that differ among kernels of the same name and
+    target. kernels: name, target and settings."""
     common: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
     for name, target, settings in kernels.values():
         own = frozenset(settings.items())
@@ -55,14 +55,14 @@ def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
 
 @dataclass(frozen=True, slots=True)
 class KernelSelector:
-    """Kernels by name and by some of their settings."""
+    """Selector of kernels by name and by some of their settings."""
 
     name: str
     settings: Settings
 
     @classmethod
     def of(cls, text: str) -> KernelSelector | None:
-        """Read `matmul` or `matmul[BM=64,num_warps=4]`; None for another text."""
+        """Read `matmul` or `matmul[BM=64,num_warps=4]`; None for any other text."""
         match = _SELECTOR.fullmatch(text)
         pairs = [part.partition("=") for part in filter(None, (match["settings"] or "").split(","))] if match else []
         if match is None or not all(name and equals for name, equals, _ in pairs):
@@ -70,7 +70,7 @@ class KernelSelector:
         return cls(match["name"], {name.strip(): value.strip() for name, _, value in pairs})
 
     def fits(self, kernel: str, options: Mapping[str, Any]) -> bool:
-        """Whether a captured kernel is meant. kernel: its name in the PTX."""
+        """Check whether a captured kernel matches. kernel: its name in the PTX."""
         if self.name not in (kernel, function_name(kernel)):
             return False
         own = settings_of(options) if self.settings else {}
@@ -78,7 +78,7 @@ class KernelSelector:
 
 
 def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
-    """Whether a kernel is meant by a name or a selector; None means all."""
+    """Check whether a kernel matches a name or a selector; None matches all."""
     if wanted in (None, kernel):
         return True
     selector = KernelSelector.of(wanted or "")
@@ -88,16 +88,16 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
 # --- which kernels and launches a verb works on ---------------------------------------------------
 
 
-_OTHERS = 2  # launches of a kernel besides the longest one, at which a gain must not be a loss
+_OTHERS = 2  # number of further launches of a kernel; none may become slower
 DRY_LAUNCH = "its launches are of a dry run, which has no values; record them on a GPU with `tritonhook run --launches`"
-_MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
+_MATTERS = 0.1  # minimum share of a kernel's time for these launches
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch of a kernel. path: its record. count: how often it was made. us: its time, roughly; None if not
-    known. why: why not, once it was tried. problem: equal for launches with the same arguments. scalars: the numbers
-    among these, with their names. threads: of a block. shared: dynamic shared memory of a block."""
+    """One launch of a kernel. path: its record. count: number of such launches. us: its time, roughly; None if not
+    known. why: why it could not be timed. problem: equal for launches with the same arguments. scalars: the numbers
+    among these, with their names. threads: per block. shared: dynamic shared memory per block."""
 
     record: str
     key: str
@@ -125,8 +125,8 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A captured kernel that runs. launches: the most frequent first; none if no launch that was asked for was
-    recorded. unrecorded: why one could not be, where that is known."""
+    """A captured kernel that runs. launches: the most frequent first; empty if no requested launch was recorded.
+    unrecorded: why a launch could not be recorded, if known."""
 
     record: str
     capture: Capture
@@ -136,7 +136,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A kernel that a verb leaves out, and why."""
+    """A kernel that a verb leaves out, and the reason."""
 
     kernel: str
     record: str
@@ -148,13 +148,13 @@ class Skipped:
 class Kernel:
     """A kernel that can be tuned: one PTX, compiled once or several times.
 
-    record: in its capture folder. settings: its configuration. ptx: the hash of its normalised PTX. launches: the one
-    that takes most time first, or the most frequent one where times are not known. share: of the GPU's time; None if
-    not known.
+    record: in its capture folder. settings: its configuration. ptx: hash of its normalised PTX. launches: the one with
+    the largest total time first, or the most frequent one if times are not known. share: of the GPU's time; None if not
+    known.
 
-    Of an autotuned kernel: function: the function that is tuned. config: this configuration, as Triton writes it. keys:
-    those for which the autotuner chose it. siblings: what it tried beside, with the launches of the same problems; the
-    fastest first, where times are known.
+    For an autotuned kernel: function: the tuned function. config: this configuration, in Triton's form. keys: those for
+    which the autotuner chose it. siblings: the other configurations that it tried, with the launches of the same
+    problems; the fastest first, if times are known.
     """
 
     record: str
@@ -172,12 +172,12 @@ class Kernel:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What a policy's entry has as its identity."""
+        """The identity of a policy's entry for this kernel."""
         return self.name, self.arch, self.front_end, self.ptx
 
     @property
     def others(self) -> tuple[Launched, ...]:
-        """The further launches at which a gain must hold."""
+        """The further launches, each of which must keep a gain."""
         whole = sum(launch.total for launch in self.launches) or 1.0
         return tuple(launch for launch in self.launches[1:] if launch.total / whole >= _MATTERS)[:_OTHERS]
 
@@ -185,10 +185,10 @@ class Kernel:
 def selected(
     captures: CaptureFolder, entry: str | None = None, key: str | None = None, dry: bool = False
 ) -> Iterator[Selected | Skipped]:
-    """The kernels that run, in the order in which they were met; damaged ones with the reason.
+    """Yield the kernels that run, in the order of their first sighting; unreadable ones as Skipped, with the reason.
 
-    entry: only kernels of this name or selector. key: only launches whose key begins so. dry: also
-    launches of dry runs, which were not made.
+    entry: only kernels of this name or selector. key: only launches whose key begins with this. dry: include launches
+    of dry runs, which did not run on a GPU.
     """
     for record in captures.running:
         kernel = record
@@ -208,7 +208,7 @@ def selected(
 
 
 def launches_of(captures: CaptureFolder) -> list[Launched]:
-    """All launches of the kernels that run."""
+    """List all launches of the kernels that run."""
     return [launch for kernel in selected(captures) if isinstance(kernel, Selected) for launch in kernel.launches]
 
 
@@ -216,9 +216,10 @@ def launches_of(captures: CaptureFolder) -> list[Launched]:
 
 
 def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
-    """The record's file: `args` if it is one; else the most frequent launch of the capture `args`, or of a target.
+    """Return the path of a launch's record: `args` if it is a file; else the most frequent launch in the capture
+    `args`, or in a target.
 
-    key: the beginning of the key of the launch that is meant. dry: whether it may be of a dry run. Raises UsageError.
+    key: the beginning of the launch's key. dry: True to allow launches of a dry run. Raises UsageError.
     """
     if args is not None and Path(args).is_file():
         read_launch(Path(args))
@@ -247,7 +248,7 @@ def _refuse_dry(place: Path) -> None:
 def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
     """Find the most frequent launch of one capture, also if its kernel lost an autotuning."""
     launches = list(read_launches(place))
-    with suppress(CaptureError):  # a capture outside a capture folder has no counts
+    with suppress(CaptureError):  # a capture outside of a capture folder has no counts
         counted = CaptureFolder.open(place.absolute().parent.parent).launches(place.absolute().name)
         launches = list(counted) or launches
     if key is None:
@@ -263,7 +264,7 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
 
 
 def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = False) -> list[Kernel | Skipped]:
-    """The kernels that can be tuned, and the others with the reason. entry, dry: as in `selected`."""
+    """List the kernels that can be tuned, and the others with the reason. entry, dry: as in `selected`."""
     kernels: dict[tuple[str, ...], Kernel] = {}
     skipped: list[Skipped] = []
     for choice in selected(captures, entry, dry=dry):
@@ -278,8 +279,8 @@ def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = Fa
 
 
 def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The same kernels, those that an autotuner chose with what it tried beside. One that was tried and chosen for no
-    key, as where processes choose differently, is among the siblings of another."""
+    """Yield the same kernels; autotuned winners get the other tried configurations as siblings. A configuration that
+    was tried but never chosen (processes can choose differently) is yielded only as a sibling."""
     tunings = [each for each in captures.configurations if each.by == "Triton"]  # Inductor's have no launches
     chosen = {each.chosen for each in tunings}
     tried = {record for each in tunings for record in each.by_record}
@@ -308,13 +309,14 @@ def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[
 
 
 def _fits(launch: Launched, key: Sequence[str]) -> bool:
-    """Whether a launch can be one for this key of an autotuning: no number among its arguments is another one."""
+    """Check whether a launch can belong to this key of an autotuning: all arguments that the key names have the
+    key's values."""
     wanted = dict(part.split("=", 1) for part in key if "=" in part)
     return all(wanted.get(name, str(value)) in (str(value), f"{value:.0f}") for name, value in launch.scalars)
 
 
 def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) -> Kernel | None:
-    """Another configuration of a kernel, with its launches of these problems; None if it was not launched with one."""
+    """Return another configuration of a kernel, with its launches of these problems; None if it has no such launch."""
     try:
         capture = captures.capture(record)
         launches = tuple(launch for launch in map(Launched.of, captures.launches(record)) if launch.problem in problems)
@@ -328,7 +330,7 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
     record, capture = chosen.record, chosen.capture
     name, text = capture.kernel, capture.text(Stage.PTX)
     if capture.rewritten_from is not None or capture.lever is not None:
-        return Skipped(name, record, "it was rewritten already; capture the program without that")
+        return Skipped(name, record, "it was already rewritten; capture the program without rewrites")
     if text is None:
         return Skipped(name, record, f"no PTX in the capture; {capture.note or 'it was not available'}")
     if not chosen.launches:
@@ -340,7 +342,7 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
 
 
 def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:
-    """The same launches with their times, the one that takes most in all first. measured: as rough_times."""
+    """Add times to launches; the largest total time comes first. measured: the result of rough_times."""
     by_launch = {(entry["record"], entry["launch"]): entry for entry in measured}
     missing = {"us": None, "why": "it was not timed"}
     entries = [(each, by_launch.get((each.record, each.key), missing)) for each in launches]
@@ -350,7 +352,7 @@ def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any
 def with_shares(
     captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
 ) -> list[Kernel | Skipped]:
-    """The same kernels with their shares of the time of all launches of kernels that run, the largest first."""
+    """Add to each kernel its share of the time of all launches of kernels that run; the largest share comes first."""
     counting = set(captures.running)
     running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
@@ -369,8 +371,8 @@ def with_shares(
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
-    """Configurations with times for the problem, the fastest first; those that cannot be launched again are left
-    out."""
+    """Return configurations with times for the problem, the fastest first; those that cannot be launched again are
+    left out."""
     timed = []
     for kernel in siblings:
         launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)
@@ -382,7 +384,7 @@ def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], 
 def that_matter(
     kernels: Iterable[Kernel | Skipped], top: int | None, min_share: float
 ) -> tuple[list[Kernel], list[Skipped]]:
-    """The kernels to tune and the others. top: at most so many. min_share: none with a smaller share."""
+    """Split kernels into those to tune and the others. top: maximum number. min_share: minimum share of the time."""
     wanted: list[Kernel] = []
     left: list[Skipped] = []
     for kernel in kernels:

@@ -1,5 +1,5 @@
-"""Session: one capture, from its beginning to its end. It decides what is kept and rewritten, and remembers what it
-saw.
+"""Session: one capture, from its beginning to its end. It decides which kernels are kept and rewritten, and remembers
+what it saw.
 
 The hooks that call it are in `triton`, `inductor`, `cute` and `launches`; the files that it writes in `store`.
 """
@@ -48,7 +48,7 @@ _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
 def summary_line(kernels: int, from_cache: int, out: Path, dry_run: DryRun | None = None) -> str:
-    """The first line of the summary of a session or a run."""
+    """Return the first line of the summary of a session or a run."""
     dry = "" if dry_run is None else f"dry run for {dry_run.arch}, nothing was launched: "
     seen = f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache"
     return f"tritonhook: {dry}{seen}; captures in {out}"
@@ -61,10 +61,10 @@ MakeKernels = Callable[[store.CaptureFolder, dict[str, Capture]], Any]
 class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
-    settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with whether it
-    came from a cache. met: these records, each as often as it was compiled or loaded. binary_only: those whose binary
-    alone is known. crashes: folders of ptxas crashes. notes: further messages of the summary. reaches_children: whether
-    child processes have the same session.
+    settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with True if it came
+    from a cache. met: these records, once for each compile or load. binary_only: records with only a binary. crashes:
+    folders of ptxas crashes. notes: further messages of the summary. reaches_children: True if child processes have the
+    same session.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
@@ -82,8 +82,8 @@ class Session(Notebook):
         self.notes: list[str] = []
         self.reaches_children = False
         self._records: dict[str, str] = {}  # by Triton's hash
-        self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
-        self._unrecorded: dict[str, str] = {}  # why a launch was not, by record
+        self._launched: dict[tuple[str, str], int] = {}  # number of launches, by record and key of the launch
+        self._unrecorded: dict[str, str] = {}  # why a launch was not recorded, by record
         self._missed: dict[str, tuple[str, ...]] = {}  # kernels that were not rewritten, by the reason
         self._matched: set[str] = set()  # stems of kernels of which the policy knew a PTX
         self._reported: set[tuple[object, ...]] = set()
@@ -96,7 +96,7 @@ class Session(Notebook):
             self.notes += settings.policy.notes
 
     def carry_over(self, earlier: Session) -> None:
-        """Take over what an earlier session saw, which has ended."""
+        """Copy the results of an earlier session, which has ended."""
         self.seen = dict(earlier.seen)
         self.met = list(earlier.met)
         self.binary_only = set(earlier.binary_only)
@@ -122,12 +122,12 @@ class Session(Notebook):
 
     @property
     def from_cache(self) -> int:
-        """How many of these kernels came from a disk cache."""
+        """Number of these kernels that came from a disk cache."""
         return sum(self.seen.values())
 
     @property
     def lost(self) -> set[str]:
-        """The records that lost every autotuning they were in: they were measured, and are not what runs."""
+        """The records that lost every autotuning they were in: they were measured, but do not run in the program."""
         return self._tried - self._won
 
     @property
@@ -138,7 +138,7 @@ class Session(Notebook):
 
     @property
     def summary(self) -> str:
-        """A short paragraph: how many kernels, how many from cache, where they are, and the notes."""
+        """A short paragraph: number of kernels, number from cache, the folder, and the notes."""
         lines = [summary_line(len(self.seen), self.from_cache, self.out)]
         if self.binary_only:
             lines.append(
@@ -151,7 +151,7 @@ class Session(Notebook):
     # --- beginning and ending
 
     def install(self) -> None:
-        """Begin: listen to Triton, and attach to all else that compiles or launches kernels."""
+        """Begin: listen to Triton, and attach to all other compilers and launchers of kernels."""
         with changing:
             if self._with_triton:
                 listening.attach(self)
@@ -180,8 +180,8 @@ class Session(Notebook):
             self.contain("the capture index could not be finished", error)
 
     def leave(self) -> None:
-        """Leave the compilers; `install` begins again. Compiles that wait in an AsyncCompileMode end first, so that the
-        session sees them."""
+        """Leave the compilers; `install` begins again. Pending compiles of an AsyncCompileMode finish first, so that
+        the session sees them."""
         finish_async_compiles()
         with changing:
             cute.detach(self)
@@ -193,17 +193,17 @@ class Session(Notebook):
             rejecting.detach(self)
             listening.detach(self)
 
-    # --- remarks and errors
+    # --- notes and errors
 
     def note(self, text: str) -> None:
-        """Keep a remark for the summary, once."""
+        """Keep a note for the summary, once."""
         with self._lock:
             if text not in self.notes:
                 self.notes.append(text)
 
     def contain(self, doing: str, error: BaseException) -> None:
         """Report an error of our own, the first of each kind; the user's compile goes on."""
-        kind = (doing, type(error), getattr(error, "errno", str(error)))  # a full disk is one error, not one per file
+        kind = (doing, type(error), getattr(error, "errno", str(error)))  # report a full disk once, not per file
         with self._lock:
             if kind in self._reported:
                 return
@@ -243,8 +243,8 @@ class Session(Notebook):
             recorder.look_again()
 
     def record_of(self, hash: str) -> str | None:
-        """The record of the kernel with this hash of Triton's, or hash and name of another front end's; None if it was
-        not kept."""
+        """Return the record of the kernel with this hash from Triton, or hash and name from another front end; None
+        if it was not kept."""
         return self._records.get(hash)
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
@@ -267,8 +267,8 @@ class Session(Notebook):
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Keep which configurations of an autotuned function were tried for a key, as text by Triton's hash. source: a
-        hash of the function's. by: whose autotuner."""
+        """Keep the configurations of an autotuned function tried for a key, as text by Triton's hash. source: hash
+        of the function's source. by: owner of the autotuner."""
         texts = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
@@ -291,29 +291,29 @@ class Session(Notebook):
         self.seen.setdefault(record, cache_hit)
 
     def has_ptx(self, record: str) -> bool:
-        """Whether a record has PTX, perhaps from an earlier run."""
+        """Check whether a record has PTX, possibly from an earlier run."""
         return any((self.out / "kernels" / record).glob("*.ptx"))
 
     def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and keep it when it is the first of its kind. key: its own."""
+        """Count a launch, and keep it if it is the first of its kind. key: the launch's own key."""
         self.count_launch(record, key)
         if self._launched[record, key] == 1:
             self._writer.add_launch(record, launch, contents())
 
     def count_launch(self, record: str, key: str) -> None:
-        """Count a launch of a kind that was kept."""
+        """Count a launch whose kind was kept."""
         self._launched[record, key] = self._launched.get((record, key), 0) + 1
 
     def miss_launch(self, record: str, why: str) -> None:
-        """Keep why a launch could not be recorded."""
+        """Record why a launch could not be recorded."""
         self._unrecorded[record] = f"a launch was not recorded: {why}"
         self.note(self._unrecorded[record])
 
     # --- rewriting
 
     def settings_now(self, kernel: str) -> Settings:
-        """The settings for a kernel whose cache key this thread makes; fewer for torch.compile, where its caches would
-        mix the kernels up."""
+        """Return the settings for a kernel whose cache key this thread makes. For torch.compile they may be fewer,
+        if its caches would mix the kernels up."""
         settings = self.settings
         if settings.policy is not None:
             settings = replace(settings, policy=settings.policy.of_kernel(kernel))
@@ -330,12 +330,12 @@ class Session(Notebook):
         return settings
 
     def rewrite(self, text: str, own_name: str | None, ptxas: str | None, settings: Settings) -> Rewritten | None:
-        """A kernel's PTX as the session wants it; None if the compiler's own code is wanted. With another ptxas the PTX
-        may be the same.
+        """Rewrite a kernel's PTX for the session; None if the session leaves the compiler's code. With another ptxas
+        the PTX may be unchanged.
 
-        own_name: the kernel's own name, if a session around this one has renamed it already. ptxas: the version of the
-        compiler's own. settings: what `settings_now` gave for this kernel. Raises PtxError if a rewrite is not for
-        this module, or not for the ptxas that will assemble it.
+        own_name: the kernel's own name, if an outer session has renamed it already. ptxas: the version of the
+        compiler's own. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite does not
+        fit this module, or the ptxas that will assemble it.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
@@ -360,7 +360,7 @@ class Session(Notebook):
         return Rewritten(new.text, own, new.only_entry(), assembling, code, lever, names_of_rewrites(rewrites, ptx))
 
     def _entry_for(self, policy: Policy, ptx: Ptx, own: str, ptxas: str | None) -> Entry | None:
-        """The entry of the policy that is for a kernel, if it may be applied; a note says why one may not be."""
+        """Return the policy's entry for a kernel, if it may be applied; otherwise add a note with the reason."""
         entry = policy.entry_for(ptx.text, ptx.only_entry(), own)
         if entry is None:
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
@@ -377,7 +377,7 @@ class Session(Notebook):
         return entry
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
-        """Note it if a kernel was compiled without this session, which would have changed it."""
+        """Note a kernel that was compiled without this session, if the session would have changed it."""
         own = str(metadata.get(META_FROM) or metadata["name"])
         settings = self.settings_now(own)
         if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
@@ -387,15 +387,14 @@ class Session(Notebook):
             self._note_missed(own, reason)
 
     def _match(self, policy: Policy, name: str) -> None:
-        """A kernel that is specialised in several ways may have one that the policy knows: then the others are not
-        noted."""
+        """Drop the notes on other specialisations of a kernel, once the policy has matched one."""
         with self._lock:
             self._matched.add(name)
             reason = _other_ptx(policy)
             self._note_kernels(reason, tuple(kernel for kernel in self._missed.get(reason, ()) if stem(kernel) != name))
 
     def _note_missed(self, kernel: str, reason: str) -> None:
-        """Keep one note for each reason, with the kernels that were missed for it."""
+        """Keep one note for each reason, with the kernels that it concerns."""
         with self._lock:
             kernels = self._missed.get(reason, ())
             if kernel not in kernels:
@@ -407,7 +406,7 @@ class Session(Notebook):
         self.notes = [note for note in self.notes if note != before] + [_missed_note(kernels, reason)] * bool(kernels)
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
-        """Keep PTX, command line and signal of a ptxas that failed on the rewritten PTX."""
+        """Keep PTX, command line and signal of a ptxas that failed on rewritten PTX."""
         from tritonhook.ptxas.tool import Tool
         from tritonhook.ptxas.toolchain import Crash, assemble
 
@@ -440,7 +439,7 @@ class Session(Notebook):
 
 
 def _name_of_rejected(metadata: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Before there is PTX only the files have the kernel's name."""
+    """Return the name of a rejected kernel; before the PTX stage only the files have it."""
     return str(metadata.get("name") or Path(files.get("source") or files.get("ttir") or "kernel").stem)
 
 
@@ -457,7 +456,7 @@ def _would_change(path: str, own: str, settings: Settings) -> bool:
 
 
 def _other_ptx(policy: Policy) -> str:
-    return f"{policy.path} knows other PTX of this name; `tritonhook tune --check CAPTURES` says which are stale"
+    return f"{policy.path} has only other PTX of this kernel; `tritonhook tune --check CAPTURES` lists stale entries"
 
 
 def _missed_note(kernels: Sequence[str], reason: str) -> str:
@@ -466,8 +465,8 @@ def _missed_note(kernels: Sequence[str], reason: str) -> str:
 
 
 def _compiled_by_inductor() -> bool:
-    """Whether torch.compile's Inductor asked for this compile. Its static launcher looks kernels up by the name of
-    their Python function (torch/_inductor/runtime/static_triton_launcher.py)."""
+    """Check whether torch.compile's Inductor asked for this compile. Its static launcher looks kernels up by the
+    name of their Python function (torch/_inductor/runtime/static_triton_launcher.py)."""
     frame = sys._getframe(1) if "torch._inductor" in sys.modules else None
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("torch._inductor."):

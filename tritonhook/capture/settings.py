@@ -1,4 +1,4 @@
-"""Settings: what a session captures and rewrites, made of what users write."""
+"""Settings: what a session captures and rewrites, made from the user's arguments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: Thro
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a session does.
+    """The settings of a session.
 
-    out: absolute folder for captures. only: regular expression; the session leaves alone kernels whose own name it does
-    not match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches.
-    assembling: another ptxas than the compiler's, or further options; None leaves that to the compiler.
-    policy: says for each kernel how it is rewritten and assembled; then rewrites and assembling are not used.
-    dry_run: kernels are compiled for this, and not launched.
+    out: absolute folder for captures. only: regular expression; the session ignores kernels whose own name it does not
+    match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches. assembling:
+    another ptxas than the compiler's, or further options; None leaves both to the compiler. policy: decides for each
+    kernel how it is rewritten and assembled; then rewrites and assembling are not used. dry_run: the target of a dry
+    run, in which kernels are compiled and not launched.
     """
 
     out: Path
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def key(self) -> str:
-        """Names what the session changes in cache keys: rewrites, ptxas, options, policy; empty if it changes
+        """Text for cache keys with the session's changes: rewrites, ptxas, options, policy; empty if it changes
         nothing."""
         if self.policy is not None:
             return f"tritonhook:{self.only or ''}:{self.policy.key}" if self.policy.key else ""
@@ -68,11 +68,11 @@ class Settings:
         return replace(self, rewrites=self.rewrites.without_renames, policy=policy)
 
     def wants(self, kernel: str) -> bool:
-        """Whether the session deals with the kernel of this own name."""
+        """Check whether the session handles the kernel with this own name."""
         return self.only is None or re.search(self.only, kernel) is not None
 
     def pin_for(self, function: str, arch: str, key: tuple[str, ...]) -> Pin | None:
-        """The configuration that the policy pins for a key of an autotuned function; None if it has none."""
+        """Return the configuration that the policy pins for a key of an autotuned function; None if there is none."""
         return None if self.policy is None else self.policy.pin_for(function, arch, key, self._gpu_name)
 
     def _gpu_name(self) -> str:
@@ -84,7 +84,8 @@ class Settings:
 
     @classmethod
     def from_run_config(cls, config: RunConfig) -> Settings:
-        """Settings of a process under `tritonhook run`. Raises TritonHookError where they do not fit together."""
+        """Make the settings of a process under `tritonhook run`. Raises TritonHookError if they contradict each
+        other."""
         return make_settings(
             config.out,
             config.rename,
@@ -98,7 +99,7 @@ class Settings:
         )
 
     def to_run_config(self) -> RunConfig:
-        """The same settings for child processes. Raises UsageError for rewrites that only this process knows."""
+        """Convert the settings for child processes. Raises UsageError for rewrites that only this process knows."""
         steps = self.rewrites.steps
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
         named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
@@ -124,7 +125,7 @@ def make_settings(
     policy: str | os.PathLike[str] | Policy | None = None,
     dry_run: DryRun | None = None,
 ) -> Settings:
-    """Settings from the arguments of `enable`. Raises TritonHookError where they do not fit together."""
+    """Make settings from the arguments of `enable`. Raises TritonHookError if they contradict each other."""
     if policy is not None and (rename or strip or rewrites or ptxas or options):
         raise UsageError(
             "a policy says for each kernel how it is changed: leave out rename, strip, rewrites, ptxas and options, "
@@ -151,14 +152,14 @@ def _policy_path(policy: object) -> Path:
 
 
 def default_out() -> str:
-    """The folder for captures where none is given."""
+    """Return the default folder for captures."""
     return os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT
 
 
 def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None) -> tuple[Ptx, tuple[str, ...]]:
-    """The module after a rewrite of REWRITES, and the rewrite's remarks.
+    """Apply a rewrite of REWRITES to a module. Returns the module and the rewrite's remarks.
 
-    entries: rewrite only these. Raises UsageError if nothing changes, PtxError if the rewrite cannot be.
+    entries: rewrite only these. Raises UsageError if nothing changes, PtxError if the rewrite is not possible.
     """
     step: Rewrite = REWRITES[name]
     if entries is not None:
@@ -174,7 +175,8 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
 
 
 def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
-    """The rewrites other than renames that change a module: names in REWRITES, else keys; None where none does."""
+    """List the rewrites, other than renames, that change a module: names in REWRITES, else keys; None if there are
+    none."""
     others = rewrites.without_renames
     if not others.steps or others.apply(ptx) is ptx:
         return None
@@ -182,12 +184,12 @@ def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
 
 
 def name_of_rewrite(rewrite: Rewrite) -> str:
-    """Its name in REWRITES, else its key."""
+    """Return a rewrite's name in REWRITES, else its key."""
     return next((name for name, known in REWRITES.items() if known.key == rewrite.key), rewrite.key)
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
-    """The user's `rewrites=`: one or several, by name or as objects."""
+    """Read the user's `rewrites=`: one or several, by name or as objects."""
     several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
     named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
     if unknown := [name for name in named if isinstance(name, str) and name not in REWRITES]:
@@ -209,7 +211,8 @@ def _check_only(only: object) -> None:
 
 
 def _out_folder(out: object) -> Path:
-    """The user's `out=`. Empty text is refused: it would mean the current folder, which is hardly ever meant."""
+    """Check the user's `out=`. Empty text is refused: it would mean the current folder, which is almost never
+    intended."""
     if not isinstance(out, (str, os.PathLike)) or not isinstance(path := os.fspath(out), str):
         raise CaptureError(f"out={out!r}: give the folder as text or a Path, e.g. out='captures'")
     if not path or "\0" in path:

@@ -1,6 +1,6 @@
 """Find which version of ptxas changed a kernel first: a search over the versions from a good one to a bad one.
 
-Values only. What runs ptxas is given: a function that tries kernels under versions.
+Values only. The caller provides the function that runs ptxas: it tries kernels under versions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ Value = str | int | tuple[int, int]  # the hash of a code; a figure; spill store
 class TriedVersion:
     """A kernel under one version of ptxas.
 
-    facts: one for each code that it gave; several where ptxas gives one input several codes. failure: why there is
-    none.
+    facts: one for each code; several if ptxas gives one input several codes. failure: why there is no code.
     """
 
     version: str
@@ -29,12 +28,12 @@ class TriedVersion:
     failure: str = ""
 
     def values(self, on: str) -> frozenset[Value]:
-        """What each code has; empty where nothing is known."""
+        """Return the value of each code, such as its registers; empty if none is known."""
         return frozenset(value for facts in self.facts if (value := value_of(facts, on)) is not None)
 
 
 def value_of(facts: KernelFacts, on: str) -> Value | None:
-    """What is looked at: one of ON. None where it is not known."""
+    """Return the compared value of a kernel. on: one of ON. None if the value is not known."""
     if on == CODE:
         return facts.codes[0] if facts.codes else None
     if on == SPILLS:
@@ -65,7 +64,8 @@ class Search:
 
     @property
     def problem(self) -> str | None:
-        """Why there is nothing to search: of the good or the bad version nothing is known. None: there is something."""
+        """Reason why there is nothing to search: no value of the good or the bad version is known. None if the
+        search can go on."""
         for name, version, other in (("good", self.good, "a newer"), ("bad", self.bad, "an older")):
             tried = self.tried.get(version)
             if tried is not None and not tried.values(self.on):
@@ -74,18 +74,18 @@ class Search:
         return None
 
     def is_changed(self, version: str) -> bool | None:
-        """Whether no code of this version has what a code of the good version has; None where that is not known."""
+        """Check whether this version has no value in common with the good version; None if either is not known."""
         here, good = (self.tried[it].values(self.on) if it in self.tried else None for it in (version, self.good))
         return None if not here or not good else not here & good
 
     @property
     def first(self) -> str | None:
-        """The oldest version seen that changed it; None where none did."""
+        """The oldest tried version that changed the kernel; None if no version did."""
         return next((version for version in self.versions if self.is_changed(version)), None)
 
     @property
     def before(self) -> str | None:
-        """The newest version before `first` that is as the good one."""
+        """The newest version before `first` with the value of the good one."""
         if self.first is None:
             return None
         older = self.versions[: self.versions.index(self.first)]
@@ -93,20 +93,21 @@ class Search:
 
     @property
     def between(self) -> tuple[str, ...]:
-        """The versions between `before` and `first`: those left to try, and those of which nothing is known."""
+        """The versions between `before` and `first`: not tried yet, or without a known value."""
         if self.first is None or self.before is None:
             return ()
         return self.versions[self.versions.index(self.before) + 1 : self.versions.index(self.first)]
 
     @property
     def returned(self) -> tuple[str, ...]:
-        """The versions after `first` that are as the good one again: then the history is not monotone."""
+        """The versions after `first` with the value of the good one again: then the history is not monotone."""
         newer = self.versions[self.versions.index(self.first) + 1 :] if self.first else ()
         return tuple(version for version in newer if self.is_changed(version) is False)
 
     def wanted(self, at_hand: Collection[str], all_versions: bool) -> tuple[str, ...]:
-        """What to try next: the good and the bad version; if these differ, those at hand, which cost no download; then
-        the middle one of those that are left. all_versions: every version at once. Empty: the search is over."""
+        """Return the versions to try next: the good and the bad version; if these differ, the installed ones, which
+        cost no download; then the middle one of the rest. at_hand: the installed versions. all_versions: try every
+        version at once. Empty: the search is over."""
         ends = self._not_tried((self.good, self.bad))
         if ends and not all_versions:
             return ends
@@ -123,11 +124,11 @@ class Search:
         return tuple(version for version in dict.fromkeys(versions) if version not in self.tried)
 
 
-Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # of kernels by number, each under a version
+Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # takes (number of a kernel, version) pairs
 
 
 def bisect(searches: Sequence[Search], tried: Try, at_hand: Collection[str], all_versions: bool) -> list[Search]:
-    """Run the searches to their end, all kernels in each round."""
+    """Run the searches to their end; each round tries versions for all kernels."""
     searched = list(searches)
     while wanted := [(n, v) for n, search in enumerate(searched) for v in search.wanted(at_hand, all_versions)]:
         for (number, _), version in zip(wanted, tried(wanted), strict=True):

@@ -1,11 +1,12 @@
-"""Captured kernels with their facts: figures and stages from their files, each of which is read once, instructions from
-nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of a folder count.
+"""Captured kernels with their facts: figures and stages from their files, each read once, instructions from nvdisasm,
+and spills from one more run of ptxas if no file has them. And the choice of a folder's kernels that count.
 
-And assembling kernels again, with the ptxas that made them or with another one: locked ones to check them, captured
-ones to lock all codes that ptxas gives them. ptxas is not deterministic for some kernels: where a kernel's code is not
-one of those locked, it is assembled again with ptxas's memory at other addresses, until a locked code comes or
-`STEADY_RUNS` runs have not given one. Where PTX and ptxas both changed, each is assembled with the other's old one: the
-four builds tell which of them changed a kernel, or whether only both together did."""
+Also assembling kernels again, with the same ptxas or another one: locked ones to check them, captured ones to lock all
+codes that ptxas gives them. ptxas is not deterministic for some kernels: if a kernel's code is not a locked one, it is
+assembled again with ptxas's memory at other addresses, until a locked code appears or `STEADY_RUNS` runs have given
+none. If PTX and ptxas both changed, each is assembled with the other's old one: the four builds show which of them
+changed a kernel, or whether only both together did.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ _SPILLS = ("spill_stores", "spill_loads")
 
 
 def disassembler() -> Disassemble:
-    """Raises ToolError if there is no nvdisasm."""
+    """Return a function that disassembles kernels. Raises ToolError if there is no nvdisasm."""
     toolchain = reading_toolchain()
 
     def disassemble(kernels: Sequence[tuple[Cubin, str]]) -> Sequence[Sass]:
@@ -61,8 +62,8 @@ def disassembler() -> Disassemble:
 
 @dataclass(frozen=True, slots=True)
 class ReadFolder:
-    """The kernels of a capture folder that count, each with its facts, in the order of identity: without those that
-    lost an autotuning. notes: of the processes that wrote it."""
+    """The kernels of a capture folder that count, each with its facts, sorted by identity; losers of an autotuning
+    are left out. notes: from the processes that wrote the folder."""
 
     kernels: Kernels
     notes: tuple[str, ...]
@@ -84,12 +85,12 @@ def _timed_capture(facts: KernelFacts, compile_us: Mapping[str, int]) -> KernelF
 
 
 def _counting(folder: CaptureFolder) -> dict[str, Capture]:
-    """By the place of each, for messages."""
+    """Return the running kernels of a folder by their path, for messages."""
     return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in folder.running}
 
 
 def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -> list[KernelFacts]:
-    """Read the facts of captures. places: where each is, for messages. Raises CaptureError or CubinError where one is
+    """Read the facts of captures. places: path of each, for messages. Raises CaptureError or CubinError if one is
     damaged; ToolError without nvdisasm."""
     disassemble = disassembler()
     kernels: list[KernelFacts] = []
@@ -111,14 +112,14 @@ def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -
 
 
 def _read(capture: Capture, place: str) -> tuple[Cubin | None, KernelFacts]:
-    """The image of a capture, and its facts without instructions. Each of its files is read once."""
+    """Read the image of a capture, and its facts without instructions. Each file is read once."""
     whole = replace(capture, artifacts=dict(capture.artifacts))
     image = _image(whole, place) if Stage.CUBIN in whole.artifacts else None
     return image, replace(without_stages(whole), stages=stage_hashes(whole))
 
 
 def _image(capture: Capture, place: str) -> Cubin:
-    """The image of a capture. Raises CaptureError if it, or the PTX, is damaged."""
+    """Read the image of a capture. Raises CaptureError if the image or the PTX is damaged."""
     text = capture.text(Stage.PTX)
     try:
         if text is not None and capture.kernel not in Ptx(text).entries:
@@ -131,8 +132,8 @@ def _image(capture: Capture, place: str) -> Cubin:
 
 
 def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) -> list[KernelFacts]:
-    """The facts with the spills that neither cubin nor PTX tell: from one more run of the ptxas that made the kernel,
-    where it is at hand and gives the same code."""
+    """Add the spills that neither cubin nor PTX contain: from one more run of the kernel's ptxas, if it is installed
+    and gives the same code."""
     unknown = [n for n, facts in enumerate(unsettled) if facts.codes and None in map(facts.figures.get, _SPILLS)]
     tasks = {n: task for n in unknown if (task := task_of(captures[n], unsettled[n])) is not None}
     kernels = list(unsettled)
@@ -148,14 +149,14 @@ def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) 
 
 
 _TIMED_RUNS = 3
-_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # what with_image decides
+_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # the fields that with_image sets
 _Input = tuple[str, Tool, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A locked kernel, its PTX, and the ptxas and options to assemble it with. A ptxas that is too old for the PTX's
-    `.version` gets it with the newest that it reads."""
+    """A locked kernel, its PTX, and the ptxas and options to assemble it with. A ptxas too old for the PTX's
+    `.version` gets it lowered to the newest version that it reads."""
 
     locked: KernelFacts
     ptx: str
@@ -164,7 +165,7 @@ class Task:
 
     @property
     def input(self) -> _Input:
-        """What ptxas gets. Tasks with equal inputs are one run."""
+        """The input of ptxas. Tasks with equal inputs share one run."""
         return self.ptx, self.ptxas, self.options
 
     def job(self, draw: int) -> Job:
@@ -174,9 +175,9 @@ class Task:
 
 
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
-    """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
+    """Assemble each task's kernel and return its facts. Instructions are counted only if the code is new."""
     results = _assembled(tasks, run, draw=0)
-    # By what is drawn: the tasks, by a code that they may get.
+    # By input and entry: the tasks, by a code that they may get.
     moved: dict[tuple[_Input, str], dict[str, list[int]]] = {}
     for n, task in enumerate(tasks):
         if _may_be_a_draw(task, results[n]):
@@ -189,7 +190,7 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
         for drawn, task in one_of.items():
             for code in _facts(task, outcomes[task.input])[0].codes:
                 for n in moved[drawn].pop(code, ()):
-                    if _may_be_a_draw(tasks[n], results[n]):  # else another code of its lock came before
+                    if _may_be_a_draw(tasks[n], results[n]):  # else an earlier run gave another code of its lock
                         results[n] = _facts(tasks[n], outcomes[task.input])
         one_of = {drawn: task for drawn, task in one_of.items() if moved[drawn]}
     return _counted(tasks, results, disassemble)
@@ -198,8 +199,8 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
 def all_drawn(
     tasks: Sequence[Task], run: Run, disassemble: Disassemble | None = None, runs: int = STEADY_RUNS + 1
 ) -> list[tuple[KernelFacts, ...]]:
-    """The facts of each task's kernel now, one for each code that ptxas gives it in several runs. disassemble: None
-    leaves instructions uncounted."""
+    """Assemble each task's kernel several times; return its facts once for each code. disassemble: None leaves
+    instructions uncounted."""
     seen: list[dict[tuple[str, ...], tuple[KernelFacts, bytes | None]]] = [{} for _ in tasks]
     for draw in range(runs):
         for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
@@ -213,14 +214,14 @@ def all_drawn(
 
 
 def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> list[tuple[str, ...]]:
-    """All codes that ptxas gives each task's kernel in several runs."""
+    """Return all codes that ptxas gives each task's kernel in several runs."""
     drawn = all_drawn(tasks, run, runs=runs)
     return [tuple(sorted({code for facts in draws for code in facts.codes})) for draws in drawn]
 
 
 def timed(tasks: Sequence[Task]) -> list[tuple[int, int] | None]:
-    """Microseconds that ptxas takes for each task: the one that made the lock, and the task's, by turns in this
-    process, of each the fastest of three runs. None where the first is not at hand."""
+    """Time ptxas for each task, in microseconds: the lock's ptxas, then the task's, alternately in this process, the
+    fastest of three runs each. None if the lock's ptxas is not installed."""
     return [_timed(task) for task in tasks]
 
 
@@ -247,7 +248,7 @@ def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool
 
 
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
-    """One run of ptxas for each input: the facts of each task, without instructions, and the cubin."""
+    """Run ptxas once for each input. Return each task's facts, without instructions, and its cubin."""
     outcomes = _outcomes(tasks, run, draw)
     known: dict[tuple[_Input, str, int], KernelFacts] = {}  # equal images are read once
     return [_facts(task, outcomes[task.input], known) for task in tasks]
@@ -262,7 +263,8 @@ def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Out
 def _facts(
     task: Task, outcome: Outcome, known: dict[tuple[_Input, str, int], KernelFacts] | None = None
 ) -> tuple[KernelFacts, bytes | None]:
-    """known: of other kernels, by what decides their code and their figures."""
+    """Return a task's facts and cubin for one outcome of ptxas. known: facts of other kernels, by the input that
+    decides their code and figures."""
     key = task.input, task.locked.entry, task.locked.dynamic_shared
     if known and (like := known.get(key)) is not None:
         of_image = {name: getattr(like, name) for name in _OF_IMAGE}
@@ -280,7 +282,7 @@ def _facts(
 def _counted(
     tasks: Sequence[Task], results: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
 ) -> list[KernelFacts]:
-    """The facts with the instructions counted: of the lock where the code is the same, else of the cubin."""
+    """Count the instructions: copied from the lock if the code is the same, else counted in the cubin."""
     counted = [facts for facts, _ in results]
     moved: dict[tuple[bytes, str], list[int]] = {}  # equal cubins are read once
     for n, (task, (facts, cubin)) in enumerate(zip(tasks, results, strict=True)):
@@ -301,7 +303,7 @@ def _counted(
 
 
 def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
-    """The kernel, to be assembled again as it was; None where that cannot be."""
+    """Make the task that assembles a captured kernel again; None without its PTX, options or ptxas."""
     text = capture.text(Stage.PTX)
     if text is None or facts.ptxas is None or facts.options is None:
         return None
@@ -314,10 +316,10 @@ def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
 def lockable(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
 ) -> list[tuple[KernelFacts, str | None]]:
-    """Captured kernels with their PTX, ready for a lock.
+    """Prepare captured kernels with their PTX for a lock.
 
     known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
-    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is no draw.
+    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is not random.
     """
     facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
     texts = [capture.text(Stage.PTX) for capture, _ in captured]
@@ -327,7 +329,7 @@ def lockable(
 def _with_all_codes(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
-    """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
+    """Add further codes of kernels for which ptxas is not deterministic, if that ptxas is installed."""
     tasks: dict[int, Task] = {}
     for number, (capture, facts) in enumerate(captured):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
@@ -345,15 +347,15 @@ def _with_all_codes(
 
 
 def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
-    """The codes that ptxas gives each task's kernel in some runs."""
+    """Return the codes that ptxas gives each task's kernel in `runs` runs."""
     return dict(zip(tasks, map(set, codes_of(list(tasks.values()), sweep, runs)), strict=True))
 
 
 def settled(
     path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
 ) -> list[tuple[KernelFacts, str | None]]:
-    """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX, also
-    where the text of its PTX is another one, as where the build of a compiler is named in it."""
+    """Merge kernels into the lock at `path`. An unchanged kernel keeps its block and its PTX, even if the text of
+    its PTX differs, for instance in the build number of a compiler."""
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
     results: list[tuple[KernelFacts, str | None]] = []
@@ -361,7 +363,7 @@ def settled(
         new = kernel, ptx
         earlier = before.get(kernel.identity)
         if earlier is not None and _is_settled(earlier, kernel):
-            with contextlib.suppress(SnapshotError):  # kept PTX that is damaged: the new one mends it
+            with contextlib.suppress(SnapshotError):  # if the kept PTX is damaged, the new one replaces it
                 new = earlier, kept_ptx(path, earlier)
         results.append(new)
     return results
@@ -373,16 +375,16 @@ def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)
 
 
-# --- PTX and ptxas told apart ---------------------------------------------------------------------
+# --- effects of PTX and of ptxas ------------------------------------------------------------------
 
 
 MOST = 100  # kernels: each takes two runs of ptxas
-Text = Callable[[KernelFacts], "str | None"]  # the PTX of a kernel
+Text = Callable[[KernelFacts], "str | None"]  # returns the PTX of a kernel
 
 
 def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
-    """The changes, with the crossed builds of those that have two steps, the worst MOST of them; and notes on those
-    that have none. run: what runs ptxas (default: here, with results that are kept)."""
+    """Add the crossed builds to the changes that have two steps, at most MOST; also return notes on those without
+    crossed builds. run: runs ptxas (default: here, with cached results)."""
     if not any(change.has_two_steps for change in changes):
         return list(changes), []
     tasks: dict[int, tuple[Task, Task]] = {}
@@ -407,7 +409,8 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
 
 
 def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
-    """The new PTX by the old ptxas, and the old PTX by the new one. Raises a TritonHookError where one is missing."""
+    """Return two tasks: new PTX with the old ptxas, and old PTX with the new one. Raises a TritonHookError if one is
+    missing."""
     old, new = change.old, change.new
     assert old is not None and new is not None
     return _task(new, text, old), _task(old, text, new)
@@ -416,39 +419,39 @@ def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
 def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
     ptx = text(kernel)
     if ptx is None or assembler.ptxas is None:
-        raise TritonHookError("its PTX was not kept" if ptx is None else "which ptxas made it is not known")
+        raise TritonHookError("its PTX was not kept" if ptx is None else "its ptxas version is not known")
     try:
         tool = find_ptxas(assembler.ptxas)
     except ToolError:
         remedy = f"`tritonhook ptxas add {assembler.ptxas}` fetches it"
-        raise ToolError(f"ptxas {assembler.ptxas} is not at hand; {remedy}") from None
+        raise ToolError(f"ptxas {assembler.ptxas} is not installed; {remedy}") from None
     return Task(kernel, ptx, tool, assembler.options or ())
 
 
 # --- where a kernel spills ------------------------------------------------------------------------
 
 
-_SPILL_OPCODES = ("STL", "LDL")  # local memory: what does not fit into registers is stored there, and loaded again
+_SPILL_OPCODES = ("STL", "LDL")  # stores to and loads from local memory, for values that do not fit into registers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLine:
-    """file: its path, as the compiler wrote it. line: from 1."""
+    """A source line. file: its path, as the compiler wrote it. line: from 1."""
 
     file: str
     line: int
 
 
 def spill_lines(captures: Sequence[Capture], wanted: Callable[[str], bool]) -> list[SourceLine | None]:
-    """The line of each kernel. wanted: says of a file whether its lines count: an instruction of a library's function
-    belongs to the library's file. None: no such line is known."""
+    """Find the source line with most spills, for each kernel; None if no line is known. wanted: selects the files whose
+    lines count: an instruction of a library's function belongs to the library's file."""
     kernels = [(Cubin.from_bytes(capture.cubin), capture.kernel) for capture in captures]
     codes = disassembler()(kernels) if kernels else ()
     return [_line(read_lines(*kernel), sass, wanted) for kernel, sass in zip(kernels, codes, strict=True)]
 
 
 def _line(lines: Lines, sass: Sass, wanted: Callable[[str], bool]) -> SourceLine | None:
-    """The line with most spill instructions; of a kernel that has none there, its first line."""
+    """Return the line with most spill instructions; if the kernel has none, its first line."""
     known: list[tuple[int, SourceLine]] = []
     for index, source in enumerate(lines.source):
         if source is not None and source[1] and wanted(lines.files[source[0]]):

@@ -1,6 +1,6 @@
-"""The figures of one compiled kernel, and what identifies it among the kernels of another compile. Those of built
-libraries: what their cubins tell without a disassembler, a ptxas or the PTX. And budgets: what kernels may have
-whatever a lock says, by globs of their names."""
+"""The figures of one compiled kernel, and its identity among the kernels of another compile. The same for built
+libraries, from their cubins alone, without a disassembler, a ptxas or the PTX. And budgets: limits for kernels, by
+globs of their names, whatever a lock contains."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from tritonhook.cubin.summary import ImageSummary, summarise_image
 from tritonhook.errors import CubinError, UsageError, listed
 from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, without_hashes, without_positions
 
-# The figures, the ones that hurt most first.
+# The figures, most important first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
-# Of built libraries, in place of instructions: bytes of code, and of the instructions that access local memory.
+# For built libraries, instead of instructions: bytes of code, and of the instructions that access local memory.
 FIGURES = (*COUNTED, "local_bytes", "code_bytes")
-BUILT = "built"  # in the place of a front end: read from a built library
+BUILT = "built"  # instead of a front end: read from a built library
 T = TypeVar("T")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>%]*>+)?(?: \{[^}%]*\})?)")
-_HASH_DIGITS = 16  # as of the other codes
+_HASH_DIGITS = 16  # as for the other codes
 
-Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # of many kernels at a time
+Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # takes many kernels at a time
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identity:
-    """What makes a kernel the same kernel in another compile.
+    """Identity of a kernel: equal in another compile of the same kernel.
 
-    kernel: its own name, without what compilers change in it from build to build. arch: such as "sm_90a".
-    specialisation: constexprs, types of arguments, warps, stages, each as "name=value", sorted. number: 1, 2 ...
-    where several kernels of a folder have all this in common.
+    kernel: its own name, without the parts that compilers change from build to build. arch: such as "sm_90a".
+    specialisation: constexprs, types of arguments, warps, stages, each as "name=value", sorted. number: 1, 2 ... if
+    several kernels of a folder have all this in common.
     """
 
     kernel: str
@@ -56,7 +56,7 @@ class Identity:
 
     @property
     def lasting(self) -> tuple[str, str, str]:
-        """What an edit of its configuration leaves."""
+        """The part of the identity that an edit of the configuration does not change."""
         return self.kernel, self.arch, self.front_end
 
     @property
@@ -69,16 +69,16 @@ class Identity:
 class KernelFacts:
     """One compiled kernel.
 
-    entry: its name in the PTX, which may be a new one. stages: hashes of what the compiler made, by stage, in its
-    order. ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: what assembled it;
-    None where not known. codes: hashes of the machine code; several where ptxas gives one input several codes. figures:
-    by their names in FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None
-    where not known. launch_bounds: as in cubin.resources.Resources. loaded: hashes of what else the driver loads, by
-    the parts of cubin.loaded; empty: not known. dynamic_shared: bytes of shared memory that a launch asks for; they
-    are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether its spills
-    are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites,
-    that changed its PTX; None where nothing did. compile_us: microseconds of its compile; None where not known, as in a
-    lock. dry_run: whether it was compiled without a GPU, and not launched.
+    entry: its name in the PTX, which may be a new one. stages: hashes of the compiler's output, by stage, in its order.
+    ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: those that assembled it;
+    None if not known. codes: hashes of the machine code; several if ptxas gives one input several codes. figures: by
+    their names in FIGURES; None if not known. classes: instructions by class of work. threads: per block, None if not
+    known. launch_bounds: as in cubin.resources.Resources. loaded: hashes of the other parts that the driver loads, as
+    in cubin.loaded; empty: not known. dynamic_shared: bytes of shared memory that a launch asks for; part of the figure
+    `shared`. failure: why ptxas made no code; "" if it did. ran_again: True if its spills come from one more run of its
+    ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None if it
+    was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
+    compiled without a GPU, and not launched.
     """
 
     identity: Identity
@@ -118,23 +118,23 @@ def _shown(value: Any) -> str:
 
 
 def _argument_types(capture: Capture) -> tuple[str, ...]:
-    """The types of a Triton kernel's arguments, with what is known of their values, such as divisibility."""
+    """Return the types of a Triton kernel's arguments, with known properties of their values, such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
     text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
-    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # each place would be quadratic time
+    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # a search would be quadratic
     return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
 
 
 def _short_type(text: str) -> str:
-    """ "!tt.ptr<f16> {tt.divisibility = 16 : i32}" is "*f16:16"."""
+    """Shorten a type: "!tt.ptr<f16> {tt.divisibility = 16 : i32}" becomes "*f16:16"."""
     text = re.sub(r"!tt\.ptr<([\w.]+)>", r"*\1", text)
     text = re.sub(r"\A!tt\.tensordesc<tensor<(.*)>>", r"!tt.tensordesc<\1>", text)  # as Triton before 3.8 wrote it
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
 def without_stages(capture: Capture) -> KernelFacts:
-    """The facts, with no stages and with instructions not counted. Raises CaptureError or CubinError where the capture
-    is damaged."""
+    """Read a capture's facts, without stages and instruction counts. Raises CaptureError or CubinError if it is
+    damaged."""
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
@@ -149,7 +149,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         rewrites=capture.lever or capture.rewrites,
         dry_run=capture.dry_run,
     )
-    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
+    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: it can only be compared for equality
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
@@ -159,8 +159,8 @@ def without_stages(capture: Capture) -> KernelFacts:
 def with_image(
     facts: KernelFacts, image: ImageSummary, cubin: bytes | None, kernel: str, ptx: str | None
 ) -> KernelFacts:
-    """The facts with the code and the figures of an image; instructions are not counted. cubin: the image's bytes, if
-    they were kept. ptx: the text it was made of."""
+    """Add code and figures of an image to the facts; instructions are not counted. cubin: the image's bytes, if they
+    were kept. ptx: the image's PTX."""
     resources = image.kernel(kernel)
     stores, loads = proven_spills(kernel, resources, stackless_in(ptx))
     shared = launch_shared(resources.shared, facts.dynamic_shared)
@@ -176,7 +176,7 @@ def with_image(
 
 
 def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sass) -> list[KernelFacts]:
-    """The facts of kernels that have this code, with the instructions counted."""
+    """Add instruction counts to the facts of kernels that have this code."""
     loops = sum(len(loop.instructions) for loop in sass.innermost_loops)
     counted = {"instructions": len(sass.instructions), "loop_instructions": loops}
     classes, resources = class_counts(sass.opcode_counts()), cubin.resources[kernel]
@@ -193,8 +193,7 @@ def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sas
 
 
 def numbered(kernels: Sequence[tuple[T, KernelFacts]]) -> list[tuple[T, KernelFacts]]:
-    """Sort kernels by identity, and number those with equal identities. The same kernel from two compiles counts
-    once."""
+    """Sort kernels by identity, and number equal identities. The same kernel from two compiles counts once."""
     counts: dict[Identity, int] = {}
     seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[T, KernelFacts]] = {}
     for capture, facts in sorted(kernels, key=lambda it: (it[1].identity, it[1].ptx_sha256 or "", it[1].codes)):
@@ -213,7 +212,7 @@ def sha256(text: str) -> str:
 
 
 ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
-# Who makes each stage of Triton's pipeline from the one before it.
+# The tool that makes each stage of Triton's pipeline from the one before.
 MAKERS = {
     "ttir": "the source, or Triton's front end",
     "glir": "the source, or Gluon's front end",
@@ -223,14 +222,14 @@ MAKERS = {
 }
 _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
-_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
+_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # matches nearly all locations
 _VALUE = re.compile(r"(%[\w$.-]+)", re.ASCII)
 _DEBUG_USE = re.compile(r", !(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
 _DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
 
 
 def stage_hashes(capture: Capture) -> dict[str, str]:
-    """The hash of each text that the capture has, in the order of the pipeline."""
+    """Return the hash of each text in the capture, in the order of the pipeline."""
     hashes = {}
     for stage in ORDER:
         if (text := capture.text(stage)) is not None:
@@ -240,7 +239,7 @@ def stage_hashes(capture: Capture) -> dict[str, str]:
 
 
 def normalised(stage: Stage, text: str) -> str:
-    """The text of a stage without names of values, positions in the source and comments."""
+    """Strip names of values, source positions and comments from the text of a stage."""
     if stage is Stage.PTX:
         return normal_form(text)
     return _llvm(text) if stage is Stage.LLIR else _mlir(text)
@@ -259,8 +258,8 @@ def _llvm(text: str) -> str:
 
 
 def _numbered(text: str) -> str:
-    """The text with its values numbered in the order in which they come."""
-    parts = _VALUE.split(text)  # a value at every second place
+    """Renumber the values in a text in the order in which they appear."""
+    parts = _VALUE.split(text)  # values are at odd indices
     numbers = {value: f"%{number}" for number, value in enumerate(dict.fromkeys(parts[1::2]))}
     parts[1::2] = [numbers[value] for value in parts[1::2]]
     return "".join(parts)
@@ -274,38 +273,38 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """max_registers: by glob; the first that fits a kernel's name counts. allow_spills: globs of the kernels that may
-    spill; None where spills have no budget. A name fits as it is, or demangled."""
+    """Limits for kernels. max_registers: by glob; the first that matches a kernel's name counts. allow_spills: globs
+    of the kernels that may spill; None: spills have no budget. A glob matches a name as it is, or demangled."""
 
     max_registers: Mapping[str, int] = field(default_factory=dict)
     allow_spills: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, max_registers: int | Mapping[str, int] | None, allow_spills: list[str] | None) -> Budgets:
-        """The values as TOML has them: one number is for all kernels."""
+        """Make budgets from the fields in TOML: a single number is for all kernels."""
         registers = {_ALL: max_registers} if isinstance(max_registers, int) else dict(max_registers or {})
         return cls(registers, None if allow_spills is None else tuple(allow_spills))
 
     def before(self, other: Budgets) -> Budgets:
-        """These, and those of the other that these leave open."""
+        """Merge budgets: these, and the other's where these have none."""
         spills = other.allow_spills if self.allow_spills is None else self.allow_spills
         return Budgets({**self.max_registers, **other.max_registers, **self.max_registers}, spills)
 
     @property
     def values(self) -> dict[str, Any]:
-        """As TOML has them; what is not set is not there."""
+        """Fields for TOML; unset ones omitted."""
         registers = self.max_registers.get(_ALL) if list(self.max_registers) == [_ALL] else dict(self.max_registers)
         values: dict[str, Any] = {"max_registers": registers or None}
         values["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
         return {name: value for name, value in values.items() if value is not None}
 
     def registers_of(self, kernel: KernelFacts) -> int | None:
-        """The most registers that a kernel may have; None without a budget."""
+        """Return the maximum registers of a kernel; None without a budget."""
         return next((most for glob, most in self.max_registers.items() if _fits(glob, kernel)), None)
 
     def is_over(self, what: str, kernel: KernelFacts) -> bool | None:
-        """Whether a kernel has more than its budget of registers or spills; None where it has none. Spills that are not
-        known are more than none, unless the code has no access to local memory."""
+        """Check whether a kernel exceeds its budget of registers or spills; None without a budget. Unknown spills
+        exceed it, unless the code has no access to local memory."""
         if what == "registers" and (most := self.registers_of(kernel)) is not None:
             registers = kernel.figures.get("registers")
             return registers is None or registers > most
@@ -323,21 +322,21 @@ def _fits(glob: str, kernel: KernelFacts) -> bool:
 # --- kernels of built libraries -------------------------------------------------------------------
 
 
-_RELOCATABLE = b"\1\0"  # the type of an ELF file that is still to be linked
+_RELOCATABLE = b"\1\0"  # ELF type of a file that is not linked yet
 _TARGET = re.compile(r"-arch[ =]+sm_\d+([af])\b")
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernels:
-    """The kernels of built files, in the order of identity. notes: what was not read, and why."""
+    """The kernels of built files, sorted by identity. notes: what was not read, and why."""
 
     kernels: tuple[KernelFacts, ...]
     notes: tuple[str, ...]
 
 
 def built_kernels(paths: Sequence[str]) -> BuiltKernels:
-    """Read files, wheels and folders. A kernel that several images of a file have with the same code counts once.
-    Raises UsageError if a path cannot be read, or there is no kernel at all."""
+    """Read files, wheels and folders. A kernel with the same code in several images of a file counts once. Raises
+    UsageError if a path cannot be read, or no kernel is found."""
     built: list[KernelFacts] = []
     notes: list[str] = []
     for path in paths:
@@ -350,7 +349,7 @@ def built_kernels(paths: Sequence[str]) -> BuiltKernels:
     if not built:
         why = f": {listed(notes, '; ')}" if notes else ""
         raise UsageError(f"{' '.join(paths)}: no machine code for GPUs in it{why}")
-    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # of equal codes the first one stays
+    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # among equal codes the first one stays
     kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
@@ -359,7 +358,7 @@ def built_kernels(paths: Sequence[str]) -> BuiltKernels:
 
 
 def _in_file(file: ShippedFile, notes: list[str]) -> Iterator[KernelFacts]:
-    """What the linker has not joined yet counts only where no linked image has the kernel."""
+    """Yield the kernels of a file. A kernel of a relocatable image counts only if no linked image has it."""
     linked: dict[tuple[Identity, str], None] = {}
     for number, (data, suffix) in sorted(enumerate(file.images, 1), key=lambda it: it[1][0][16:18] == _RELOCATABLE):
         try:

@@ -1,4 +1,4 @@
-"""Captured kernels as Python objects: figures as properties, lists that can be looked up, tabulated and compared."""
+"""Captured kernels as Python objects: figures as properties; lists for look-up, tables and comparison."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _COLUMNS = (
 
 
 class CapturedKernel(Brief):
-    """One compiled kernel. Figures that are not known are None, never 0.
+    """One compiled kernel. Unknown figures are None, never 0.
 
-    capture: its stages, metadata and ptxas. id: the short name that verbs take; "" outside of a capture folder.
-    compile_time: seconds of its latest compile; None where it came from a cache.
+    capture: its stages, metadata and ptxas. id: the short name for verbs; "" outside of a capture folder. compile_time:
+    seconds of its latest compile; None if it came from a cache.
     """
 
     _shown = ("text",)
@@ -42,23 +42,24 @@ class CapturedKernel(Brief):
 
     @cached_property
     def identity(self) -> Identity:
-        """What tells it from other kernels."""
+        """The identity that distinguishes it from other kernels."""
         return identity_of(self.capture)
 
     @cached_property
     def facts(self) -> KernelFacts:
-        """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
+        """The facts that a lock would contain. Raises CubinError if its cubin cannot be read, ToolError without
+        nvdisasm."""
         (facts,) = facts_of([self.capture])
         return facts
 
     @property
     def name(self) -> str:
-        """Its own name: without what tritonhook added to it."""
+        """Its own name, without tritonhook's additions."""
         return self.identity.kernel
 
     @property
     def arch(self) -> str:
-        """Such as "sm_90a"."""
+        """Target architecture, such as "sm_90a"."""
         return self.identity.arch
 
     @property
@@ -68,7 +69,7 @@ class CapturedKernel(Brief):
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What an autotuner varies, by name: constexprs, num_warps, num_stages, num_ctas, maxnreg."""
+        """The values that an autotuner varies, by name: constexprs, num_warps, num_stages, num_ctas, maxnreg."""
         return settings_of(self.capture.options)
 
     @property
@@ -104,7 +105,7 @@ class CapturedKernel(Brief):
 
     @property
     def shared(self) -> int | None:
-        """Bytes of shared memory of a block, with what a launch asks for."""
+        """Bytes of shared memory of a block, including the launch's dynamic part."""
         return self.facts.figures["shared"]
 
     @property
@@ -119,7 +120,7 @@ class CapturedKernel(Brief):
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """What an SM holds of it at a time; None where that is not known."""
+        """Blocks and warps that fit on an SM at a time; None if not known."""
         return occupancy(self.arch, self.registers, self.facts.threads, self.shared)
 
     @property
@@ -144,10 +145,10 @@ class CapturedKernel(Brief):
 
 
 class Kernels(Notebook, Sequence[CapturedKernel]):
-    """Captured kernels, in order; `kernels["matmul[BM=64]"]` is the only one of that name and configuration."""
+    """Captured kernels, in order; `kernels["matmul[BM=64]"]` is the only one with that name and configuration."""
 
     def __init__(self, folder: CaptureFolder, captures: Mapping[str, Capture]) -> None:
-        """captures: by their records in the folder."""
+        """Read the kernels' ids and compile times. captures: by record in the folder."""
         self._kernels = []
         for record, capture in captures.items():
             us = sum(folder.compile_us(record).values())
@@ -158,8 +159,8 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
     @overload
     def __getitem__(self, wanted: slice) -> list[CapturedKernel]: ...
     def __getitem__(self, wanted: int | str | slice) -> CapturedKernel | list[CapturedKernel]:
-        """By place, by id, or by name with as much of the configuration as is needed. Raises KeyError with what there
-        is."""
+        """Look up by index, by id, or by name with enough of the configuration. Raises KeyError with the kernels
+        that exist."""
         if not isinstance(wanted, str):
             return self._kernels[wanted]
         fitting = [k for k in self._kernels if k.id and k.id == wanted]
@@ -177,26 +178,26 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
 
     @property
     def titles(self) -> dict[str, str]:
-        """By id, the name with the configuration that tells it from others of its name."""
+        """Titles by id: the name with the configuration that tells it from others of its name."""
         return titles({kernel.id: (kernel.name, kernel.arch, kernel.configuration) for kernel in self._kernels})
 
     @cached_property
     def facts(self) -> list[KernelFacts]:
-        """Of all kernels, read together."""
+        """The facts of all kernels, read together."""
         all_facts = facts_of([kernel.capture for kernel in self._kernels])
         for kernel, facts in zip(self._kernels, all_facts, strict=True):
             kernel.facts = facts
         return all_facts
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each kernel: what it is, its figures, and its configuration with a dot before each name."""
+        """Yield a row for each kernel: title and identity, figures, and configuration with a dot before each name."""
         called, _ = self.titles, self.facts
         for kernel in self._kernels:
             own = {name: called[kernel.id] if name == "title" else getattr(kernel, name) for name in _COLUMNS}
             yield own | {f".{name}": value for name, value in kernel.configuration.items()}
 
     def to_dataframe(self) -> Any:
-        """The rows as a table of pandas, else of polars. Raises UsageError where neither is installed."""
+        """Return the rows as a DataFrame of pandas, else of polars. Raises UsageError if neither is installed."""
         module = next((name for name in ("pandas", "polars") if find_spec(name)), None)
         if module is None:
             raise UsageError("to_dataframe needs pandas or polars; `pip install pandas`, or take rows()")

@@ -3,8 +3,8 @@
     tritonhook.lock                    TOML: a block for each kernel, sorted
     tritonhook.lock.d/SHA256.ptx.xz    the PTX, named by its hash
 
-Nothing in it depends on when or where it was made. Each block has a seal, the hash of its values: a merge of two
-branches may take blocks of both, an edit by hand is seen.
+Its content does not depend on when or where it was made. Each block has a seal, the hash of its values: a merge of two
+branches may take blocks of both; the seal reveals an edit by hand.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ format = 1
 # `kernels lock` of Hugging Face's package "kernels" writes kernels.lock: JSON, the revisions of kernels of their Hub.
 _OF_HUGGING_FACE = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,1000}"(?:repo_id|sha)"\s*:')
 _HUGGING_FACES = "a lock of Hugging Face's kernels, not of tritonhook"
-_REMARK = 200  # characters of a name
+_REMARK = 200  # maximum characters of a name
 _LARGEST_PTX = 1 << 26  # bytes, unpacked
-_UNPACKER_BYTES = 1 << 26  # what xz may take for itself; for what write_lock packs it takes 9 MB
+_UNPACKER_BYTES = 1 << 26  # limit for xz's own memory; files of write_lock take 9 MB
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
 
 
@@ -58,7 +58,7 @@ def write_lock(
     ordered = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     if path.exists() and not path.is_file():
-        raise SnapshotError(f"{path}: no file; a lock has a folder with PTX beside it: name a file")
+        raise SnapshotError(f"{path}: not a file; a lock is a file with a folder of PTX beside it: name a file")
     if path.exists() and _is_hugging_faces(path.read_bytes()):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
     for locked, _ in ordered:
@@ -73,7 +73,7 @@ def write_lock(
         if kept or folder.is_dir():
             folder.mkdir(exist_ok=True)
         for name, ptx in kept.items():
-            if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # a damaged one is mended
+            if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # replaces a damaged file
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
         write_given(path, text)
         for old in folder.iterdir() if folder.is_dir() else ():
@@ -86,7 +86,7 @@ def write_lock(
 def lock_text(
     name: str, kernels: Iterable[KernelFacts], tests: Sequence[str] | None = None, budgets: Budgets | None = None
 ) -> str:
-    """The text of a lock."""
+    """Format a lock as text."""
     blocks = [_block(locked) for locked in kernels]
     top = {"tests": list(tests)} if tests is not None else {}
     top |= budgets.values if budgets is not None else {}
@@ -96,7 +96,7 @@ def lock_text(
 
 
 def _block(facts: KernelFacts) -> str:
-    """A mangled name stands above it as people wrote it."""
+    """Format the block of a kernel; a demangled name stands above a mangled one."""
     values = _values(facts)
     name = function_name(facts.identity.kernel)
     remark = "" if name == facts.identity.kernel else f"# {visible(name)[:_REMARK]}\n"
@@ -104,7 +104,7 @@ def _block(facts: KernelFacts) -> str:
 
 
 def _values(facts: KernelFacts) -> dict[str, Any]:
-    """What a block says. Values that are not known, or usual, are not there."""
+    """Return the values of a block; unknown values and defaults are left out."""
     identity = facts.identity
     values = {
         "name": identity.kernel,
@@ -135,7 +135,7 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 
 def is_lock(path: Path) -> bool:
-    """Whether a file is meant to be a lock, damaged or not."""
+    """Check whether a file is meant to be a lock, damaged or not."""
     try:
         return path.suffix == ".lock" or read_regular(path).startswith(_HEADER.partition("{")[0].encode())
     except OSError:
@@ -143,7 +143,8 @@ def is_lock(path: Path) -> bool:
 
 
 def read_lock(path: Path) -> list[KernelFacts]:
-    """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
+    """Read a lock's kernels. Raises SnapshotError if the file is missing, damaged, edited by hand, or of a newer
+    format."""
     return read_whole_lock(path).kernels
 
 
@@ -156,7 +157,7 @@ class WholeLock(NamedTuple):
 
 
 def read_whole_lock(path: Path) -> WholeLock:
-    """Raises as read_lock."""
+    """Read a whole lock: kernels, tests and budgets. Raises as read_lock."""
     document = _document(path)
     kernels: dict[Identity, KernelFacts] = {}
     for facts in (_facts(kernel, path) for kernel in document.kernel):
@@ -214,7 +215,8 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
 
 
 def _check_options(path: Path, facts: KernelFacts) -> None:
-    """Raises SnapshotError for options by which ptxas may read or write any file: a stranger may have made a lock."""
+    """Refuse options by which ptxas may read or write any file: a lock may come from a stranger. Raises
+    SnapshotError."""
     if (word := refused_option(facts.options or ())) is not None:
         raise SnapshotError(
             f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is none that a lock may have: only options "
@@ -223,14 +225,14 @@ def _check_options(path: Path, facts: KernelFacts) -> None:
 
 
 def all_kept_ptx(path: Path, kernels: Sequence[KernelFacts]) -> list[str]:
-    """The PTX of each kernel, each text read once. Raises as kept_ptx."""
+    """Read the PTX of each kernel, each file once. Raises as kept_ptx."""
     one_of_each = {facts.ptx_sha256: facts for facts in reversed(kernels)}
     texts = {name: kept_ptx(path, facts) for name, facts in one_of_each.items()}
     return [texts[facts.ptx_sha256] for facts in kernels]
 
 
 def kept_ptx(path: Path, facts: KernelFacts) -> str:
-    """The PTX kept beside a lock. Raises SnapshotError if it is missing, or is not what was locked."""
+    """Read the PTX kept beside a lock. Raises SnapshotError if it is missing, or differs from the locked PTX."""
     identity, name = facts.identity, facts.ptx_sha256
     if name is None:
         raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so none is kept; give captures")
@@ -247,7 +249,7 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
 
 
 def _unpacked(place: Path) -> str | None:
-    """The text of packed PTX; None if it is damaged. Raises OSError."""
+    """Unpack a PTX file; None if it is damaged. Raises OSError."""
     unpacker = lzma.LZMADecompressor(memlimit=_UNPACKER_BYTES)
     try:
         text = unpacker.decompress(read_regular(place, _LARGEST_PTX), _LARGEST_PTX)

@@ -1,4 +1,4 @@
-"""What a lock must look like, and reading it."""
+"""The schema of a lock, and reading it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ Seal = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}\Z")]
 
 
 class LockedKernel(Fields, forbid_unknown_fields=True):
-    """One kernel of a lock. Figures that are not known are not there.
+    """One kernel of a lock. Unknown figures are left out.
 
-    entry: its name in the PTX, where that is another one. number: of several kernels that have name, arch and
-    specialisation in common. rewrites: what tritonhook changed in the PTX, if it did. dry_run: compiled without a GPU,
-    not launched. ptx: the hash of its PTX, the
-    name of the file in the folder beside the lock.
-    ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
-    several where ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: threads
-    and clusters that its launches must have or may not exceed. loaded: hashes of what else the driver loads. seal: of
-    all this.
+    entry: its name in the PTX, if different. number: distinguishes kernels with the same name, arch and specialisation.
+    rewrites: tritonhook's changes of the PTX, if any. dry_run: compiled without a GPU, not launched. ptx: hash of its
+    PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes of
+    the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes. classes:
+    instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not exceed.
+    loaded: hashes of the other parts that the driver loads. seal: hash of all this.
     """
 
     name: str
@@ -61,8 +59,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
 
 
 class Lock(Fields):
-    """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, where that is known.
-    max_registers, allow_spills: budgets, as of budgets.Budgets; people write them."""
+    """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, if known.
+    max_registers, allow_spills: budgets, as in facts.Budgets; people write them."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: Annotated[list[LockedKernel], Meta(min_length=1)]
@@ -79,8 +77,8 @@ _ITEM = re.compile(rf"({_TEXT}) = ({_VALUE})")
 
 
 def _as_written(text: str) -> str | None:
-    """The JSON of a lock as `lock_text` writes it, a value in each line. None for any other TOML, or for a name that
-    stands twice: Python reads TOML ten times as slowly."""
+    """Convert a lock, in the exact form of `lock_text`, to JSON; None for any other TOML, or a repeated name. Python
+    reads TOML ten times more slowly."""
     tables: list[dict[str, str]] = [{}]
     for line in text.split("\n"):
         if not line or line.startswith("# "):
@@ -109,8 +107,8 @@ def _object(values: Mapping[str, str]) -> str:
 
 
 def _quickly(data: bytes) -> Lock | None:
-    """A lock of this format that nobody has written otherwise. None: it is to be read as TOML, which says what it
-    lacks."""
+    """Read a lock in the exact form of `lock_text`. None for any other form: the TOML reader then reports what is
+    wrong."""
     schema.check_toml(data)
     try:
         document = _as_written(data.decode())
@@ -121,7 +119,7 @@ def _quickly(data: bytes) -> Lock | None:
 
 
 def read_lock(data: bytes, path: str) -> Lock:
-    """Raises SnapshotError if this is no lock, or of a newer format."""
+    """Read a lock. Raises SnapshotError if it is no lock, or of a newer format."""
     try:
         if (lock := _quickly(data)) is not None:
             return lock

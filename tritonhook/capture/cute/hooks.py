@@ -35,8 +35,8 @@ from tritonhook.cubin.image import Cubin
 
 
 def install() -> None:
-    """Patch the DSL's methods, if sessions are attached and the DSL is there. A method that this release does not have
-    becomes a note; the rest still works."""
+    """Patch the DSL's methods, if sessions are attached and the DSL is imported. A method that this release does not
+    have becomes a note; the others are patched."""
     version = state.dsl_version()
     if not state.attached or version is None:
         return
@@ -51,7 +51,8 @@ def install() -> None:
 
 
 def left() -> None:
-    """A session has left: its launches are not recorded any more, and after the last one the methods are the DSL's."""
+    """Update the hooks after a session has left: record no more launches for it; after the last session, restore the
+    DSL."""
     launches.changed()
     while state.patches and not state.attached:
         state.patches.pop().undo()
@@ -79,8 +80,8 @@ def _around_trace(original: Any, dsl: Any, *arguments: Any, **options: Any) -> A
 
 
 def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: Any, **options: Any) -> Any:
-    """Add the renaming to the key: a renamed kernel must not be found under the plain kernel's key, nor the other way
-    round."""
+    """Add the renaming to the key: a renamed kernel must not be found under the plain kernel's key, or a plain one
+    under the renamed key."""
     plain = original(dsl, module, *arguments, **options)
     settings = [attachment.session.settings for attachment in state.attached]
     keys = [each.key for each in settings if changes_cute(each)]

@@ -1,8 +1,8 @@
-"""Recording how CuTe kernels are launched, at the call of the DSL's runtime: cudaLaunchKernelEx.
+"""Recording launches of CuTe kernels, at the call of the DSL's runtime: cudaLaunchKernelEx.
 
-The compiled host code has then worked out the grid, encoded TMA descriptors and packed the arguments. Which kernel a
-handle stands for is known from the calls that loaded it. The cubin says how long each parameter is, and the PTX which
-of its bytes are read. A number that is the address within a tensor becomes a pointer to it.
+By then the compiled host code has computed the grid, encoded TMA descriptors and packed the arguments. The calls that
+loaded a kernel show which kernel a handle stands for. The cubin has the size of each parameter, and the PTX shows which
+of its bytes are read. A number that is an address within a tensor becomes a pointer to the tensor.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tritonhook.errors import DeviceError
 
 _COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
 _KNOWN = {_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
-_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, how many
+_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, their count
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
-_LEAST_ADDRESS = 1 << 32  # of what must be memory that is known: smaller numbers are sizes
+_LEAST_ADDRESS = 1 << 32  # a number below it is a size; from it on, it must point into a known tensor
 _MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
 
 @dataclass
 class Kernel:
-    """A kernel that the host code has asked for. image: the fat binary that it is in. descriptors: the numbers of the
-    parameters that are TMA descriptors, once it was launched."""
+    """A kernel that the host code has looked up. image: the fat binary with the kernel. descriptors: numbers of the
+    parameters that are TMA descriptors, known after the first launch."""
 
     name: str
     image: bytes
@@ -56,18 +56,18 @@ class Kernel:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The bytes of each parameter."""
+        """The size of each parameter in bytes."""
         cubin = self.cubin
         return () if cubin is None else tuple(size for _, size in parameter_places(cubin.data, self.name))
 
     @cached_property
     def hash(self) -> str:
-        """By which sessions know it."""
+        """The key of the kernel in sessions: hash of its cubin, and its name."""
         return "" if self.cubin is None else f"{self.cubin.sha256} {self.name}"
 
     @cached_property
     def mask(self) -> int:
-        """Ones for the bits of all parameters that the kernel reads."""
+        """A bit mask of all parameters: ones where the kernel reads."""
         bits = at = 0
         for number, size in enumerate(self.sizes):
             used = tensor_map.USED if number in self.descriptors else size
@@ -76,23 +76,24 @@ class Kernel:
         return bits
 
     def read(self, number: int) -> Read:
-        """What it reads of a parameter: all of it where there is no PTX."""
+        """Find what the kernel reads of a parameter: all of it if there is no PTX."""
         ptx = known_ptx.get(self.hash)
         return Read(-1, None) if ptx is None else reads_of(ptx.text, self.name).get(number) or Read()
 
     def has_descriptors(self, numbers: Set[int]) -> None:
-        """Let these parameters be TMA descriptors from now on."""
+        """Mark these parameters as TMA descriptors from now on."""
         if not numbers <= self.descriptors:
             self.descriptors |= frozenset(numbers)
             vars(self).pop("mask", None)
 
     def parameters(self, places: int) -> int:
-        """The bytes of all parameters that it reads, as one number. places: where the address of each one lies."""
+        """Read all parameters as one number, masked to the bits that the kernel reads. places: the address of an
+        array with the address of each parameter."""
         addresses = (ctypes.c_uint64 * len(self.sizes)).from_address(places)
         return int.from_bytes(b"".join(map(ctypes.string_at, addresses, self.sizes)), "little") & self.mask
 
     def apart(self, parameters: int) -> list[bytes]:
-        """The bytes of each parameter."""
+        """Split the number that `parameters` returned into the bytes of each parameter."""
         data, made, at = parameters.to_bytes(sum(self.sizes), "little"), [], 0
         for size in self.sizes:
             made.append(data[at : at + size])
@@ -102,10 +103,11 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Launches of one kernel that differ in addresses alone, and so are of one kind.
+    """Launches of one kernel that differ only in addresses, and so are of one kind.
 
-    parameters: without the addresses. addresses: of each one the bit where it begins, how far behind it its memory
-    begins, and the buffer and the offset of that. buffers: what they lie in. kept: of the launch.
+    parameters: without the addresses. addresses: for each address: its bit in the parameters, the distance from it
+    to its memory, and the buffer and offset of that memory. buffers: the buffers that the addresses point into.
+    kept: the records of the launch.
     """
 
     parameters: int
@@ -115,7 +117,7 @@ class Form:
 
     @classmethod
     def of(cls, launch: Launch, kernel: Kernel, parameters: int, kept: list[Kept]) -> Form:
-        """Make the form of a launch that was described."""
+        """Make the form of a described launch."""
         at, addresses = 0, []
         for size, one in zip(kernel.sizes, launch.parameters, strict=True):
             if isinstance(one, Packed):
@@ -128,7 +130,7 @@ class Form:
         return cls(_without(parameters, addresses), tuple(addresses), launch.buffers, kept)
 
     def has(self, parameters: int, tensors: LiveTensors) -> bool:
-        """Whether a launch with these parameters is of the kind. A number that was no address is none."""
+        """Check whether a launch with these parameters has this form. A number that was no address must be equal."""
         if _without(parameters, self.addresses) != self.parameters:
             return False
         values = [((parameters >> bit) + begin) % ADDRESSES for bit, begin, *_ in self.addresses]
@@ -151,10 +153,10 @@ def _without(parameters: int, addresses: Iterable[tuple[int, int, int, int]]) ->
 
 @dataclass(eq=False)
 class Recording:
-    """What the host code has loaded and launched, as long as sessions record launches.
+    """What the host code has loaded and launched while sessions record launches.
 
-    kinds: launches that were met, with what was kept of each; those of one kind are only counted. forms: the same for
-    launches with other addresses, the last ones of each kernel and shape.
+    kinds: the records of each kind of launch; further launches of the kind are only counted. forms: the same for
+    launches with other addresses: the latest ones of each kernel and shape.
     """
 
     libraries: dict[int, bytes] = field(default_factory=dict)
@@ -163,22 +165,22 @@ class Recording:
     forms: dict[tuple[Any, ...], deque[Form]] = field(default_factory=dict)
 
     def loaded(self, library: int, code: int, *_: int) -> None:
-        """After cudaLibraryLoadData."""
+        """Remember a library, after cudaLibraryLoadData."""
         _, _, header, size = _FATBIN.unpack(ctypes.string_at(code, _FATBIN.size))
         self.libraries[ctypes.c_uint64.from_address(library).value] = ctypes.string_at(code, header + size)
 
     def found(self, kernel: int, library: int, name: int) -> None:
-        """After cudaLibraryGetKernel."""
+        """Remember a kernel, after cudaLibraryGetKernel."""
         if (image := self.libraries.get(library)) is not None:
             handle = ctypes.c_uint64.from_address(kernel).value
             self.kernels[handle] = Kernel(ctypes.string_at(name).decode(), image)
 
     def launched(self, *given: int) -> None:
-        """Before cudaLaunchKernelEx or cudaLaunchKernel."""
+        """Record a launch, before cudaLaunchKernelEx or cudaLaunchKernel."""
         self._met(*_launch_of(given))
 
     def called(self, *given: int) -> Called:
-        """What one of these is called with. Raises Unrecordable."""
+        """Read the arguments of one of these calls. Raises Unrecordable."""
         handle, shape, shared, attributes, parameters = _launch_of(given)
         if (kernel := self.kernels.get(handle)) is None:
             raise Unrecordable("a kernel that the DSL did not load")
@@ -221,14 +223,14 @@ class Recording:
         return kept
 
     def forget(self) -> None:
-        """What was kept."""
+        """Forget the kinds and forms of launches."""
         self.kinds.clear()
         self.forms.clear()
 
 
 def _launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
-    """The kernel, grid and block, shared memory, attributes, and where parameters lie. given: the arguments of
-    cudaLaunchKernelEx, or of cudaLaunchKernel, which has grid and block in the lower 32 bits."""
+    """Return kernel, grid and block, shared memory, attributes, and the address of the parameters. given: the
+    arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, which has grid and block in the lower 32 bits."""
     if len(given) == 3:
         *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(given[0], _CONFIG.size))
         return given[1], tuple(shape), shared, _attributes(attributes, count), given[2]
@@ -237,7 +239,7 @@ def _launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attri
 
 
 def _attributes(at: int, count: int) -> Attributes:
-    """The number and the value of each launch attribute; what is behind a value is not written."""
+    """Read number and value of each launch attribute. Memory that a value points to is not read."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
     return tuple(
         (number, (x, y, z) if number == _CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data)
@@ -259,7 +261,7 @@ recordings: list[Recording] = []  # of the process, from the first session that 
 
 
 def changed() -> None:
-    """Record launches if a session wants it, of host code that is linked from now on. The DSL is imported."""
+    """Record launches if a session asks for it, in host code linked from now on. The DSL must be imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
     if wanted and not recordings:
         made, place = Recording(), runtime.of_process()
@@ -275,7 +277,7 @@ def changed() -> None:
 
 
 def _leave() -> None:
-    """Call no Python any more: the process ends."""
+    """Stop calling Python: the process ends."""
     for name in (runtime.LOAD, runtime.KERNEL, runtime.LAUNCH, runtime.PLAIN_LAUNCH):
         runtime.of_process().hook(name, None)
 
@@ -294,7 +296,7 @@ class Called:
     parameters: list[bytes]
 
     def described(self, tensors: LiveTensors) -> tuple[Launch, list[Any]]:
-        """The launch, and the storages of its buffers. Raises Unrecordable."""
+        """Describe the launch; also return the storages of its buffers. Raises Unrecordable."""
         name = self.kernel.name
         unknown = {number for number, value in self.attributes.items() if value[0]} - _KNOWN
         if unknown:
@@ -321,7 +323,7 @@ class Called:
         return Launch(name, (gx, gy, gz), (bx, by, bz), *passed, cluster, self.shared, *flags), given.storages
 
     def _words(self, number: int, data: bytes) -> dict[int, int]:
-        """The numbers of 64 bits in a parameter that may be addresses, by their place."""
+        """Return the 64-bit numbers in a parameter that may be addresses, by byte offset."""
         read = self.kernel.read(number).words
         places = range(0, len(data) - _WORD + 1, _WORD) if read is None else sorted(read)
         values = ((at, int.from_bytes(data[at : at + _WORD], "little")) for at in places)
@@ -330,7 +332,7 @@ class Called:
     def _pointers(
         self, number: int, data: bytes, words: Mapping[int, int], found: Mapping[int, Any], given: Arguments
     ) -> list[tuple[int, int, int]]:
-        """The pointers in a parameter: where, to which buffer, how far into it. Raises Unrecordable."""
+        """Return the pointers in a parameter as (byte offset, buffer, offset in the buffer). Raises Unrecordable."""
         pointers = []
         for at, value in words.items():
             if (tensor := found.get(value)) is not None:

@@ -31,8 +31,8 @@ _WORD = 8  # bytes of a pointer
 
 @dataclass(slots=True)
 class Read:
-    """What a kernel reads of one parameter. mask: bytes of 0xff where it does. words: places of its numbers of 64 bits;
-    None where it takes the address of the parameter, and may find one anywhere."""
+    """What a kernel reads of one parameter. mask: bytes of 0xff where it reads. words: offsets of the 64-bit numbers
+    that it loads; None if the kernel takes the address of the parameter, and may read a number at any offset."""
 
     mask: int = 0
     words: set[int] | None = field(default_factory=set)
@@ -46,7 +46,7 @@ class Read:
 
 @cache
 def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
-    """What a kernel reads, by the number of the parameter. One that is not there is not read."""
+    """Find what a kernel reads of each parameter, by parameter number. Parameters that it never reads are left out."""
     name = re.compile(rf"(?<![\w$]){re.escape(kernel)}_param_(\d+)(?![\w$])(?:\+(\d+))?")
     found: dict[int, Read] = {}
     for line in text.splitlines():
@@ -62,7 +62,7 @@ def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
     return found
 
 
-known_ptx: dict[str, Ptx] = {}  # by the kernel's hash, as sessions know it
+known_ptx: dict[str, Ptx] = {}  # by the kernel's hash in sessions
 
 
 def remember(cubin: Cubin, ptx: Ptx) -> None:
@@ -75,12 +75,13 @@ _RELEASE = re.compile(r"^// Cuda compilation tools, release .*V(\d+\.\d+\.\d+)",
 
 
 def entries_of(policy: Policy, own: str) -> tuple[Entry, ...]:
-    """A policy's entries for CuTe kernels of this name."""
+    """Return a policy's entries for CuTe kernels of this name."""
     return tuple(entry for entry in policy.of_kernel(own).entries if entry.front_end == FRONT_END)
 
 
 def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry | None:
-    """The entry whose code a kernel has; None if there is none. own: its own name; kernel: its name in the image."""
+    """Find the policy entry with the same code as the kernel, else None. own: the kernel's own name; kernel: its
+    name in the image."""
     entries = entries_of(policy, own)
     if not entries:
         return None
@@ -89,9 +90,10 @@ def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry 
 
 
 def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
-    """Why a policy's lever must not stay on a kernel that was compiled with it; None if it may, or is not the policy's.
+    """Tell why a policy's lever must not stay on a kernel compiled with it. None if it may stay, or is not from the
+    policy.
 
-    texts, cubins: what the DSL made.
+    texts, cubins: the DSL's output.
     """
     entries = entries_of(policy, own)
     if not entries:
@@ -113,7 +115,7 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
 
 
 def assembler_of(cubin: Cubin, ptx: Ptx | None) -> Assembler:
-    """The ptxas inside the DSL's library, from its note in the cubin; the PTX names the same release."""
+    """Read the ptxas inside the DSL's library from its note in the cubin; the PTX names the same release."""
     version = cubin.ptxas_version
     if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
         version = release[1]
@@ -136,7 +138,7 @@ _PLACE = re.compile(r'"([^"]+)":(\d+):')
 
 
 def kernel_ops(module: Any) -> Iterator[Any]:
-    """The kernels defined in a module that the DSL's passes have not seen yet."""
+    """Yield the kernels defined in a module, before the DSL's passes."""
     for outer in module.body.operations:
         if outer.operation.name == "gpu.module":
             for inner in outer.operation.regions[0].blocks[0].operations:
@@ -145,23 +147,25 @@ def kernel_ops(module: Any) -> Iterator[Any]:
 
 
 def name_of(operation: Any) -> str:
-    """The name of a kernel."""
+    """Return the name of a kernel."""
     return str(operation.attributes["sym_name"].value)
 
 
 def places(module: Any) -> dict[str, str]:
-    """File and line of each kernel's Python function, where the DSL knows them."""
+    """Find file and line of each kernel's Python function, where the DSL has recorded them."""
     located = ((name_of(operation), _PLACE.search(str(operation.location))) for operation in kernel_ops(module))
     return {name: f"{place[1]}:{place[2]}" for name, place in located if place is not None}
 
 
 def attribute_names(attributes: Any) -> list[str]:
-    """The names of an operation's attributes; to iterate over attributes gives names or pairs, by release."""
+    """List the names of an operation's attributes. Iterating over attributes gives names or pairs, depending on the
+    release."""
     return [item if isinstance(item, str) else item.name for item in attributes]
 
 
 def operations(module: Any) -> list[Any]:
-    """All operations of a module. Collected first: MLIR turns an exception within its walk into a page of text."""
+    """List all operations of a module. They are collected first: MLIR turns an exception within its walk into a page
+    of text."""
     from cutlass._mlir import ir
 
     operations_met: list[Any] = []
@@ -175,7 +179,8 @@ def operations(module: Any) -> list[Any]:
 
 
 def is_a(attribute: Any, kind: Any) -> bool:
-    """isinstance; before release 4.8 attributes are objects of their base class, and `kind.isinstance` is asked."""
+    """Check the type of an attribute. Before release 4.8 attributes are objects of their base class:
+    `kind.isinstance` decides."""
     return isinstance(attribute, kind) or (hasattr(kind, "isinstance") and bool(kind.isinstance(attribute)))
 
 
@@ -184,10 +189,10 @@ def is_a(attribute: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where the DSL's passes write the PTX: where the program asks for it, else into a folder of ours.
+    """Where the DSL's passes write the PTX: to the program's own path if it sets one, else into a temporary folder.
 
-    asked: the program's pipeline. pipeline: the one to compile with. stem: the files' paths without ".<arch>.ptx"; None
-    if no PTX is written.
+    asked: the program's pipeline. pipeline: the pipeline to compile with. stem: the files' paths without
+    ".<arch>.ptx"; None if no PTX is written.
     """
 
     asked: str
@@ -205,7 +210,7 @@ class Dump:
         return cls(pipeline, pipeline.replace(_OUTPUT, f"dump-ptx-path='{stem}' {_OUTPUT}", 1), stem)
 
     def texts(self) -> list[str]:
-        """The PTX modules that were written. If the folder cannot be written there are none: the DSL reports no
+        """Read the PTX modules that the DSL wrote. Empty if it could not write to the folder: the DSL reports no
         error."""
         if self.stem is None:
             return []
@@ -215,8 +220,8 @@ class Dump:
 
 
 def strings(module: Any, kind: str = "llvm.mlir.global") -> list[bytes]:
-    """The strings in a compiled module's host code. kind: globals hold fat binaries, constants the names of kernels to
-    load."""
+    """Collect the strings in a compiled module's host code. kind: globals hold fat binaries, constants the names of
+    kernels to load."""
     from cutlass._mlir import ir
 
     outermost = (operation.operation for operation in module.body.operations)
@@ -230,7 +235,7 @@ def strings(module: Any, kind: str = "llvm.mlir.global") -> list[bytes]:
 
 
 def cubins(strings: Sequence[bytes]) -> list[Cubin]:
-    """The cubins in a module's strings, each once."""
+    """Extract the cubins in a module's strings, without duplicates."""
     images: dict[bytes, None] = {}
     for text in strings:
         embedded = embedded_cubins(text)
@@ -242,11 +247,11 @@ def cubins(strings: Sequence[bytes]) -> list[Cubin]:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Gives kernels to the sessions: those of one compile, or kernels that were compiled before.
+    """Kernels on their way to the sessions: those of one compile, or kernels compiled earlier.
 
-    folder: for files until they are copied. function: what was compiled. places: source position by kernel.
-    own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma into a
-    kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module.
+    folder: temporary, until the files are copied. function: the compiled function. places: source position by
+    kernel. own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma
+    into a kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module.
     """
 
     folder: Path
@@ -258,7 +263,7 @@ class Keeping:
     compile_us: Mapping[str, int] = field(default_factory=dict)
 
     def compiled(self, module: Any) -> None:
-        """Keep all kernels of a module that was compiled."""
+        """Keep all kernels of a compiled module."""
         texts = [] if self.dump is None else self.dump.texts()
         sources = [Ptx(text) for text in texts]
         if self.function is not None and self.function.module_hash is not None:
@@ -270,7 +275,7 @@ class Keeping:
             self.keep(cubin, number, fitting, cache_hit=False, note=why)
 
     def keep(self, cubin: Cubin, number: int, ptx: Ptx | None, cache_hit: bool, note: str | None) -> None:
-        """Give each kernel of a cubin to each session that wants it. number: names the files."""
+        """Give each kernel of a cubin to each session that captures it. number: part of the files' names."""
         files = {Stage.CUBIN: str(self.folder / f"{number}.cubin")}
         Path(files[Stage.CUBIN]).write_bytes(cubin.data)
         if ptx is not None:
@@ -288,7 +293,7 @@ class Keeping:
     def capture(
         self, kernel: str, cubin: Cubin, ptx: Ptx | None, files: Mapping[Stage, str], cache_hit: bool, note: str | None
     ) -> Capture:
-        """One kernel of a cubin as a capture, without its artifacts."""
+        """Make a Capture of one kernel of a cubin, without its artifacts."""
         own = self.own_names.get(kernel)
         asked = {} if self.dump is None else dict(_OPTION.findall(self.dump.asked))
         return Capture(
@@ -315,7 +320,7 @@ class Keeping:
         )
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
-        """The lever of a policy that gave the kernel its code."""
+        """Return the policy's lever that made the kernel's code, as metadata; empty if there is none."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
             if policy is not None and (entry := modules.entry_of_code(policy, own, kernel, cubin)) is not None:
@@ -323,7 +328,8 @@ class Keeping:
         return {}
 
     def _options(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        """What decides the code besides the source, from the options in the pipeline; None if not known."""
+        """Return what decides the code besides the source, from the options in the pipeline. Values are None if not
+        known."""
         level = asked.get("opt-level")
         flags = {"line_info": "preserve-line-info", "assertions": "enable-assertions", "relocatable": "rdc"}
         return {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def wanted_names(module: Any) -> dict[str, str]:
-    """The renames that sessions ask for, own name by new name. The outermost session renames first."""
+    """Collect the renames that sessions ask for, as own name by new name. The outermost session renames first."""
     own_names = [name_of(operation) for operation in kernel_ops(module)]
     wanted: dict[str, str] = {}
     for own in own_names:
@@ -41,7 +41,8 @@ def wanted_names(module: Any) -> dict[str, str]:
 
 
 def new_name(own: str, name: str, session: Observer) -> str:
-    """The name that a session gives a kernel. own: its own name. name: its name so far."""
+    """Apply a session's renames to a kernel's name. own: the kernel's own name. name: its name after earlier
+    sessions."""
     for step in steps_for(own, session):
         if isinstance(step, Control):
             name = step.new_name(name)
@@ -55,7 +56,7 @@ def new_name(own: str, name: str, session: Observer) -> str:
 
 
 def wanted_pragmas(module: Any) -> dict[str, str]:
-    """The kernels, by their own names, that sessions want the pragma in, each with the name of the rewrite."""
+    """Find the kernels that sessions put the pragma into: name of the rewrite by the kernel's own name."""
     return {
         own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
@@ -67,8 +68,8 @@ def wanted_pragmas(module: Any) -> dict[str, str]:
 
 
 def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
-    """The rewrites that a session wants for a kernel. A policy's are a trial: whether the kernel is the one that it
-    knows is seen in its PTX, after the compile (Renaming.problem)."""
+    """Return a session's rewrites for a kernel. Those of a policy are a trial: only the PTX, after the compile,
+    shows whether the policy has this kernel (Renaming.problem)."""
     policy = session.settings.policy
     if policy is None:
         return session.settings.rewrites.steps
@@ -77,7 +78,7 @@ def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
 
 
 def changes_cute(settings: Settings) -> bool:
-    """Whether a session changes any CuTe kernel."""
+    """Check whether a session changes any CuTe kernel."""
     if settings.policy is not None:
         return any(entry.front_end == state.FRONT_END for entry in settings.policy.entries)
     return any(isinstance(step, (Rename, Control, ThroughputPragma)) for step in settings.rewrites.steps)
@@ -87,8 +88,8 @@ def changes_cute(settings: Settings) -> bool:
 class Renaming:
     """A change of kernels in one module, which can be undone.
 
-    own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: the kernels that
-    got the pragma, by their own names, each with the name of the rewrite.
+    own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: name of the
+    rewrite by own name, for each kernel that got the pragma.
     """
 
     module: Any
@@ -121,8 +122,8 @@ class Renaming:
         return renaming
 
     def problem(self, texts: Sequence[str]) -> str | None:
-        """Why the compiled module must not run: the host code asks for a kernel that it does not have, or a policy does
-        not know the kernel. None if it may run. texts: its PTX."""
+        """Tell why the compiled module must not run: the host code looks up a kernel that the module does not have,
+        or a policy does not know the kernel. None if it may run. texts: its PTX."""
         try:
             return self._problem() or self._uncertified(texts)
         except Exception as error:
@@ -153,7 +154,8 @@ class Renaming:
         return None
 
     def undo(self, problem: str) -> None:
-        """Tell the DSL and the sessions that the kernels keep their own names. `compile_plain` restores the module."""
+        """Report to the DSL and the sessions that the kernels keep their own names. `compile_plain` restores the
+        module."""
         self._tell_dsl(self.own_names)
         for new, own in self.own_names.items():
             note(f"{own} keeps its name, not {new}: {problem}")
@@ -161,11 +163,10 @@ class Renaming:
             note(f"{own} stays without the pragma: {problem}")
 
     def compile_plain(self, compiler: Any, compile_it: Callable[[Any], Any]) -> Any:
-        """Compile the module as it was before, and put the result in the place of the one that failed.
+        """Compile the module as it was before, and replace the failed module by the result.
 
         It is compiled in a new MLIR context: before 4.8 the DSL makes only one binary per context ("Binary already
-        exists"). What the DSL does after its passes (the entry for the TVM FFI) needs the program's context and is done
-        last.
+        exists"). The DSL's last step (the entry for the TVM FFI) needs the program's context and is done at the end.
         """
         from cutlass._mlir import ir
 
@@ -200,7 +201,7 @@ class Renaming:
             new[name] = old[name]
 
     def _tell_dsl(self, names: Mapping[str, str]) -> None:
-        """Rename in the DSL's launch attributes, which it keeps by kernel name and exports."""
+        """Rename kernels in the DSL's launch attributes, which it keeps by kernel name and exports."""
         function = state.compiled_function()
         infos = None if function is None else getattr(function.dsl, "kernel_info", None)
         if isinstance(infos, dict):
@@ -238,7 +239,7 @@ def add_pragmas(module: Any, kernels: Collection[str]) -> None:
 
 
 def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
-    """The attribute with the symbols of kernels replaced; None if it has none of them."""
+    """Replace the symbols of kernels in an attribute. None if it has no such symbol."""
     from cutlass._mlir import ir
 
     if is_a(attribute, ir.FlatSymbolRefAttr):
@@ -258,7 +259,7 @@ def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
 
 # --- exports -------------------------------------------------------------------------------------
 
-_renamed: set[str] = set()  # new names given in this process: an exported object has them
+_renamed: set[str] = set()  # new names in this process: exported objects contain them
 
 
 def _watch_exports() -> None:

@@ -1,9 +1,9 @@
-"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and what stands in front.
+"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and gates in front of them.
 
-Host code is linked with the library by name, whichever engine runs it: the DSL's own, that of TVM FFI, or one that
-loads exported objects. So the address that the library's symbol table gives for a name is replaced. Host code that is
-linked from then on calls a gate: a few instructions that the DSL's LLVM makes. It calls a hook of ours where there is
-one, and the function itself. Without a hook a gate costs a load and a jump, and no Python runs.
+Host code is linked with the library by name, whichever engine runs it: the DSL's own, TVM FFI's, or one that loads
+exported objects. So the library's symbol table gets another address for a name. Host code linked from then on calls a
+gate: a few instructions that the DSL's LLVM makes. A gate calls our hook, if any, and the function itself. Without a
+hook a gate costs a load and a jump, and no Python runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tritonhook.errors import CaptureError
 
 LAUNCH, PLAIN_LAUNCH = "_cudaLaunchKernelEx", "_cudaLaunchKernel"
 LOAD, KERNEL = "_cudaLibraryLoadData", "_cudaLibraryGetKernel"
-# How many arguments each has; and whether the hook is called first, or once the function has succeeded.
+# Number of arguments; and True if the hook runs before the function, False if after the function succeeded.
 _GATED = {LAUNCH: (3, True), PLAIN_LAUNCH: (10, True), LOAD: (8, False), KERNEL: (3, False)}
 _HASH, _STRINGS, _SYMBOLS, _LENGTH = _TAGS = 4, 5, 6, 10  # DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ
 _ADDRESSES = 1 << 64
@@ -70,13 +70,13 @@ _STORE = """    %f{number} = llvm.mlir.addressof @{name} : !llvm.ptr
 
 
 class _LinkMap(ctypes.Structure):
-    """What dlopen returns: where a library lies, its name, and its dynamic section."""
+    """The result of dlopen: a library's base address, its name, and its dynamic section."""
 
     _fields_ = (("base", ctypes.c_uint64), ("name", ctypes.c_char_p), ("dynamic", ctypes.c_uint64))
 
 
 class _Symbol(ctypes.Structure):
-    """Elf64_Sym."""
+    """A symbol table entry, Elf64_Sym."""
 
     _fields_ = (
         *(("name", ctypes.c_uint32), ("info", ctypes.c_ubyte), ("other", ctypes.c_ubyte)),
@@ -85,7 +85,7 @@ class _Symbol(ctypes.Structure):
 
 
 class SymbolTable:
-    """The symbol table of a loaded library, in this process's memory. Raises CaptureError where it has another form."""
+    """The symbol table of a loaded library, in this process's memory. Raises CaptureError if its format is unknown."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -109,11 +109,12 @@ class SymbolTable:
         return name in self._symbols
 
     def address(self, name: str) -> int:
-        """Where a function lies."""
+        """Return the address of a function."""
         return int(self._base + self._symbols[name].value) % _ADDRESSES
 
     def replace(self, name: str, address: int) -> None:
-        """Let code that is linked from now on find another function. Raises CaptureError where that is forbidden."""
+        """Redirect a name to another function, for code linked from now on. Raises CaptureError if memory protection
+        forbids it."""
         symbol = self._symbols[name]
         page = os.sysconf("SC_PAGESIZE")
         begin = ctypes.addressof(symbol) // page * page
@@ -136,12 +137,12 @@ class Runtime:
         self._slots = {name: (ctypes.c_uint64 * 2)(0, self.table.address(name)) for name in _GATED}
         *gates, self.nothing = self._compiled()
         self._gates = dict(zip(_GATED, gates, strict=True))
-        self._callbacks: list[Any] = []  # code may have their addresses as long as the process lives
+        self._callbacks: list[Any] = []  # never freed: code may hold their addresses until the process ends
         for name, address in self._gates.items():
             self.table.replace(name, address)
 
     def _compiled(self) -> list[int]:
-        """The addresses of the gates, and of a function that does nothing."""
+        """Compile the gates. Return their addresses, and the address of a function that does nothing."""
         from cutlass._mlir import ir
         from cutlass._mlir.execution_engine import ExecutionEngine
 
@@ -153,12 +154,12 @@ class Runtime:
             self._engine = ExecutionEngine(module, opt_level=2, shared_libs=[])
         found = (ctypes.c_uint64 * len(names))()
         place = _Pointer(ctypes.addressof(found))
-        arguments = (_Pointer * 1)(ctypes.addressof(place))  # packed: where each argument lies
+        arguments = (_Pointer * 1)(ctypes.addressof(place))  # packed: address of each argument
         ctypes.CFUNCTYPE(None, _Pointer)(self._engine.raw_lookup("addresses"))(arguments)
         return list(found)
 
     def hook(self, name: str, hook: Hook | None) -> None:
-        """Let a gate call a function of ours, with the arguments as numbers; None for none."""
+        """Let a gate call a Python function, with the arguments as numbers. None removes the hook."""
         address = 0
         if hook is not None:
             count, _ = _GATED[name]
@@ -167,8 +168,11 @@ class Runtime:
         self._slots[name][0] = address
 
     def stand_in(self, name: str, count: int, function: Callable[..., int] | None) -> Callable[[], None]:
-        """Let host code that is linked from now on call a function of ours in place of one of the library's. It takes
-        `count` numbers and returns an error; None does nothing. Returns what undoes it."""
+        """Replace a library function by a Python function, for host code linked from now on.
+
+        function: takes `count` numbers and returns a CUDA error; None does nothing. Returns a function that undoes
+        the change.
+        """
         address = self.nothing
         if function is not None:
             self._callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * count)(function))
@@ -194,7 +198,8 @@ _runtime: list[Runtime] = []
 
 
 def of_process() -> Runtime:
-    """The runtime of this process's DSL, which is imported. Raises CaptureError where it has another form."""
+    """Return the runtime of this process's DSL, which must be imported. Raises CaptureError if its format is
+    unknown."""
     if not _runtime:
         from cutlass.runtime import find_runtime_libraries
 

@@ -1,5 +1,5 @@
-"""What the files of this package share: the attached sessions, the patched methods of the DSL, and the function that is
-compiled. And attaching sessions: a program without the DSL loads no more of this package."""
+"""State shared by the files of this package: the attached sessions, the patched methods of the DSL, and the function
+being compiled. Also attaching sessions: a program without the DSL loads no more of this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FRONT_END = "cute"
-Around = Callable[..., Any]  # called with the original method, then with the arguments of the method
+Around = Callable[..., Any]  # arguments: the original method, then the arguments of the call
 _T = TypeVar("_T")
 
 
@@ -40,13 +40,14 @@ attached: tuple[Attached, ...] = ()  # outermost first; replaced as a whole, bec
 
 
 def note(text: str) -> None:
-    """Give all sessions a remark."""
+    """Add a note to all sessions."""
     for attachment in attached:
         attachment.session.note(text)
 
 
 def contained(doing: str, function: Callable[[], _T]) -> _T | None:
-    """Call a function of ours; if it fails, the sessions report the error, and the program goes on."""
+    """Call one of our functions. If it fails, the sessions report the error, the result is None; the program goes
+    on."""
     try:
         return function()
     except Exception as error:
@@ -61,11 +62,11 @@ patches: list[Patch] = []
 
 
 def patch(owner: type, name: str, around: Around) -> None:
-    """Call `around` in place of a method of the DSL, until the last session is detached.
+    """Call `around` instead of a method of the DSL, until the last session is detached.
 
-    Another tool may keep our function after that. Then it only calls the original: if it went on and were patched in
-    again, it would rename twice, and the second time not know the kernel's own name. Raises KeyError if the class does
-    not define the method.
+    Another tool may keep our function after that. Then it only calls the original: if it stayed active and were
+    patched in again, it would rename twice, and the second time not know the kernel's own name. Raises KeyError if
+    the class does not define the method.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,13 +96,14 @@ thread = threading.local()  # .functions: those being compiled, innermost last; 
 
 
 def compiled_function() -> CompiledFunction | None:
-    """The function that this thread is compiling."""
+    """Return the function that this thread is compiling."""
     functions = getattr(thread, "functions", None)
     return functions[-1] if functions else None
 
 
 def dsl_version() -> str | None:
-    """The version of the imported DSL; None if `cutlass` is not imported, or is the older package without a DSL."""
+    """Return the version of the imported DSL. None if `cutlass` is not imported, or is the older package without a
+    DSL."""
     module = sys.modules.get("cutlass")
     return str(module.__version__) if module is not None and "cutlass.base_dsl.dsl" in sys.modules else None
 
@@ -114,7 +116,7 @@ _lock = ForkLock()
 
 
 def is_installed() -> bool:
-    """Whether this Python has a CuTe DSL; found without importing it."""
+    """Check whether this Python has a CuTe DSL, without importing it."""
     if "cutlass" in sys.modules:
         return state.dsl_version() is not None
     return any((Path(entry or ".") / "nvidia_cutlass_dsl").is_dir() for entry in sys.path)
@@ -163,5 +165,5 @@ def detach(session: Observer) -> None:
 
 
 def holders() -> dict[str, str]:
-    """For `status`: the DSL's methods that tritonhook has patched in this process."""
+    """List the DSL's methods that tritonhook has patched in this process, for `status`."""
     return {f"cute {patch.owner.__name__}.{patch.name}": "tritonhook" for patch in state.patches}

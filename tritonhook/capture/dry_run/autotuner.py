@@ -1,5 +1,5 @@
-"""Triton's Autotuner in a dry run: nothing is measured. It takes the first configuration that the GPU has room for;
-with ALL it compiles every one that its own pruning leaves, in worker processes on all cores."""
+"""Triton's Autotuner in a dry run: nothing is measured. It takes the first configuration that fits the GPU. With ALL
+it compiles all configurations that its own pruning leaves, in worker processes on all cores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _missing = object()
 
 
 class Tuners(threading.local):
-    """The tuners of a thread at work. trying: a configuration is compiled now. found: the tuners that have one.
-    arguments: of the tuner that runs now."""
+    """The active tuners of a thread. trying: a configuration is being compiled. found: ids of the tuners with a
+    configuration that fits. arguments: of the tuner that runs now."""
 
     def __init__(self) -> None:
         self.trying = False
@@ -37,7 +37,8 @@ tuners = Tuners()
 
 @contextmanager
 def choosing(autotune: str) -> Iterator[None]:
-    """Let the Autotuner choose so. autotune: FIRST, ALL or PINNED; pins of a policy come before (triton/pinning.py)."""
+    """Let the Autotuner choose by `autotune`: FIRST, ALL or PINNED. A policy's pins have priority
+    (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
     tried, pruned = partial(_tried, autotune), partial(_pruned, autotune)
@@ -46,7 +47,7 @@ def choosing(autotune: str) -> Iterator[None]:
 
 
 def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A run of a tuner without its cache on disk, which is for what was measured."""
+    """Run a tuner without its cache on disk: the cache is for measured results."""
 
     def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
         outer, tuners.arguments = tuners.arguments, arguments
@@ -61,8 +62,8 @@ def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try a configuration without the tuner's clock; with FIRST and PINNED, until one fits. A tuner with a `run` of its
-    own comes here too, but none whose configuration is pinned."""
+    """Try a configuration without the tuner's clock; with FIRST and PINNED, stop at the first that fits. Also called
+    for a tuner with a `run` method of its own; never for a tuner whose configuration is pinned."""
 
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
         if autotune == PINNED:
@@ -89,7 +90,7 @@ def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The configurations that are tried next; with ALL they are compiled here."""
+    """Return the configurations to try; with ALL, compile them first."""
 
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
         tuners.found.discard(id(tuner))
@@ -106,7 +107,7 @@ def _name(tuner: Any) -> str:
 
 
 def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:
-    """The same time for all that fit: then the Autotuner takes the first of them."""
+    """Call once and return the same time for every configuration: then the Autotuner takes the first that fits."""
     call()
     return [0.0] * 3
 
@@ -115,9 +116,9 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
 
 
 def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
-    """Compile configurations in forked processes, into Triton's cache, from which this process takes them then.
+    """Compile configurations in forked processes, into Triton's cache; then this process loads them from there.
 
-    What a process does not come to, this one compiles itself.
+    This process compiles what a forked process did not finish.
     """
     workers = min(os.cpu_count() or 1, len(configs))
     if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:
@@ -139,12 +140,12 @@ def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any],
 def _compile(
     tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any], told: int
 ) -> NoReturn:
-    """Compile in a forked process, and end it. It captures nothing: its parent does."""
+    """Compile in a forked process, and end it. It captures nothing: the parent process captures."""
     listening.sessions = ()
     recorder.sessions = ()
     try:
         for config in configs:
-            with suppress(Exception):  # the parent meets it too
+            with suppress(Exception):  # the parent gets the same error
                 tuner._bench(*arguments, config=config, **named)
             os.write(told, b".")
     finally:
@@ -152,7 +153,7 @@ def _compile(
 
 
 def _show(name: str, count: int, done: IO[bytes]) -> None:
-    """Show on a terminal how many are compiled, until all have ended."""
+    """Show the number of compiled configurations on a terminal, until all processes have ended."""
     seen = 0
     shown = sys.stderr if sys.stderr.isatty() else None
     while more := done.read(4096):

@@ -1,6 +1,5 @@
-"""The CuTe DSL in a dry run: it compiles for the architecture that CUTE_DSL_ARCH names, and what it compiled runs on
-stand-ins of the CUDA runtime. They launch nothing. What would be launched is recorded as on a GPU
-(capture/cute/launches.py)."""
+"""The CuTe DSL in a dry run. It compiles for the architecture in CUTE_DSL_ARCH, and its host code runs on stand-ins
+of the CUDA runtime, which launch nothing. Each launch is recorded as on a GPU (capture/cute/launches.py)."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from tritonhook.capture.cute import runtime
 from tritonhook.capture.patching import patched
 
 _ON_CUDA = 2  # DLDeviceType
-_LIMIT = 227 << 10  # bytes of shared memory: what the stand-in of a device has of everything
+_LIMIT = 227 << 10  # bytes of shared memory; the stand-in's answer for every device attribute
 _handles = count(1)
 
 
 def nothing_launched() -> ExitStack:
-    """Let nothing that the DSL compiles from now on be launched, until the stack is closed. It is imported."""
-    with suppress(ImportError):  # TVM FFI is an option
+    """Stop the DSL from launching what it compiles from now on, until the stack is closed. The DSL must be imported."""
+    with suppress(ImportError):  # TVM FFI is optional
         import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:
         for undo in _stand_ins(runtime.of_process()):
@@ -50,7 +49,7 @@ def _stand_ins(library: runtime.Runtime) -> list[Callable[[], None]]:
         return put
 
     def loaded_once(state: int, init: int, load: int, _: int) -> int:
-        """As the runtime does: the functions are host code, which loads a library and its kernels."""
+        """Load the library and its kernels once, as the runtime does; `init` and `load` are host code."""
         if ctypes.c_uint64.from_address(state).value:
             return 0
         error = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64)(init)(state)
@@ -86,7 +85,7 @@ def _one(original: Any) -> Any:
 
 
 class _Moved:
-    """A tensor of torch, for those who take it through DLPack: it is on the GPU, as it says."""
+    """A torch tensor for readers of DLPack, which reports the GPU as its device."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -95,7 +94,7 @@ class _Moved:
         capsule = self._tensor.detach().__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype = ctypes.c_void_p
-        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # behind the address
+        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # after address
         ctypes.c_int32.from_address(place).value = _ON_CUDA
         return capsule
 
@@ -108,12 +107,12 @@ def _moved(value: Any) -> Any:
 
 
 def _on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the DSL take tensors for those of a GPU: their memory is global memory, not generic."""
+    """Let the DSL treat tensors as GPU tensors: their memory is global memory, not generic."""
     return lambda made, tensor, *given, **options: original(made, _moved(tensor), *given, **options)
 
 
 def _given_on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let TVM FFI do so: it does not ask the tensor, but torch."""
+    """Let TVM FFI treat tensors as GPU tensors: it asks torch for the device, not the tensor."""
 
     def call(function: Any, *given: Any, **named: Any) -> Any:
         return original(function, *map(_for_ffi, given), **{name: _for_ffi(value) for name, value in named.items()})

@@ -1,6 +1,6 @@
-"""A driver for Triton 3.6 to 3.9 with no GPU behind it: a launch runs all of Triton's own code, and launches nothing.
+"""A driver for Triton 3.6 to 3.9 without a GPU: a launch runs all of Triton's own code, and launches nothing.
 
-It answers what Triton and programs ask of `triton.runtime.driver.active`, and in `triton.testing` what measures.
+It replaces `triton.runtime.driver.active`, and the functions of `triton.testing` that measure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a 
 
 
 class DryDriver:
-    """Takes the place of Triton's CudaDriver, and of its CudaUtils."""
+    """Stand-in for Triton's CudaDriver and its CudaUtils."""
 
     def __init__(self, dry: DryRun) -> None:
         from triton.backends.compiler import GPUTarget
@@ -93,8 +93,8 @@ class DryDriver:
         pass
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
-        """(module, function, registers, spills, most threads) as CUDA tells them, read from the cubin; the function is
-        its name. Raises RuntimeError if the cubin has no such kernel."""
+        """Read (module, function, registers, spills, maximum threads), CUDA's answer, from the cubin. The function
+        is its name. Raises RuntimeError if the cubin has no such kernel."""
         cubin = Cubin.from_bytes(binary)
         if name not in cubin.kernels:
             raise RuntimeError(f"CUDA would not find {name!r}: the cubin's entries are {cubin.kernels}")
@@ -114,7 +114,7 @@ class DryDriver:
         return False
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        """The launcher of a kernel: it calls the hooks of others, as Triton's own does."""
+        """Make the launcher of a kernel. It calls other tools' hooks, as Triton's own launcher does."""
 
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
             enter, leave, *arguments = rest
@@ -128,8 +128,8 @@ class DryDriver:
         return launch
 
     def check(self, function: str, grid: Sequence[int], ctas: int, arguments: Sequence[Any]) -> None:
-        """Refuse what a GPU refuses, with CUDA's error as Triton words it. Raises ValueError where an argument is a
-        tensor without memory: a GPU would write to address 0."""
+        """Refuse a launch that a GPU refuses, with CUDA's error in Triton's wording. Raises ValueError if an
+        argument is a tensor without memory: a GPU would write to address 0."""
         if (why := why_no_grid((grid[0] * ctas, *grid[1:]), ctas)) is not None:
             if not self._dry.launch_anyway:
                 raise RuntimeError(f"Triton Error [CUDA]: invalid argument ({function}: {why})")
@@ -141,18 +141,18 @@ class DryDriver:
                 raise ValueError(f"{where}: a {type(one).__name__} of shape {tuple(one.shape)} without memory")
 
     def launch(self, function: str) -> None:
-        """The one place where a kernel would be launched."""
+        """Launch nothing: every launch ends here."""
 
 
 def _most_threads(resources: Resources) -> int:
-    """The most threads of a block whose registers a multiprocessor has; a warp takes registers in steps of 256."""
+    """Return the maximum threads per block for a multiprocessor's registers. A warp takes registers in steps of 256."""
     of_warp = -(-(resources.registers or 1) * _WARP // 256) * 256
     return min(_MOST_THREADS, _REGISTERS // of_warp * _WARP)
 
 
 def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-    """In the place of `triton.testing.do_bench`: call once. The times are not known, and infinite:
-    programs make a number of repetitions of them, for which NaN is an error."""
+    """Replace `triton.testing.do_bench`: call once. The times are not known and returned as infinity: programs
+    compute a number of repetitions from them, for which NaN is an error."""
     call()
     if quantiles is not None:
         return [math.inf] * len(quantiles)
@@ -161,9 +161,9 @@ def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | 
 
 @contextmanager
 def active(driver: Any) -> Iterator[None]:
-    """Make a driver Triton's active one, and give back what was there.
+    """Make a driver Triton's active one, and restore the earlier one afterwards.
 
-    Where nothing was there it stays: kernels unload through the active driver, whenever they are collected.
+    If there was none, the driver stays: kernels unload through the active driver, whenever they are collected.
     """
     from triton.runtime import driver as config
 
@@ -177,7 +177,7 @@ def active(driver: Any) -> Iterator[None]:
 
 @contextmanager
 def without_measuring() -> Iterator[None]:
-    """Let nothing be measured by `triton.testing`."""
+    """Stop `triton.testing` from measuring."""
     import triton.testing
 
     names = ("do_bench", "do_bench_cudagraph")
@@ -187,7 +187,7 @@ def without_measuring() -> Iterator[None]:
 
 @contextmanager
 def without_cublas() -> Iterator[None]:
-    """Let Triton's binding of cuBLAS do nothing, and note where a program uses it."""
+    """Replace Triton's binding of cuBLAS by one that does nothing, and note where a program uses it."""
     from triton._C.libtriton import nvidia
 
     class Cublas:
@@ -205,8 +205,8 @@ def without_cublas() -> Iterator[None]:
 
 @contextmanager
 def room_for_all(launch_anyway: bool) -> Iterator[None]:
-    """Note kernels that need more than the GPU has. The program gets Triton's error; with launch_anyway it goes on as
-    if they had been launched, but where an autotuner tries a configuration."""
+    """Note kernels that need more than the GPU has. The program gets Triton's error. With launch_anyway it continues
+    as if the kernel had been launched, except where an autotuner tries a configuration."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources

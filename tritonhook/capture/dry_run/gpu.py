@@ -1,7 +1,7 @@
-"""DryRun: what a dry run compiles for; Gpu: what programs are told of the GPU that is not there.
+"""DryRun: the target of a dry run. Gpu: the figures that programs read instead of a real GPU's. Notes: what a process
+of a dry run reports at its end.
 
-And what a process of a dry run has to say at its end. Values only, and few imports: every process of a dry run reads
-them.
+Values only, and few imports: every process of a dry run loads this module.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from tritonhook._util.variables import DRY_RUN, EMULATE
 from tritonhook.errors import UsageError
 
-# Configurations of an autotuned kernel: the first that the GPU has room for, all of them, or what a policy pins. Pins
-# are taken in any case; with PINNED a note names each kernel that has none.
+# Configurations of an autotuned kernel: the first that fits the GPU, all of them, or the policy's pin. Pins are always
+# used; with PINNED a note names each kernel without a pin.
 FIRST, ALL, PINNED = "first", "all", "pinned"
 REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
 PTXAS_SECONDS = 180.0
@@ -54,9 +54,10 @@ GPUS: Mapping[int, Gpu] = {
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """capability: such as 90, as Triton writes it. autotune: FIRST, ALL or PINNED. memory: REAL, or NONE for tensors
-    without memory. named: the GPU that the user named; None for the usual one of the architecture. ptxas_seconds:
-    the most that ptxas may take for one kernel. launch_anyway: note what the GPU would refuse to launch, and go on."""
+    """The settings of a dry run. capability: such as 90, as Triton writes it. autotune: FIRST, ALL or PINNED.
+    memory: REAL, or NONE for tensors without memory. named: the GPU that the user named; None for the usual one of
+    the architecture. ptxas_seconds: limit for ptxas, per kernel. launch_anyway: note what the GPU would refuse to
+    launch, and continue."""
 
     capability: int
     autotune: str = FIRST
@@ -67,7 +68,7 @@ class DryRun:
 
     @property
     def arch(self) -> str:
-        """The target of ptxas, as Triton names it: with the "a" from Hopper on."""
+        """Target of ptxas in Triton's form: with the "a" from Hopper on."""
         return f"sm_{self.capability}{'a' if self.capability >= 90 else ''}"
 
     @property
@@ -84,8 +85,8 @@ class DryRun:
         ptxas_seconds: float = PTXAS_SECONDS,
         launch_anyway: bool = False,
     ) -> DryRun:
-        """Read what users write. arch: sm_80, sm_90 or sm_90a; None for that of the GPU. gpu: such as "H100"; None for
-        the usual one. Raises UsageError for what is not known."""
+        """Read the user's options. arch: sm_80, sm_90 or sm_90a; None for the GPU's own. gpu: such as "H100"; None
+        for the architecture's usual one. Raises UsageError for an unknown value."""
         named, capability = (None, None) if gpu is None else _named(gpu)
         if arch is None:
             arch = f"sm_{capability}"
@@ -99,12 +100,13 @@ class DryRun:
         return dry
 
     def to_environment(self) -> dict[str, str]:
-        """The variable that every process of the dry run asks for. What is not Triton's cannot launch either."""
+        """Return the variables for all processes of the dry run. With no GPU visible, CUDA code other than Triton's
+        cannot launch either."""
         return {DRY_RUN: json.dumps(asdict(self)), "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": self.arch}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> DryRun | None:
-        """What `to_environment` made; None outside of a dry run."""
+        """Read the variables that `to_environment` made. None outside of a dry run."""
         if DRY_RUN not in environment:
             return None
         values = json.loads(environment[DRY_RUN])
@@ -112,7 +114,7 @@ class DryRun:
 
 
 def _named(name: str) -> tuple[Gpu, int]:
-    """A GPU by its name, and its architecture. Raises UsageError for one that is not known."""
+    """Find a GPU and its architecture by name. Raises UsageError for an unknown name."""
     from tritonhook.memory.prediction import GPUS as SPECS
     from tritonhook.memory.prediction import find_gpu
 
@@ -127,18 +129,18 @@ def _named(name: str) -> tuple[Gpu, int]:
 
 
 class Notes:
-    """Remarks, and how often the program asked for values that a dry run does not have."""
+    """Notes, and the number of times that the program asked for values that a dry run does not have."""
 
     def __init__(self) -> None:
         self._texts: dict[str, None] = {}
         self._reads: Counter[str] = Counter()
 
     def add(self, text: str) -> None:
-        """Keep a remark, once."""
+        """Keep a note; repeated notes are kept once."""
         self._texts[text] = None
 
     def count(self, what: str) -> None:
-        """Count one reading of values, such as "item"."""
+        """Count one read of tensor values, such as "item"."""
         self._reads[what] += 1
 
     def __iter__(self) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""A process of a dry run, from its beginning to its end: what is replaced in Triton and torch once they are imported.
-And a limit for ptxas: a kernel for which it takes minutes is named, and the program goes on without it."""
+"""A process of a dry run, from start to end: what is replaced in Triton and torch after they are imported. And a
+time limit for ptxas: a kernel over the limit is named, and the program continues without it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tritonhook.ptx.module import Ptx
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """End a ptxas that Triton runs for longer, and note each kernel that has no machine code. An autotuner that tries a
-    configuration gets the error, and passes it over."""
+    """Stop ptxas, run by Triton, after this time, and note each kernel without machine code. An autotuner gets the
+    error and skips the configuration."""
     from triton.backends.nvidia import compiler
     from triton.runtime.errors import PTXASError
     from triton.runtime.jit import JITFunction
@@ -43,7 +43,7 @@ def limited(seconds: float) -> Iterator[None]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def do_compile(kernel: Any, key: Any, *rest: Any, **named: Any) -> Any:
             if (id(kernel), key) in left:
-                return None  # as where a hook of Triton has it not compiled: nothing is launched
+                return None  # as if a hook of Triton had skipped the compile: nothing is launched
             try:
                 return original(kernel, key, *rest, **named)
             except TooLong as error:
@@ -61,8 +61,8 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
-    """Wait for a program without pipes, and return its status; None if it took too long, and was ended. Python's own
-    limit asks again and again, and sees the end up to 50 ms late: a tenth of what ptxas takes for small kernels."""
+    """Wait for a program without pipes. Returns its status; None if it was killed at the limit. Python's own wait
+    with a limit polls, and sees the end up to 50 ms late: a tenth of ptxas's time for small kernels."""
     late = threading.Event()
 
     def end() -> None:
@@ -95,14 +95,14 @@ def _kernel(command: Any) -> str:
 
 
 def _remove(command: Any, options: dict[str, Any]) -> None:
-    """Remove the files that Triton leaves behind with this error."""
+    """Remove the files that Triton leaves behind after this error."""
     for path in (_source(command), getattr(options.get("stderr"), "name", None)):
         with suppress(OSError, TypeError):
             Path(path or "").unlink()
 
 
 def check_assembled(dry: DryRun) -> None:
-    """Raises ToolError if no ptxas of this Python's Triton knows the architecture."""
+    """Check that a ptxas of this Python's Triton supports the architecture. Raises ToolError if none does."""
     if find_spec("triton") is not None:
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.ptxas.tool import check_targets, tool_at
@@ -111,7 +111,7 @@ def check_assembled(dry: DryRun) -> None:
 
 
 def begin_triton(dry: DryRun) -> ExitStack:
-    """Let Triton compile for the GPU of the dry run, and launch nothing, until the stack is closed."""
+    """Let Triton compile for the GPU of the dry run and launch nothing, until the stack is closed."""
     from tritonhook.capture.dry_run.autotuner import choosing
     from tritonhook.capture.dry_run.driver import DryDriver, active, room_for_all, without_cublas, without_measuring
 
@@ -120,7 +120,7 @@ def begin_triton(dry: DryRun) -> ExitStack:
 
 
 def begin_torch(dry: DryRun) -> ExitStack:
-    """Let torch say that there is that GPU, and keep tensors in the CPU's memory, until the stack is closed."""
+    """Let torch report the GPU of the dry run, and keep tensors in the CPU's memory, until the stack is closed."""
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
@@ -137,7 +137,7 @@ def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
 
 
 def begin_cute(dry: DryRun) -> ExitStack:
-    """Let the CuTe DSL launch nothing, until the stack is closed."""
+    """Stop the CuTe DSL from launching, until the stack is closed."""
     from tritonhook.capture.dry_run.cute import nothing_launched
 
     return nothing_launched()

@@ -1,8 +1,8 @@
-"""torch.compile in a dry run: Inductor makes its kernels for the GPU that is not there.
+"""torch.compile in a dry run: Inductor makes its kernels for a GPU that does not exist.
 
-Dynamo and AOTAutograd see the tensors where they are, on the CPU: torch's CPU build cannot differentiate tensors of
-CUDA. Each graph that they make is moved to the GPU before Inductor compiles it. What Inductor's code allocates lies in
-the CPU's memory again, and operators that are no kernels of Triton's run there.
+Dynamo and AOTAutograd see the tensors on the CPU, where they are: torch's CPU build cannot differentiate CUDA
+tensors. Each graph is moved to the GPU before Inductor compiles it. Inductor's code allocates in the CPU's memory
+again, and operators other than Triton kernels run on the CPU.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tritonhook.capture.dry_run.torch_cuda import DryContext
 from tritonhook.capture.dry_run.torch_tensors import as_it_is
 from tritonhook.capture.patching import patched
 
-_Change = tuple[Any, str, Callable[[Any], Any]]  # what Patch takes
-_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # with these a choice stays open for long
+_Change = tuple[Any, str, Callable[[Any], Any]]  # arguments of Patch
+_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # these delay the choice of a kernel
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
 
 
 @contextmanager
 def awaited_inductor(dry: DryRun) -> Iterator[None]:
-    """Replace what Inductor needs of a GPU, once the program has loaded it."""
+    """Replace what Inductor needs from a GPU, once the program has loaded it."""
     import torch
 
     stack = ExitStack()
@@ -68,7 +68,7 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
     from torch._inductor import config
     from torch._subclasses.fake_tensor import FakeTensor
 
-    # These ask for the GPU before any operator is called. Seeds of random numbers are taken by their numbers.
+    # These ask for the GPU before any operator is called. Random seeds are looked up by number.
     FakeTensor.copy_ = lambda own, *given, **named: torch.ops.aten.copy_(own, *given, **named)
     FakeTensor.__getitem__ = lambda own, at: (
         torch.select(own, 0, at) if type(at) is int else torch.Tensor.__getitem__(own, at)
@@ -91,7 +91,7 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
 
 
 def _of_heuristics(heuristics: Any) -> list[_Change]:
-    """Take the first configuration: nothing can be measured. Inductor has compiled them all by then."""
+    """Take the first configuration: nothing can be measured. Inductor has compiled all of them by then."""
 
     def first(tuner: Any, *arguments: Any, **named: Any) -> None:
         tuner.launchers = tuner.launchers[:1]
@@ -130,7 +130,8 @@ def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace a graph of Dynamo's. Attention becomes plain products: else it would be an operator of the CPU alone."""
+    """Trace a graph from Dynamo. Attention becomes plain products: otherwise it would be an operator of the CPU
+    only."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -156,7 +157,7 @@ def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def compile_inner(graph: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         if (cudagraphs := named.get("cudagraphs")) is not None:
-            cudagraphs.value = False  # they would be captured of a GPU's stream
+            cudagraphs.value = False  # capturing one needs a stream of a GPU
         with torch._C.DisableTorchFunction():
             return original(graph, _moved(graph, inputs), *rest, **named)
 

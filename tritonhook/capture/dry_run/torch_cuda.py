@@ -1,4 +1,4 @@
-"""What torch.cuda answers in a dry run: the GPU's figures; streams, events and graphs that do nothing; 0 bytes used."""
+"""torch.cuda in a dry run: the GPU's figures; streams, events and graphs that do nothing; 0 bytes used."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ZERO = (
 )
 _CONTEXTS = ("stream", "StreamContext", "graph")
 _CUDA = "12.8"
-_NCCL = (2, 27, 3)  # as torch has it that is built for this CUDA
+_NCCL = (2, 27, 3)  # the version in torch builds for this CUDA
 _CUDART = ("ProfilerStart", "ProfilerStop", "DeviceSynchronize", "HostRegister", "HostUnregister", "StreamSynchronize")
 _MOST_GPUS = 8
 _missing = object()
 
 
 class DryContext(AbstractContextManager[Any]):
-    """A device or a stream that is the current one for a while."""
+    """A device or stream that can be made the current one in a `with` block."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU, and none of this")
+        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU and does not provide it")
 
 
 def _always(value: Any) -> Callable[..., Any]:
@@ -50,15 +50,15 @@ def _always(value: Any) -> Callable[..., Any]:
 
 
 def _idle(name: str, **answers: Any) -> Any:
-    """A class whose methods do nothing but answer."""
+    """Make a class whose methods only return fixed answers."""
     return type(name, (DryContext,), {method: _always(answer) for method, answer in answers.items()})
 
 
-_ended = {"query": True, "synchronize": None}  # all that is asked of a stream or an event has happened already
-_seconds = math.inf  # between two events: not known. Not NaN: programs make a number of repetitions of it
+_ended = {"query": True, "synchronize": None}  # all work of a stream or event counts as done
+_seconds = math.inf  # between two events: not known. Not NaN: programs compute a number of repetitions from it
 DryEvent = _idle("Event", record=None, wait=None, elapsed_time=_seconds, **_ended)
 DryEvent.cuda_event = 0
-# What a graph would capture runs at once.
+# Work that a graph would capture runs at once.
 _graph = dict.fromkeys(("capture_begin", "capture_end", "replay", "reset", "instantiate"))
 _graph |= dict.fromkeys(("enable_debug_mode", "debug_dump"))
 DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec=0, **_graph)
@@ -71,7 +71,7 @@ DryStream.record_event = lambda stream, event=None: event or DryEvent()
 
 
 class DryDevice(DryContext):
-    """A GPU that is the current one for a while."""
+    """A GPU that can be made the current one in a `with` block."""
 
     def __init__(self, device: Any) -> None:
         self.idx, self.prev_idx = _index(device), -1
@@ -110,8 +110,8 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
         torch.cuda.nccl: {"version": _always(_NCCL), "is_available": _always(True)},
         torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _always(None)),
         torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), _always(None)),
-        torch.backends.cudnn: {"is_acceptable": _always(False)},  # an RNN would give cuDNN its weights
-        torch.Tensor: {"record_stream": _always(None)},  # torch looks at the stream before it asks a mode
+        torch.backends.cudnn: {"is_acceptable": _always(False)},  # otherwise an RNN passes its weights to cuDNN
+        torch.Tensor: {"record_stream": _always(None)},  # torch checks the stream before it calls a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {
             "_cuda_getCurrentRawStream": _always(0),
@@ -119,7 +119,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
             "__getattr__": _not_there,
         },
     }
-    if torch.version.cuda is None:  # of the CPU build; programs read its numbers
+    if torch.version.cuda is None:  # the CPU build has no version; programs read its numbers
         told[torch.version] = {"cuda": _CUDA}
     for module in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
         same = {name: answer for name, answer in told[torch.cuda].items() if hasattr(module, name)}
@@ -141,12 +141,12 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
 
 
 def _values(dry: DryRun) -> Mapping[str, Any]:
-    """What functions of torch.cuda always answer."""
+    """Return the fixed answers of functions of torch.cuda."""
     properties, stream, memory = _properties(dry), DryStream(), dry.gpu.memory_bytes
     return {
         "is_available": True,
         "is_initialized": True,
-        "device_count": int(os.environ.get("LOCAL_WORLD_SIZE") or 1),  # torchrun gives each process a GPU
+        "device_count": int(os.environ.get("LOCAL_WORLD_SIZE") or 1),  # torchrun: one GPU per process
         "current_stream": stream,
         "default_stream": stream,
         "get_device_name": dry.gpu.name,
@@ -202,7 +202,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
 
 
 def _index(device: Any) -> int:
-    """The number of a GPU; the current one's where none is named."""
+    """Return the number of a GPU; the current one's if the device has no number."""
     import torch
 
     index = device if device is None or type(device) is int else torch.device(device).index
@@ -218,7 +218,7 @@ def _not_there(name: str) -> Any:
 
 
 def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
-    """torch.accelerator's answers, which are those of torch.cuda by other names."""
+    """Return the answers of torch.accelerator: those of torch.cuda under other names."""
     import torch
 
     others = ("get_device_capability",)  # an answer of another kind
@@ -235,7 +235,7 @@ def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own(owner: Any, name: str, answer: Any) -> Any:
-    """The answer, as a function of its own if it is one: torch.compile knows functions by their identity."""
+    """Wrap an answer that is a function in a new function: torch.compile identifies functions by identity."""
     if not isinstance(answer, FunctionType):
         return answer
 
@@ -244,12 +244,12 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
 
     answering.__name__ = answering.__qualname__ = name
     answering.__module__ = owner.__name__
-    answering.__wrapped__ = answer  # type: ignore[attr-defined]  # as a context manager of torch has it: Dynamo asks
+    answering.__wrapped__ = answer  # type: ignore[attr-defined]  # Dynamo reads it on torch's context managers
     return answering
 
 
 def _generator(original: Any) -> Any:
-    """torch.Generator, on the CPU: a type for isinstance."""
+    """Make a stand-in for torch.Generator, on the CPU: a type, for isinstance."""
 
     class Meta(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
@@ -263,7 +263,7 @@ def _generator(original: Any) -> Any:
 
 
 def _properties(dry: DryRun) -> Any:
-    """As of torch.cuda.get_device_properties."""
+    """Return the result of torch.cuda.get_device_properties."""
     gpu = dry.gpu
     major, minor = divmod(dry.capability, 10)
     return DryProperties(
@@ -282,7 +282,7 @@ def _properties(dry: DryRun) -> Any:
         L2_cache_size=gpu.l2_bytes,
         is_integrated=False,
         is_multi_gpu_board=False,
-        gcnArchName=gpu.name,  # of an NVIDIA GPU too
+        gcnArchName=gpu.name,  # torch sets it for NVIDIA GPUs too
         uuid=uuid.UUID(int=0),
         **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
     )

@@ -1,4 +1,4 @@
-"""NCCL in a dry run: gloo carries what processes send each other."""
+"""NCCL in a dry run: processes communicate through gloo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTE = "NCCL needs GPUs: gloo carried the program's collectives, and kernels of
 
 @contextmanager
 def without_nccl() -> Iterator[None]:
-    """Begin process groups with gloo, whatever is asked for, and note it."""
+    """Begin process groups with gloo, whichever backend the program names, and note it."""
     import torch.distributed
 
     if not torch.distributed.is_available():
@@ -24,7 +24,7 @@ def without_nccl() -> Iterator[None]:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*given: Any, **named: Any) -> Any:
-            named.pop("device_id", None)  # its group would begin on that GPU at once
+            named.pop("device_id", None)  # else the group starts on that GPU at once
             if original.__name__ == "init_process_group":
                 given, named["backend"] = given[1:], _gloo((*given, named.get("backend"))[0])
             elif named.get("backend") is not None:
@@ -40,7 +40,7 @@ def without_nccl() -> Iterator[None]:
 
 
 def _gloo(backend: Any) -> str:
-    """The backend to begin with: gloo, also where none is named, as then torch begins NCCL too."""
+    """Choose the backend: gloo instead of NCCL, and also by default, because torch's default includes NCCL."""
     if "nccl" not in str(backend).lower():
         return str(backend or "gloo")
     notes.add(_NOTE)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-_STEP = 4  # of the offset: Philox makes four numbers at once
-_MOST_STATES = 4096  # that are kept, 5 KB each
-_states: dict[tuple[int, int], Any] = {}  # of generators of the CPU, by seed and offset
+_STEP = 4  # of the offset per draw: Philox makes four numbers at once
+_MOST_STATES = 4096  # kept in memory, 5 KB each
+_states: dict[tuple[int, int], Any] = {}  # states of CPU generators, by seed and offset
 _steps = itertools.count(_STEP, _STEP)
 
 
@@ -21,13 +21,13 @@ def _keep(seed: int, offset: int, state: Any) -> None:
 
 
 class DryGenerator(torch.Generator):  # type: ignore[misc]
-    """A generator of the GPU. Its state is a seed and an offset, which is another one after numbers were drawn."""
+    """A random number generator of the GPU. Its state is a seed and an offset; drawing numbers advances the offset."""
 
     def __new__(cls, own: Any = None) -> Any:
         return super().__new__(cls)
 
     def __init__(self, own: Any = None) -> None:
-        self.own = own or torch.Generator()  # of the CPU: torch's functions get this one
+        self.own = own or torch.Generator()  # on the CPU: passed to torch's functions
         self._seed: int = self.own.initial_seed()
         self._offset, self._last = 0, self.own.get_state()
 
@@ -71,7 +71,7 @@ class DryGenerator(torch.Generator):  # type: ignore[misc]
         return self
 
     def _set(self, seed: int, offset: int) -> None:
-        """Go to a state that was; or to one that the program has made, such as a higher offset."""
+        """Go to an earlier state, or to a state that the program has made, such as a higher offset."""
         if (state := _states.get((seed, offset))) is None:
             self.own.manual_seed((seed + offset) % (1 << 64))
         else:

@@ -1,9 +1,9 @@
-"""torch's tensors in a dry run: they lie in the CPU's memory, or have none, and say that they are on the GPU.
+"""torch's tensors in a dry run: they lie in the CPU's memory, or have none, and report the GPU as their device.
 
-A TorchFunctionMode takes the GPU out of what programs ask of torch, and puts it into what they are told of tensors. It
-sees calls of Python only, one thread's each; what torch itself does inside of a function is as on the CPU. Buffers that
-a kernel would fill hold zeros; `memory_of` decides which tensors have such a buffer. Without memory, tensors of the GPU
-are on torch's device "meta", and those of the CPU stay what they are.
+A TorchFunctionMode replaces the GPU in the arguments of torch functions, and reports it as the device of tensors. It
+sees only calls from Python, in one thread; inside a torch function everything is as on the CPU. Buffers that a
+kernel would fill hold zeros; `memory_of` decides which tensors have such a buffer. Without memory, tensors of the
+GPU are on torch's device "meta"; CPU tensors stay unchanged.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 
-current = SimpleNamespace(device=0)  # the GPU that the program has chosen: its tensors say that they are there
+current = SimpleNamespace(device=0)  # the GPU that the program has chosen: its tensors report it
 _GPU = re.compile(r"cuda(:\d+)?")
 
 
 @contextmanager
 def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
-    """Let tensors be on the GPU, as it seems: in this thread, in threads that it starts, in backward passes, and in
-    operators. memory: REAL or NONE."""
+    """Let tensors report the GPU: in this thread, in threads that it starts, in backward passes, and in operators.
+    memory: REAL or NONE."""
     import torch.utils._device
     import torch.utils._foreach_utils
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
@@ -61,7 +61,7 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         (torch.Tensor, "_reduce_ex_internal", as_it_is),  # without memory, a tensor is saved without values
         (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", _with_meta),
         (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
-        # What makes fake tensors looks at where tensors are; the program is told where they seem to be.
+        # Code that makes fake tensors sees the real device; the program sees the seeming one.
         (FakeTensor, "__new__", as_it_is),
         (FakeTensor, "device", partial(_seeming, mode)),
         (FakeTensorMode, "__torch_dispatch__", as_it_is),
@@ -80,7 +80,7 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
 
 
 def _placed(place: Any, original: Callable[..., None]) -> Callable[..., None]:
-    """Make torch.set_default_device and `with torch.device("cuda")` take the place of the dry run."""
+    """Redirect torch.set_default_device and `with torch.device("cuda")` to the dry-run device."""
 
     def init(context: Any, device: Any) -> None:
         original(context, without_gpu(device, place, True))
@@ -89,7 +89,7 @@ def _placed(place: Any, original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Load into that place, also what was saved on a GPU."""
+    """Load tensors onto the dry-run device, also those saved on a GPU."""
 
     def load(file: Any, map_location: Any = None, *rest: Any, **named: Any) -> Any:
         where = place if map_location is None else without_gpu(map_location, place, True)
@@ -99,7 +99,7 @@ def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nested(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a nested tensor there. torch asks no mode before."""
+    """Make a nested tensor on the dry-run device. torch calls no mode for it."""
 
     def nested_tensor(*given: Any, device: Any = None, **named: Any) -> Any:
         named["pin_memory"] = False
@@ -113,7 +113,7 @@ def _with_meta(original: Callable[[], list[str]]) -> Callable[[], list[str]]:
 
 
 def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function see tensors where they are, not where they say that they are."""
+    """Let a function see the real device of tensors, not the reported one."""
     import torch
 
     def call(*given: Any, **named: Any) -> Any:
@@ -124,7 +124,7 @@ def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _profiled(original: Callable[..., None]) -> Callable[..., None]:
-    """Profile the CPU alone: torch would record events of CUDA, and print an error for each."""
+    """Profile only the CPU: torch would record CUDA events, and print an error for each."""
     from torch.autograd import ProfilerActivity, ProfilerState
 
     def init(profile: Any, *given: Any, **named: Any) -> None:
@@ -141,7 +141,7 @@ def _unmarked(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
-    """Start the CPU's autocast; where the type is left out, with that of the GPU's."""
+    """Start the CPU's autocast; if no dtype is passed, use the GPU's default."""
     import torch
 
     def init(context: Any, device_type: str, dtype: Any = None, *rest: Any, **named: Any) -> None:
@@ -153,19 +153,19 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer what is asked of the GPU's autocast with the CPU's."""
+    """Answer questions about the GPU's autocast with the CPU's."""
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
 def gpu() -> Any:
-    """The device of the program's tensors."""
+    """Return the device of the program's tensors."""
     import torch
 
     return torch.device("cuda", current.device)
 
 
 def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
-    """Another device in place of the GPU, or a generator of the CPU. is_device: text and numbers name devices here."""
+    """Replace the GPU by another device, or its generator by the CPU's. is_device: strings and numbers are devices."""
     import torch
 
     if type(value) is DryGenerator:
@@ -224,7 +224,7 @@ def _mode(place: Any) -> Any:
 
 
 def _copies(func: Any, args: Any, named: Any) -> bool:
-    """Whether a call copies a tensor from the GPU to the CPU, where in a dry run it is already."""
+    """Check whether a call copies a tensor from the GPU to the CPU; in a dry run it is there already."""
     import torch
 
     place = named.get("device", *args[1:2])
@@ -238,7 +238,7 @@ _NO_GPU = ("not linked with support for cuda", "without ATen_cuda", "INTERNAL AS
 
 
 def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
-    """Say what to do about an error that torch has because there is no GPU, or no memory."""
+    """Add the remedy to an error of torch that is due to a missing GPU or memory; return other errors unchanged."""
     if not any(words in str(error) for words in _NO_GPU):
         return error
     name, first = getattr(func, "__name__", str(func)), str(error).splitlines()[0]
@@ -251,7 +251,7 @@ _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", 
 
 
 def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
-    """What tensors say of themselves."""
+    """Return stand-ins for the functions that report a tensor's properties."""
     import torch
 
     tensor: Any = torch.Tensor
@@ -260,7 +260,7 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
         return gpu() if own.device.type == place.type else own.device
 
     def kind(own: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
-        """The name of a tensor's type, or a tensor of another type."""
+        """Return the name of a tensor's type; with dtype, convert the tensor."""
         if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
             return own.to(place, getattr(torch, dtype.removeprefix("torch.cuda.")).dtype)
         if dtype is not None:
@@ -291,7 +291,7 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
 
 
 def _as_array(own: Any) -> dict[str, Any]:
-    """Describe a tensor as __cuda_array_interface__ does. Raises what torch raises for it."""
+    """Describe a tensor as __cuda_array_interface__ does. Raises the same errors as torch."""
     import torch
 
     if own.is_sparse or not own.is_cuda:
@@ -305,7 +305,7 @@ def _as_array(own: Any) -> dict[str, Any]:
 
 
 def _array(value: Any) -> Any:
-    """A value that torch can read: an array that says that it is on the GPU is, in a dry run, in the CPU's memory."""
+    """Convert an array that reports the GPU to one that torch can read: in a dry run it is in the CPU's memory."""
     import torch
 
     if isinstance(value, torch.Tensor) or not hasattr(value, "__cuda_array_interface__"):
@@ -319,7 +319,7 @@ def _array(value: Any) -> Any:
 
 
 def _set_to_zero(made: Any) -> None:
-    """Set a tensor's memory, if any, to zero. Not by an operator: a library may have put a kernel in its place."""
+    """Set a tensor's memory, if any, to zero. It calls no operator: a library may have replaced it by a kernel."""
     if (memory := memory_of(made)) is not None:
         ctypes.memset(memory[0], 0, memory[1] - memory[0])
     else:
@@ -328,7 +328,7 @@ def _set_to_zero(made: Any) -> None:
 
 
 def _parts(made: Any) -> list[Any]:
-    """The tensors that one consists of which has no memory of its own."""
+    """Return the inner tensors of a wrapper tensor without memory of its own; empty for other tensors."""
     import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -341,7 +341,7 @@ def _parts(made: Any) -> list[Any]:
 
 
 def _seeming(mode: Any, original: Any) -> Any:
-    """The device that a fake tensor seems to be on; where the mode is off, the one that it is on."""
+    """Report a fake tensor's seeming device; where the mode is off, its real one."""
     import torch
     from torch.overrides import _get_current_function_mode_stack
 
@@ -355,15 +355,15 @@ def _seeming(mode: Any, original: Any) -> Any:
 
 # --- tensors without memory ----------------------------------------------------------------------
 
-_KNOWN = "_tritonhook_known"  # of a tensor of truth values: what each of them is
+_KNOWN = "_tritonhook_known"  # attribute of a boolean tensor: the value of all elements
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 _KEEPING = frozenset(("all", "any", "view", "reshape", "getitem"))
-_MOST_VALUES = 1 << 30  # bytes of zeros that are made for one function
+_MOST_VALUES = 1 << 30  # bytes of zeros for one call
 
 
 def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
-    """Call a function of torch. Where it needs the values of tensors that have none, it gets zeros on the CPU, and what
-    it makes has no memory again."""
+    """Call a function of torch. If it needs values of tensors without memory, it gets zeros on the CPU, and its
+    results have no memory again."""
     import torch
 
     is_value = func in (getattr(torch.Tensor, name) for name in _READS) or _leaves(func, given, named)
@@ -383,7 +383,7 @@ def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
 
 
 def _knowing(func: Any, given: list[Any], made: Any) -> Any:
-    """What a comparison made, with what it is for zeros: programs assert it of what they were given."""
+    """Attach the result for zeros to the tensor that a comparison made: programs assert such results."""
     import torch
 
     if not isinstance(made, torch.Tensor) or made.dtype != torch.bool or not made.is_meta:
@@ -398,7 +398,7 @@ def _knowing(func: Any, given: list[Any], made: Any) -> Any:
 
 
 def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
-    """Whether a tensor without memory is copied to where there is some."""
+    """Return True if a meta tensor is copied to real storage."""
     import torch
 
     if func is torch.Tensor.copy_:
@@ -417,7 +417,7 @@ def _needs_values(error: str) -> bool:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with its tensors changed."""
+    """Replace the tensors in a value, also inside of dicts, lists and tuples."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -430,7 +430,7 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
-    """Zeros for a tensor without memory. own: filled with what each stands for."""
+    """Return a function that makes zeros for a tensor without memory. own: gets the tensor, by id of its zeros."""
 
     def make(value: Any) -> Any:
         if value.device.type != "meta":
@@ -446,13 +446,13 @@ def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
     import torch
 
     if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
-        raise RuntimeError(f"--memory none: the values of {tuple(shape)} are asked for, over 1 GiB of zeros")
+        raise RuntimeError(f"--memory none: the program reads a tensor of shape {tuple(shape)}: over 1 GiB of zeros")
     return torch.zeros(shape, dtype=dtype, device="cpu", **named)
 
 
 # --- operators of libraries ----------------------------------------------------------------------
-# What libraries register with torch for CUDA is, in a dry run, for where its tensors are: the CPU, or no memory. It
-# runs within the mode above, which torch turns off inside of an operator.
+# In a dry run, operators that libraries register for CUDA are registered for the device of its tensors: CPU or meta.
+# They run within the mode above, which torch turns off inside of an operator.
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _FAKE, _ANY = "Meta", "CompositeExplicitAutograd"
@@ -461,7 +461,7 @@ _TORCH_S = ("aten", "prims")
 
 @contextmanager
 def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
-    """Let what is registered for CUDA from now on be for where tensors are. within: puts the mode around a function."""
+    """Redirect operators registered for CUDA from now on to the tensors' device. within: adds the mode."""
     import torch
 
     place = _FAKE if memory == NONE else "CPU"
@@ -473,7 +473,7 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
     others: dict[str, Any] = {}
 
     def library_for(library: Any, key: str) -> Any:
-        """The library, or another one if this one is for another key only."""
+        """Replace a library bound to a foreign dispatch key."""
         if library.dispatch_key in ("", key):
             return library
         return others.setdefault(library.ns, torch.library.Library(library.ns, "IMPL"))
@@ -487,7 +487,7 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
             if key != asked:
                 taken.add(this)
             elif this in taken:
-                return  # it is there for the GPU already
+                return  # registered for the GPU already
             is_fake = fn is kept or asked == _FAKE or not callable(fn)
             with warnings.catch_warnings():
                 if key != asked:  # torch warns where the operator has one for the CPU too

@@ -21,12 +21,12 @@ from tritonhook.capture.launches.record import (
     Tiling,
 )
 
-MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
-_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, where the device has another one
+MOST_BUFFER = 8 << 30  # bytes; of a larger allocation, only the tensor's part is recorded
+_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, if different from the device's
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
 _OF_NO_TENSOR = "a TMA descriptor of memory that no tensor has"
 ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
-_TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: what Triton asks for
+_TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: Triton's values
 
 
 class Unrecordable(Exception):
@@ -36,8 +36,8 @@ class Unrecordable(Exception):
 class Arguments:
     """The arguments of one launch, and the allocations that they point into; two views of one allocation share it.
 
-    descriptors: Triton's `tensordesc_meta`, in order; none where the kernel takes descriptors apart. storages: of each
-    buffer (tensor, start in bytes, size in bytes).
+    descriptors: Triton's `tensordesc_meta`, in order; empty if the kernel takes each descriptor as separate arguments.
+    storages: for each buffer: (tensor, start in bytes, size in bytes).
     """
 
     def __init__(self, kernel: str, descriptors: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -48,7 +48,8 @@ class Arguments:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def add(self, name: str, kind: Any, argument: Any) -> None:
-        """Add one argument, or all of a tuple; a constexpr is no parameter of the kernel. Raises Unrecordable."""
+        """Add one argument, or all arguments of a tuple. A constexpr is skipped: it is no parameter of the kernel.
+        Raises Unrecordable."""
         if isinstance(kind, tuple):
             for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
                 self.add(f"{name}.{number}", inner, value)
@@ -67,15 +68,16 @@ class Arguments:
             raise self._refused(name, f"{kind}; time it as MODULE:FUNCTION instead")
 
     def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
-        """A descriptor with an address. tensor: the one in whose memory `tiling.begin` bytes behind it lie; or None."""
+        """Make a descriptor from its address. tensor: a tensor with the memory `tiling.begin` bytes after the
+        address, or None. Raises Unrecordable for None."""
         if tensor is None:
             raise self._refused(name, _OF_NO_TENSOR)
         number, offset = self.place(tensor, (address + tiling.begin) % ADDRESSES)
         return self._within(Descriptor(name, number, offset - tiling.begin, tiling))
 
     def _encoded(self, name: str, argument: Any) -> Descriptor | Packed:
-        """A descriptor that the program made: what it says, or its bytes where that is not understood (im2col). The
-        address is the first number of either."""
+        """Read a descriptor that the program encoded: its fields, or its bytes if they are not understood (im2col).
+        Either way the address is its first number."""
         from tritonhook.capture.launches import tensor_map
         from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 
@@ -96,7 +98,7 @@ class Arguments:
         return Packed(name, data[8:].rjust(len(data), b"\0").hex(), ((0, *self.place(tensor, address)),))
 
     def _im2col(self, base: Pointer, given: Any, about: Mapping[str, Any]) -> Packed:
-        """In bytes, as Triton's launcher lets the driver encode it."""
+        """Encode an im2col descriptor by the driver, as Triton's launcher does, and keep its bytes."""
         from tritonhook.capture.launches.tensor_map import bytes_of
 
         data = None
@@ -109,8 +111,8 @@ class Arguments:
         return self._in_bytes(base.name, data, getattr(given.base, "base", given.base))
 
     def _add_descriptor(self, name: str, argument: Any) -> None:
-        """A descriptor, or its parts where the GPU has no TMA; then the shape and the strides, which Triton's launcher
-        passes in any case."""
+        """Add a descriptor, or its parts where the GPU has no TMA; then shape and strides, which Triton's launcher
+        always passes."""
         base = self._pointer(name, argument.base)
         shape, strides = [*map(int, argument.shape)], [*map(int, argument.strides)]
         about = next(self._descriptors, None)
@@ -134,7 +136,8 @@ class Arguments:
         self.parameters += [Scalar(f"{name}.stride.{number}", kind, size) for number, size in enumerate(strides)]
 
     def _descriptor(self, base: Pointer, given: Any, shape: Sequence[int], about: Mapping[str, Any]) -> Descriptor:
-        """What Triton asks of the driver for a descriptor. Its own dimensions begin with the outermost."""
+        """Make the descriptor that Triton asks the driver to encode. Triton's own dimensions begin with the
+        outermost."""
         size = int(about["elem_size"])
         element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
         tiling = Tiling(
@@ -171,8 +174,8 @@ class Arguments:
         return Pointer(name, number, offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
 
     def place(self, tensor: Any, address: int) -> tuple[int, int]:
-        """The number of the buffer that is a tensor's allocation, and how far an address in it lies behind its
-        begin."""
+        """Return the number of the buffer for a tensor's allocation, and the offset of an address from its begin, in
+        bytes. Adds the buffer if it is new."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         dtype = dtype if dtype in DTYPE_BYTES else "uint8"
         whole = tensor.untyped_storage()

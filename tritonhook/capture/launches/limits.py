@@ -1,4 +1,4 @@
-"""What a launch may ask of a GPU: grid, block, cluster, shared memory, boxes of TMA. Pure.
+"""Limits of a launch on a GPU: grid, block, cluster, shared memory, boxes of TMA. Pure functions.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; cuTensorMapEncodeTiled.
 """
@@ -27,15 +27,15 @@ def _beyond(name: str, extents: Sequence[int], most: Sequence[int]) -> str | Non
 
 
 def why_no_grid(grid: Sequence[int], ctas: int) -> str | None:
-    """Return why no GPU launches a grid; None if one does. grid: in blocks. ctas: blocks of a cluster."""
+    """Return why no GPU can launch a grid; None if one can. grid: in blocks. ctas: blocks per cluster."""
     if ctas > _CLUSTER:
         return f"a cluster of {ctas:,} blocks: a GPU allows {_CLUSTER}"
     return _beyond("grid", grid, GRID)
 
 
 def why_not(launch: Launch, arch: str, shared: int = 0) -> str | None:
-    """Why no GPU of this architecture can execute a launch; None if one can. arch: such as "sm_90a". shared: static
-    shared memory, in bytes, without what is reserved."""
+    """Return why no GPU of this architecture can execute a launch; None if one can. arch: such as "sm_90a". shared:
+    static shared memory in bytes, without the reserved part."""
     for why in (_beyond("block", launch.block, BLOCK), why_no_grid(launch.grid, math.prod(launch.cluster))):
         if why is not None:
             return why

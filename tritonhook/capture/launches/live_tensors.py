@@ -1,4 +1,4 @@
-"""Which tensors of torch lie at the addresses that a launch passes, where only the addresses are known."""
+"""Find the torch tensors at the addresses that a launch passes, when only the addresses are known."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _Span = tuple[int, int, Any]  # begin and end of an allocation, a tensor in it
 
 
 class LiveTensors:
-    """The tensors that Python holds. Old ones are remembered, and the youngest looked at each time: what a call has
-    just made. Only for a tensor that is old and not remembered are all objects of the process gone through."""
+    """The tensors that Python holds. Old ones are remembered; the youngest, such as those of the current call, are
+    searched each time. All objects of the process are searched only for an old tensor that is not remembered."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -27,7 +27,7 @@ class LiveTensors:
         self._old: list[tuple[int, int, weakref.ref[Any]]] = []
 
     def at(self, addresses: Set[int]) -> dict[int, Any]:
-        """The tensor in whose allocation each address lies; one that begins there where there are several."""
+        """Find a tensor whose allocation contains each address; among several, one that begins at the address."""
         with self._lock:
             return self._at(addresses)
 
@@ -54,7 +54,8 @@ class LiveTensors:
         self._begins[place], self._old[place] = [begin], [(begin, end, weakref.ref(tensor))]
 
     def _remembered(self, address: int) -> Any:
-        """A tensor of the last allocation that begins before an address, and has it; None if there is none."""
+        """Find a remembered tensor with this address, in the last allocation that begins before it. None if there is
+        none."""
         number = bisect_right(self._begins, address) - 1
         begin = self._begins[number] if number >= 0 else None
         best = None
@@ -68,11 +69,11 @@ class LiveTensors:
         return best
 
 
-LIVE_TENSORS = LiveTensors()  # what all front ends remember
+LIVE_TENSORS = LiveTensors()  # shared by all front ends
 
 
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
-    """Until for each address a tensor is met that begins there."""
+    """Search tensors for missing addresses, until each address has a tensor that begins there."""
     left = set(missing)
     for begin, end, tensor in spans:
         for address in [one for one in left if begin <= one < end]:
@@ -86,7 +87,7 @@ def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> N
 
 
 def _tensors(generation: int) -> Iterator[_Span]:
-    """The youngest first."""
+    """Yield torch's tensors with their allocations, the youngest first. generation: of the garbage collector."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -100,8 +101,8 @@ def _tensors(generation: int) -> Iterator[_Span]:
 
 
 def memory_of(tensor: Any) -> tuple[int, int] | None:
-    """Return the begin and end of a tensor's allocation; None for a tensor without memory of its own. Such are those on
-    torch's device "meta", fake, functional, batched and sparse ones, and subclasses around other tensors."""
+    """Return begin and end of a tensor's allocation. None for a tensor without memory of its own: on torch's device
+    "meta", fake, functional, batched or sparse tensors, and subclasses around other tensors."""
     with suppress(Exception):
         memory = tensor.untyped_storage()
         if memory.device.type != "meta" and (begin := memory.data_ptr()):  # torch warns of a fake tensor's address
@@ -115,7 +116,7 @@ def _span(tensor: Any) -> _Span | None:
 
 
 def is_mapped(address: int) -> bool:
-    """Whether this process may read an address."""
+    """Check whether this process may read an address."""
     with suppress(OSError), Path("/proc/self/maps").open("rb") as maps:
         for line in maps:
             span, rights = line.split(b" ", 2)[:2]

@@ -1,6 +1,6 @@
-"""Launch: one launch of a kernel, with all that it takes to launch it again: grid, block and every argument.
+"""Launch: one launch of a kernel, with everything needed to repeat it: grid, block and every argument.
 
-Values and their JSON form. recorder.py records launches, and timing/replay.py makes them again. The JSON can also be
+Values and their JSON form. recorder.py records launches, and timing/replay.py repeats them. The JSON can also be
 written by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
 
     {"grid": [132], "block": [128], "shared": 0,
@@ -36,7 +36,7 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of th
 ELEMENT_BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # by CUtensorMapDataType
 NOT_FINITE = ("inf", "-inf", "nan")  # as text in JSON
 ADDRESSES = 1 << 64  # sums of addresses wrap around
-_ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000  # sizes of the dimensions of packed rows; the second one is the least
+_ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000  # sizes of the dimensions of packed rows: rows, minimum of the endless one
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Scalar:
 
     @property
     def bytes(self) -> bytes:
-        """The value as the kernel gets it."""
+        """The value's bytes in the kernel's parameters."""
         if self.type == "bf16":  # the upper half of a float: Triton's launcher drops the lower half as well
             return struct.pack("<f", self.value)[2:]
         return struct.pack(f"<{SCALARS[self.type]}", self.value)
@@ -91,10 +91,10 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How TMA copies boxes: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
-    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
-    steps: how far apart these are. by_host: host code encoded it as tensor_map.py does, and not the driver, which sets
-    other bits."""
+    """How TMA copies boxes: the arguments of cuTensorMapEncodeTiled, with the driver's numbers, innermost dimension
+    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each
+    dimension. steps: distance between these. by_host: encoded by host code as in tensor_map.py, not by the driver,
+    which sets other bits."""
 
     element: int
     shape: tuple[int, ...]
@@ -109,13 +109,13 @@ class Tiling:
 
     @property
     def bits(self) -> int:
-        """Of an element."""
+        """Bits of an element."""
         return ELEMENT_BITS[self.element]
 
     @property
     def packed_rows(self) -> tuple[frozenset[int], int]:
-        """The dimensions of packed ("ragged") rows, as indices of `strides`, and how far behind the address the first
-        row lies. None and 0 for other descriptors.
+        """The dimensions of packed ("ragged") rows, as indices of `strides`, and the distance from the address to the
+        first row in bytes. Empty and 0 for other descriptors.
 
         The sum of two coordinates is a row plus 2^30, so that the GPU checks where the rows of one sequence end. Either
         the address lies 2^30 rows before the memory (quack's copy_utils.py), or a third dimension goes that far back
@@ -135,17 +135,17 @@ class Tiling:
 
     @property
     def begin(self) -> int:
-        """How far behind the address its memory begins, in bytes."""
+        """Distance from the address to the begin of its memory, in bytes."""
         return self.packed_rows[1]
 
     @property
     def bytes(self) -> int:
-        """From the begin of the first element to the end of the last; of packed rows, those of the first."""
+        """Bytes from the begin of the first element to the end of the last. Packed rows: only the first row counts."""
         return self._span(self.packed_rows[0])
 
     @property
     def reach(self) -> int:
-        """The same, where all rows that the numbers allow count."""
+        """The same as `bytes`, but with all packed rows that the sizes allow."""
         return self._span(frozenset())
 
     def _span(self, without: frozenset[int]) -> int:
@@ -156,8 +156,8 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: as of a Pointer, of the address
-    in it; the offset of packed rows may be negative."""
+    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: those of the address inside,
+    as in Pointer; with packed rows the offset may be negative."""
 
     name: str
     buffer: int
@@ -167,15 +167,15 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An argument of several parts. data: its bytes, in hex. pointers: those within it, where `data` is zero: (where,
-    buffer, offset in bytes)."""
+    """An argument of several parts. data: its bytes, in hex. pointers: the pointers inside, where `data` is zero:
+    (position, buffer, offset in bytes)."""
 
     name: str
     data: str
     pointers: tuple[tuple[int, int, int], ...] = ()
 
     def filled(self, addresses: Sequence[int]) -> bytes:
-        """The argument as the kernel gets it. addresses: of the buffers."""
+        """Fill in the pointers, and return the bytes for the kernel. addresses: address of each buffer."""
         made = bytearray.fromhex(self.data)
         for at, buffer, offset in self.pointers:
             made[at : at + 8] = ((addresses[buffer] + offset) % ADDRESSES).to_bytes(8, "little")
@@ -186,7 +186,7 @@ Parameter = Pointer | Scalar | Scratch | Descriptor | Packed
 
 
 def buffers_of(parameter: Parameter) -> tuple[int, ...]:
-    """The buffers that an argument points into."""
+    """Return the numbers of the buffers that an argument points into."""
     if isinstance(parameter, Packed):
         return tuple(buffer for _, buffer, _ in parameter.pointers)
     known = isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None
@@ -194,7 +194,7 @@ def buffers_of(parameter: Parameter) -> tuple[int, ...]:
 
 
 def with_buffers(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
-    """The argument with other numbers of its buffers."""
+    """Renumber the buffers of an argument. places: new number by old number."""
     if isinstance(parameter, Packed):
         return replace(parameter, pointers=tuple((at, places[old], offset) for at, old, offset in parameter.pointers))
     if isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None:
@@ -206,8 +206,8 @@ def with_buffers(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
 class Launch(Brief):
     """One launch of a kernel.
 
-    kernel: the name of the entry at that time; None if a record written by hand has none. grid: in blocks, not
-    clusters. block: in threads. cluster: in blocks. shared: dynamic shared memory in bytes. pdl: with programmatic
+    kernel: the entry's name at the time of the launch; None if a record written by hand names none. grid: in blocks,
+    not clusters. block: in threads. cluster: in blocks. shared: dynamic shared memory in bytes. pdl: with programmatic
     stream serialization.
     """
 
@@ -223,7 +223,7 @@ class Launch(Brief):
 
     @property
     def key(self) -> str:
-        """A hash of everything but the buffers' contents: equal for launches of the same kind."""
+        """Hash of everything except the buffers' contents: equal for launches of the same kind."""
         document = to_document(self)
         for buffer in document["buffers"]:
             del buffer["values"]
@@ -231,20 +231,20 @@ class Launch(Brief):
 
     @property
     def problem(self) -> str:
-        """A hash of the arguments and the sizes of the buffers: equal for launches of several configurations of one
-        autotuned kernel with the same arguments. Their descriptors have other boxes."""
+        """Hash of the arguments and of the buffers' sizes, without the boxes of descriptors: equal for launches of
+        several configurations of one autotuned kernel with the same arguments."""
         arguments = [_problem(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
         known = repr((arguments, [buffer.size for buffer in self.buffers]))
         return hashlib.sha256(known.encode()).hexdigest()[:12]
 
     @property
     def bytes(self) -> int:
-        """The size of all buffers together."""
+        """Total size of all buffers, in bytes."""
         return sum(buffer.size for buffer in self.buffers)
 
     @property
     def summary(self) -> str:
-        """One line: grid, block and arguments."""
+        """One line of text: grid, block and arguments."""
         shown = [_shown(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
         return f"grid {'x'.join(map(str, self.grid))}, block {'x'.join(map(str, self.block))}: {', '.join(shown)}"
 
@@ -270,7 +270,7 @@ def _shown(parameter: Parameter) -> str:
 
 
 def to_document(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
+    """Convert a launch to JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
     kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch", Descriptor: "descriptor", Packed: "packed"}
     parameters = [{"kind": kinds[type(parameter)], **_fields(parameter)} for parameter in launch.parameters]
     for parameter in parameters:
@@ -282,5 +282,6 @@ def to_document(launch: Launch) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """As dataclasses.asdict, which goes through every number, and takes ten times as long."""
+    """Convert a dataclass to a dict, one level deep. dataclasses.asdict visits every number, and takes ten times as
+    long."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -61,13 +61,13 @@ class Recorder:
                     self._patches.pop().undo()
 
     def look_again(self) -> None:
-        """Called after a compile: torch.compile may have done it, and loaded its launcher since."""
+        """Patch torch.compile's launcher, if it was loaded since. Called after each compile."""
         if self.sessions:
             with self._lock:
                 self._patch_inductor()
 
     def _recording_property(self, original: property) -> property:
-        """Triton's `run` is a property that returns the kernel's launcher; ours returns one that records first."""
+        """Wrap Triton's property `run`, which returns the kernel's launcher: ours records first, then launches."""
 
         def run(kernel: Any) -> Any:
             launch = original.__get__(kernel)
@@ -81,7 +81,7 @@ class Recorder:
         return property(run)
 
     def _patch_inductor(self) -> None:
-        """torch.compile's static launcher, once torch has loaded it."""
+        """Patch torch.compile's static launcher, once torch has loaded it."""
         for name in _LAUNCHERS:
             launcher = getattr(sys.modules.get(name), "StaticallyLaunchedCudaKernel", None)
             owner = next((base for base in getattr(launcher, "__mro__", ()) if "run" in base.__dict__), None)
@@ -97,11 +97,12 @@ class Recorder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether this thread describes a launch now, and asks tensors for it."""
+        """True while this thread describes a launch, for which it calls methods of tensors."""
         return getattr(self._busy, "now", False)
 
     def met(self, sessions: Sequence[Observer], hash: str, describe: Describe) -> list[Kept]:
-        """Called before each launch. Returns what was kept, for which session. Errors never reach the launch."""
+        """Record a launch; called before each one. Returns its records, one per session. Errors never reach the
+        launch."""
         if self.is_busy:
             return []
         self._busy.now = True
@@ -132,8 +133,8 @@ class Recorder:
     def _with_contents(
         self, session: Observer, launch: Launch, key: str, storages: Sequence[Any]
     ) -> tuple[Launch, Contents]:
-        """The launch with names for the files of its contents, and a function that reads these; it is called only for a
-        kind of launch that is new."""
+        """Return the launch with names for the files of its contents, and a function that reads the contents. The
+        function is called only for a new kind of launch."""
         every = session.settings.launches == VALUES
         kept = [
             _wants_values(buffer, every) and memory_of(tensor) is not None
@@ -173,8 +174,8 @@ def _is_capturing() -> bool:
 
 
 def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """Describe a launch of one of Triton's compiled kernels; returns it and the storages of its buffers, each as
-    (tensor, start in bytes, size in bytes). Raises Unrecordable."""
+    """Describe a launch of one of Triton's compiled kernels. Returns the launch and the storages of its buffers,
+    each as (tensor, start in bytes, size in bytes). Raises Unrecordable."""
     metadata, source = kernel.metadata, kernel.src
     signature = getattr(source, "signature", None)
     if signature is None:
@@ -202,10 +203,10 @@ def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tup
 
 
 def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """Describe a launch through torch.compile's static launcher; as of_triton."""
+    """Describe a launch through torch.compile's static launcher; results and errors as in of_triton."""
     given = Arguments(kernel.name)
     if getattr(kernel, "_has_tensordesc", False):
-        arguments = kernel._expand_tma_args(arguments)  # as its launcher does, if it was not done before
+        arguments = kernel._expand_tma_args(arguments)  # as its launcher does, unless done earlier
     for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
         if code not in _STATIC_TYPES:
             raise Unrecordable(f"{kernel.name}: argument {number} has the unknown type {code!r}")
@@ -225,7 +226,7 @@ def _argument_name(source: Any, name: Any) -> str:
 
 
 def _contents(tensor: Any, start: int, size: int) -> bytes:
-    """The bytes of an allocation, through a tensor that points into it."""
+    """Read the bytes of an allocation, through a tensor that points into it."""
     import torch
 
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())

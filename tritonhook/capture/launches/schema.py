@@ -1,4 +1,4 @@
-"""What the JSON of a launch must look like, recorded or written by hand, and reading it."""
+"""The JSON schema of a launch, recorded or written by hand; and reading it."""
 
 from __future__ import annotations
 
@@ -59,10 +59,12 @@ _Choice = Annotated[int, Meta(ge=0, le=15)]
 
 
 class TilingFields(Fields):
-    """How TMA copies boxes: what cuTensorMapEncodeTiled takes, with the driver's numbers, innermost dimension
-    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension.
-    steps: how far apart these are. promotion: to L2. fill: of what lies outside of the tensor. by_host: host code
-    encoded the descriptor, and not the driver.
+    """How TMA copies boxes: the arguments of cuTensorMapEncodeTiled, with the driver's numbers, innermost dimension
+    first.
+
+    element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension. steps:
+    distance between these. promotion: to L2. fill: of elements outside of the tensor. by_host: encoded by host code,
+    not by the driver.
     """
 
     element: _Element
@@ -78,7 +80,7 @@ class TilingFields(Fields):
 
     @property
     def tiling(self) -> Tiling:
-        """The value. Raises DocumentError where the dimensions are not as many."""
+        """The value. Raises DocumentError if its lists disagree on the number of dimensions."""
         rank = len(self.shape)
         if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
             raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} of box and steps, {rank - 1} strides")
@@ -87,12 +89,12 @@ class TilingFields(Fields):
 
 
 class ParameterFields(Fields):
-    """One argument. kind: without it, a parameter with `type` is a scalar, any other a pointer.
+    """One argument. kind: if missing, a parameter with `type` is a scalar, any other a pointer.
 
     name: for messages. dtype, shape, stride: of a tensor. values: a file beside the record with its bytes, for a tensor
     without a buffer. buffer: an index into `buffers`; null is a null pointer. offset: in bytes. type, value: of a
-    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor. data: of an argument of several
-    parts, in hex. pointers: those within it: where, buffer, offset.
+    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor. data: of an argument of several parts, in
+    hex. pointers: the pointers inside: (position, buffer, offset).
     """
 
     kind: Literal["pointer", "scalar", "scratch", "descriptor", "packed"] | None = None
@@ -135,7 +137,7 @@ class LaunchFields(Fields):
 
     @property
     def launch(self) -> Launch:
-        """The value. Raises DocumentError where parts do not fit together."""
+        """The value. Raises DocumentError if its parts disagree."""
         if self.format != FORMAT:
             raise DocumentError(f"format {self.format}, not {FORMAT}")
         buffers = [Buffer(item.size, item.dtype, item.values) for item in self.buffers]
@@ -154,7 +156,7 @@ class LaunchFields(Fields):
 
 
 def from_json(data: bytes, source: str) -> Launch:
-    """A launch from a JSON file. Raises CaptureError, which names `source`."""
+    """Read a launch from a JSON file. Raises CaptureError, which names `source`."""
     try:
         return read_json(data, LaunchFields).launch
     except (DocumentError, struct.error) as error:
@@ -162,7 +164,7 @@ def from_json(data: bytes, source: str) -> Launch:
 
 
 def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Parameter:
-    """One parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
+    """Read one parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
     name = str(index if given.name is None else given.name)
     kind = given.kind or ("scalar" if given.type is not None else "pointer")
     if kind == "scratch":

@@ -1,6 +1,6 @@
-"""The 128 bytes of a TMA descriptor that was encoded before: by host code, as the CuTe DSL's does, or by the driver.
+"""The 128 bytes of an encoded TMA descriptor: encoded by host code, such as the CuTe DSL's, or by the driver.
 
-NVIDIA documents none of it. What is here was read from descriptors that the DSL 4.8.1 made, of ranks 1 to 5, with its
+NVIDIA does not document them. The layout was read from descriptors of the DSL 4.8.1, of ranks 1 to 5, with its
 swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
 
     0     the address
@@ -9,8 +9,8 @@ swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
     4-6   32 bits of each size - 1; from bit 32 of word 6 on: 3 bits of each step - 1; from bit 56 on: 8 of each box - 1
     8-15  nothing; the DSL leaves what was there
 
-A descriptor of host code that has any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
-words 8 and 9. What was read of its descriptors counts only where it makes the same bytes of that again.
+A descriptor of host code with any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
+words 8 and 9. Fields read from its descriptors count only if it makes the same bytes from them again.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from tritonhook.errors import DeviceError
 
 BYTES = 128
 _WORDS = struct.Struct("<8Q")
-USED = _WORDS.size  # bytes that say something
+USED = _WORDS.size  # bytes with content
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, None, 8, 9)  # CUtensorMapDataType, by the type here
 _FLOAT32, _TF32 = 7, 11
 _LARGE = 1 << 17  # bytes
@@ -35,10 +35,11 @@ Encode = Callable[[Tiling, int], Any]
 
 
 def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | None:
-    """The address and what else a descriptor says; None for bytes that are none, or that are not understood.
+    """Decode a descriptor into its address and its other fields. None if these bytes are no descriptor, or not
+    understood.
 
-    encode: makes one as the driver does (default: the driver). What was read of its descriptors counts only if it makes
-    the same bytes again.
+    encode: makes a descriptor as the driver does (default: the driver). Fields read from the driver's descriptors count
+    only if it makes the same bytes from them again.
     """
     if len(data) != BYTES or (read := _read(data)) is None:
         return None
@@ -53,8 +54,8 @@ def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | N
 
 
 def bytes_of(argument: Any) -> bytes | None:
-    """The bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, in an object of cuda-bindings or of
-    Triton's driver; None for anything else."""
+    """Read the bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, or in an object of
+    cuda-bindings or of Triton's driver. None for any other object."""
     if (get := getattr(argument, "tma_desc_cpu_ptr", None) or getattr(argument, "getPtr", None)) is not None:
         return ctypes.string_at(int(get()), BYTES)
     kind = type(argument)
@@ -86,14 +87,14 @@ def _read(data: bytes) -> tuple[int, Tiling] | None:
 
 
 def _comparable(data: Any) -> bytes:
-    """Without bit 21 of word 1, which some drivers set where it is wrong, and some programs clear."""
+    """Clear bit 21 of word 1, which some drivers set wrongly, and some programs clear."""
     made = bytearray(data)
     made[10] &= ~(1 << 5)
     return bytes(made)
 
 
 def encoded(tiling: Tiling, address: int) -> bytes:
-    """What of a descriptor is not zero."""
+    """Encode the bytes of a descriptor that can be non-zero."""
     rank = len(tiling.shape)
     is_tf32 = tiling.element == _TF32
     kind = _ELEMENTS.index(_FLOAT32 if is_tf32 else tiling.element)

@@ -1,2 +1,2 @@
-"""Policies: which lever each kernel gets when it is compiled, because it won on a GPU, and which configuration an
-autotuned function gets. `model` has the values, and reads and writes them; `schema` says what a file must look like."""
+"""Policies: the lever that won on a GPU for each kernel, and the configuration for each autotuned function, both
+applied at compile time. `model` has the values, and reads and writes them; `schema` checks the files."""

@@ -1,7 +1,7 @@
 """Levers: ways to get other machine code from the same PTX, as data. KINDS is the registry.
 
-A lever adds no mechanism of its own: it is made of what a session has anyway: rewrites of the PTX, another ptxas,
-further options. `tuning` assembles and times them; `policy` applies those that won.
+A lever has no mechanism of its own. It combines what a session has: rewrites of the PTX, another ptxas, further
+options. `tuning` assembles and times levers; `policy` applies the winners.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tritonhook.ptx.throughput_pragma import LARGEST, PTXAS_VERSION, SMALLEST, R
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrite, Rewrites
 
 AND = "+"  # between the parts of one lever
-# The first ptxas whose help shows --apply-controls. 12.6 to 13.0 take any file for it, and say nothing.
+# The first ptxas whose help shows --apply-controls. 12.6 to 13.0 accept any file for it, without an error.
 CONTROLS_VERSION = "13.3"
 
 
 @dataclass(frozen=True, slots=True)
 class LeverPart:
-    """What one part of a lever does. controls: the user's controls file."""
+    """The effect of one part of a lever. controls: the user's controls file."""
 
     rewrite: Rewrite | None = None
     ptxas: str | None = None
@@ -37,11 +37,11 @@ class LeverPart:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of lever: how it is written, what it does, and what it needs.
+    """One kind of lever: its text form, its effect, and its requirements.
 
-    form: as users write it. pattern: of the whole text; its group is the value. archs: pattern of the targets that it
-    is for. oldest_ptxas: the first that has it. for_cute: whether the CuTe DSL can be given it: its ptxas is part of
-    its library, and takes no PTX of ours.
+    form: as users write it. pattern: of the whole text; its group is the value. archs: pattern of the supported
+    targets. oldest_ptxas: the first ptxas that supports it. for_cute: True if the CuTe DSL supports it: its ptxas is
+    part of its library, and takes no PTX of ours.
     """
 
     form: str
@@ -135,16 +135,16 @@ class Lever:
 
     @property
     def ptxas(self) -> str | None:
-        """The version of the ptxas that it takes; None for the compiler's own."""
+        """Version of the lever's ptxas; None for the compiler's own."""
         return next((part.ptxas for part in self.parts if part.ptxas is not None), None)
 
     @property
     def controls(self) -> str | None:
-        """The controls file, as it was given."""
+        """The controls file, as the user wrote it."""
         return next((part.controls for part in self.parts if part.controls is not None), None)
 
     def why_not(self, own_ptxas: str | None, arch: str, front_end: str) -> str | None:
-        """Why it is not for such a kernel; None if nothing is known against it. own_ptxas: the version of the
+        """Return why the lever does not fit such a kernel; None if no reason is known. own_ptxas: the version of the
         compiler's own ptxas."""
         version = self.ptxas or own_ptxas
         for kind in self.kinds:
@@ -157,9 +157,9 @@ class Lever:
         return None
 
     def assembling(self, folder: Path, sha256: str | None = None) -> Assembling | None:
-        """The ptxas and the options that it takes; None if it leaves both to the compiler.
+        """Return the lever's ptxas and options; None if it leaves both to the compiler.
 
-        folder, sha256: as of kept_controls. Raises ToolError if the ptxas or the controls file is not there.
+        folder, sha256: as in kept_controls. Raises ToolError if the ptxas or the controls file is missing.
         """
         options = tuple(part.option for part in self.parts if part.option is not None)
         if self.controls is not None:
@@ -168,7 +168,7 @@ class Lever:
 
 
 def lever(text: str) -> Lever:
-    """Read one lever. Raises UsageError for what is none."""
+    """Read one lever. Raises UsageError if the text is no lever."""
     parts: dict[int, LeverPart] = {}
     words: dict[int, str] = {}
     for word in text.split(AND):
@@ -189,21 +189,21 @@ def _part(word: str) -> tuple[int, LeverPart]:
 
 
 def levers(text: str) -> tuple[Lever, ...]:
-    """Read several levers, separated by commas, each once. Raises UsageError for what is none."""
+    """Read several levers, separated by commas; duplicates are dropped. Raises UsageError if a text is no lever."""
     return tuple(dict.fromkeys(lever(word.strip()) for word in text.split(",")))
 
 
 def controls_levers(files: Iterable[str]) -> tuple[Lever, ...]:
-    """A lever for each controls file. Raises UsageError for a path that a policy cannot hold."""
+    """Make a lever for each controls file. Raises UsageError for a path that a policy cannot hold."""
     return tuple(dict.fromkeys(lever(f"controls={file}") for file in files))
 
 
 def kept_controls(folder: Path, name: str, sha256: str | None = None) -> Path:
-    """A copy of a controls file, under the hash of its content: results and caches that know the copy's path know the
-    content. It has the permissions of the file.
+    """Copy a controls file into the cache, named by the hash of its content, so that results and caches can use the
+    copy's path as a key. The copy keeps the file's permissions. Returns its path.
 
-    folder: of the policy; a policy may come from a stranger, and names no file elsewhere. sha256: of the content that
-    was certified; None: any. Raises ToolError if there is no such file, or it cannot be kept.
+    folder: of the policy; files elsewhere are refused, because a policy may come from a stranger. sha256: of the
+    certified content; None accepts any. Raises ToolError if the file is missing or differs, or cannot be copied.
     """
     try:
         data, mode = read_below(folder, name)

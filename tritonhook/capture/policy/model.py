@@ -1,8 +1,8 @@
-"""Policy and Entry: levers for kernels, each known by its normalised PTX; pins of autotuned functions; and a policy as
-a file for code review, tritonhook.toml: a block for each kernel, sorted, so that branches can be merged.
+"""Policy and Entry: levers for kernels, each identified by its normalised PTX; pins of autotuned functions; and the
+policy file tritonhook.toml, for code review: a block for each kernel, sorted, so that branches can be merged.
 
-A process of `tritonhook run` reads a copy of its entries instead, as JSON: its Python may have no library that reads
-TOML, and a ptxas need not be looked for again.
+A process of `tritonhook run` reads a JSON copy of the entries instead: its Python may have no library for TOML, and the
+ptxas has been looked up already.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class Pin:
     """A configuration for one key of an autotuned function.
 
-    function: its name. arch: such as "sm_90a". key: as a capture folder keeps it: "name=value" of the arguments that
-    decide, then dtypes. config: as Triton writes it. ptx: the hash of the PTX whose lever the configuration goes with;
-    None for one that is pinned by itself. gpu, date: where and when it won. source: a hash of the function's; None: the
-    function may have changed since.
+    function: its name. arch: such as "sm_90a". key: as in a capture folder: "name=value" of the deciding arguments,
+    then dtypes. config: in Triton's form. ptx: hash of the PTX whose lever belongs to the configuration; None for a pin
+    without a lever. gpu, date: where and when it won. source: hash of the function's source; if None, the function may
+    have changed since.
     """
 
     function: str
@@ -51,7 +51,7 @@ class Pin:
 
     @property
     def identity(self) -> tuple[str, str, tuple[str, ...], str]:
-        """What makes two pins the same function's for the same key and GPU; pins are sorted by it."""
+        """Equal for two pins of the same function, key and GPU; the sort key of pins."""
         return self.function, self.arch, self.key, self.gpu
 
 
@@ -61,12 +61,12 @@ Identity = tuple[str, str, str, str]  # of a kernel: its name, architecture, fro
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel, the lever that won for it, and how it won.
+    """A kernel, its winning lever, and the measurement.
 
-    kernel: its own name. ptx: the hash of its normalised PTX. ptxas: the compiler's own, whose code the lever beat.
-    code: the hash of the machine code that was timed. controls: the hash of the lever's controls file; None without
-    one. gain_percent: by how much less time the kernel takes; interval_percent: its 95% interval. gpu, date: where and
-    when that was measured. assembling: the lever's ptxas and options as they are here.
+    kernel: its own name. ptx: hash of its normalised PTX. ptxas: version of the compiler's own, whose code the lever
+    beat. code: hash of the timed machine code. controls: hash of the lever's controls file; None without one.
+    gain_percent: how much less time the kernel takes; interval_percent: its 95% interval. gpu, date: where and when
+    that was measured. assembling: the lever's ptxas and options on this machine.
     """
 
     kernel: str
@@ -85,28 +85,28 @@ class Entry:
 
     @property
     def identity(self) -> Identity:
-        """What makes two entries the same kernel's; entries are sorted by it."""
+        """Equal for two entries of the same kernel; the sort key of entries."""
         return self.kernel, self.arch, self.front_end, self.ptx
 
     @property
     def key(self) -> str:
-        """Names what it does to the kernel, in cache keys."""
+        """The entry's effect on the kernel, as text for cache keys."""
         how = "" if self.assembling is None else self.assembling.key
         return "|".join((stem(self.kernel), *self.identity[1:], self.ptxas, self.lever.text, self.code, how))
 
 
 def stem(kernel: str) -> str:
-    """A kernel's name without the number behind it. torch.compile numbers the kernels of a graph: one more kernel in
-    front gives all others new names."""
+    """Strip the number from a kernel's name. torch.compile numbers the kernels of a graph: one more kernel in front
+    renames all others."""
     return _NUMBER.sub("", kernel)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Entries that can be applied here. notes: why others cannot be.
+    """Entries that can be applied on this machine. notes: why others cannot.
 
-    path: of the file, for messages. pins: configurations that autotuned functions get. key: names what the entries do,
-    in cache keys; empty if there are none. A pin needs no key: each configuration has a key of its own.
+    path: of the file, for messages. pins: configurations for autotuned functions. key: the entries' effect, as text for
+    cache keys; empty without entries. A pin needs no key: each configuration has a key of its own.
     """
 
     entries: tuple[Entry, ...]
@@ -127,9 +127,11 @@ class Policy:
     def pin_for(
         self, function: str, arch: str, key: tuple[str, ...], gpu: Callable[[], str] = lambda: ""
     ) -> Pin | None:
-        """The configuration of an autotuned function for a key; None if the policy has none. gpu: the name of the GPU,
-        asked for where several GPUs of the architecture have one; the first one's is for all others, so that all ranks
-        run the same code."""
+        """Find the pinned configuration of an autotuned function for a key; None if there is no pin.
+
+        gpu: returns the name of the GPU; called only if several GPUs of the architecture have a pin. Any other GPU gets
+        the first pin, so that all ranks run the same code.
+        """
         pins = [pin for pin in self.pins if (pin.function, pin.arch, pin.key) == (function, arch, key)]
         if len(pins) < 2:
             return pins[0] if pins else None
@@ -140,7 +142,8 @@ class Policy:
         return replace(self, entries=tuple(entries))
 
     def of_kernel(self, kernel: str) -> Policy:
-        """The entries for kernels of this name. The others need not be in the cache key of such a kernel."""
+        """Select the entries for kernels of this name. The other entries need not be in the cache key of such a
+        kernel."""
         return self.only(self._by_stem.get(stem(kernel), ()))
 
     @property
@@ -148,7 +151,8 @@ class Policy:
         return self.only(entry for entry in self.entries if not entry.lever.renames)
 
     def entry_for(self, text: str, entry: str, own: str) -> Entry | None:
-        """The entry for a kernel's PTX; None if there is none. entry: its name in the PTX; own: its own name."""
+        """Find the entry for a kernel's PTX; None if there is none. entry: the kernel's name in the PTX; own: its
+        own name."""
         entries = self._by_stem.get(stem(own), ())
         if not entries:
             return None
@@ -157,13 +161,13 @@ class Policy:
 
 
 def unnumbered(identity: Identity) -> Identity:
-    """The identity of a kernel, whatever the number behind its name."""
+    """Strip the number from the name in a kernel's identity."""
     return (stem(identity[0]), *identity[1:])
 
 
 def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Identity, Collection[str]]) -> list[Entry]:
-    """A policy's entries after another tuning, sorted: those that won now, and earlier ones. tried: the levers that
-    were judged for each kernel; an earlier entry goes if its lever is one of them, or its kernel won with another."""
+    """Merge a policy's entries after another tuning, sorted: new winners, and earlier ones. tried: the levers tested
+    for each kernel; an earlier entry is dropped if its lever was tested again, or its kernel won with another."""
     new = {entry.identity: entry for entry in won}
     replaced = {unnumbered(identity) for identity in new}
     judged = {unnumbered(identity): levers for identity, levers in tried.items()}
@@ -176,8 +180,8 @@ def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Ident
 
 
 def updated_pins(pins: Iterable[Pin], won: Iterable[Pin], before: Iterable[Entry], after: Iterable[Entry]) -> list[Pin]:
-    """A policy's pins after another tuning, sorted: those that won now, and earlier ones but for those whose entry has
-    gone."""
+    """Merge a policy's pins after another tuning, sorted: new winners, and earlier ones, except pins whose entry was
+    dropped."""
     gone = {entry.ptx for entry in before} - {entry.ptx for entry in after}
     kept = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
     kept |= {pin.identity: pin for pin in won}
@@ -200,7 +204,7 @@ format = {format}
 
 
 def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence[Pin] = ()) -> str:
-    """The text of a policy."""
+    """Format a policy as the text of its file."""
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
     blocks += [toml_block("pin", _pin_values(pin)) for pin in sorted(pins, key=lambda pin: pin.identity)]
     return "\n".join([_HEADER.format(name=visible(name), format=2 if pins else 1), *blocks])
@@ -208,8 +212,8 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Keep other processes from a policy between its reading and its writing. NFS locks no folder: there, what another
-    process adds meanwhile is lost."""
+    """Lock a policy between reading and writing it. NFS does not lock folders: there, entries that another process
+    adds meanwhile are lost."""
     with ExitStack() as held:
         with suppress(OSError):
             held.enter_context(folder_locked(Path(os.path.realpath(path)).parent))
@@ -217,7 +221,7 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
-    """Raises PolicyError if the file cannot be written."""
+    """Write a policy file. Raises PolicyError if it cannot be written."""
     try:
         write_given(path, policy_text(entries, path.name, pins))
     except OSError as error:
@@ -246,7 +250,8 @@ def _pin_values(pin: Pin) -> dict[str, Any]:
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
-    """The entries of a policy. Raises PolicyError if there is no file, it is no policy, or has a kernel twice."""
+    """Read the entries of a policy file. Raises PolicyError if the file is missing, is no policy, or has a kernel
+    twice."""
     entries = tuple(_entry(kernel, path) for kernel in _read(path).kernel)
     by_identity: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
@@ -259,7 +264,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
 
 def read_pins(path: Path) -> tuple[Pin, ...]:
-    """The pins of a policy. Raises PolicyError as read_entries does, and where a key has two."""
+    """Read the pins of a policy file. Raises PolicyError as read_entries does, and for two pins of one key."""
     pins: dict[tuple[object, ...], Pin] = {}
     for item in _read(path).pin:
         pin = Pin(item.function, item.arch, tuple(item.key), item.config, item.ptx, item.gpu, item.date, item.source)
@@ -297,8 +302,8 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
 
 
 def read_policy(path: Path) -> Policy:
-    """A policy with the entries that can be applied on this machine, and notes on those that cannot be. Raises
-    PolicyError as read_entries does."""
+    """Read a policy: the entries that this machine can apply, and notes on the others. Raises PolicyError as
+    read_entries does."""
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
     for entry in read_entries(path):
@@ -314,18 +319,18 @@ def read_policy(path: Path) -> Policy:
 
 
 def why_not_here(entry: Entry, path: Path) -> str | None:
-    """Why an entry of a policy cannot be applied on this machine; None if it can be."""
+    """Return why this machine cannot apply an entry of a policy; None if it can."""
     assembling = _assembling(entry, path)
     return assembling if isinstance(assembling, str) else None
 
 
 def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
-    """The ptxas and the options of an entry's lever, or why they are not here."""
+    """Return ptxas and options for an entry's lever, or why this machine cannot provide them."""
     folder, version = path.absolute().parent, entry.lever.ptxas
     try:
         return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
-        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # with all that was tried
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # lists paths tried
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
         return str(error)
 
@@ -338,14 +343,14 @@ def _kernels(names: list[str]) -> str:
 
 
 def to_json(policy: Policy) -> str:
-    """What can be applied, for other processes of the same run."""
+    """Serialise the applicable entries and pins, for other processes of the same run."""
     entries = [{**asdict(entry), "lever": entry.lever.text} for entry in policy.entries]
     return json.dumps({"path": policy.path, "entries": entries, "pins": [asdict(pin) for pin in policy.pins]})
 
 
 def kept_policy(policy: Policy, out: Path) -> Path:
-    """Keep what can be applied in a folder for captures, and return the file. Raises PolicyError if it cannot be
-    written."""
+    """Write the applicable entries and pins into a capture folder, and return the file. Raises PolicyError if it
+    cannot be written."""
     text = to_json(policy)
     path = out / "policies" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
@@ -357,7 +362,7 @@ def kept_policy(policy: Policy, out: Path) -> Path:
 
 
 def from_json(text: str) -> Policy:
-    """Read what `to_json` made."""
+    """Read the JSON of `to_json`."""
     document = json.loads(text)
     pins = (Pin(**{**values, "key": tuple(values["key"])}) for values in document.get("pins", ()))
     return Policy(tuple(map(_from_values, document["entries"])), document["path"], pins=tuple(pins))

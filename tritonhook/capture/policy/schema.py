@@ -1,4 +1,4 @@
-"""What a policy must look like, and reading it."""
+"""The schema of a policy file, and reading it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FRONT_ENDS = ("Triton", "cute")
 class PolicyKernel(Fields, forbid_unknown_fields=True):
     """One kernel of a policy.
 
-    ptx: the hash of its normalised PTX. ptxas: the compiler's own, whose code the lever beat. lever: as --levers takes
-    it. code: the hash of the machine code that was timed. controls: the hash of the lever's controls file.
-    gain_percent: by how much less time it takes; interval_percent: its 95% interval.
+    ptx: hash of its normalised PTX. ptxas: version of the compiler's own, whose code the lever beat. lever: in the form
+    of --levers. code: hash of the timed machine code. controls: hash of the lever's controls file. gain_percent: how
+    much less time the kernel takes; interval_percent: its 95% interval.
     """
 
     name: str
@@ -38,8 +38,8 @@ class PolicyKernel(Fields, forbid_unknown_fields=True):
 
 
 class PolicyPin(Fields, forbid_unknown_fields=True):
-    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever it goes with.
-    source: a hash of the function's."""
+    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever belongs to it. source:
+    hash of the function's source."""
 
     function: str
     arch: Arch
@@ -60,7 +60,7 @@ class PolicyFile(Fields, forbid_unknown_fields=True):
 
 
 def read_toml(data: bytes, path: str) -> PolicyFile:
-    """Raises PolicyError if this is no policy, or of a newer format."""
+    """Read the TOML of a policy. Raises PolicyError if it is no policy, or of a newer format."""
     try:
         return schema.read_toml(data, PolicyFile, FORMAT)
     except schema.NewerFormat as error:

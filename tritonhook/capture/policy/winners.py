@@ -1,4 +1,4 @@
-"""What won the autotunings of a capture folder, by Triton's autotuner and by Inductor's. Pins are made of these
+"""The winners of autotunings in a capture folder, by Triton's autotuner and by Inductor's. Pins are made from these
 winners, and compared with them."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tritonhook.capture.store import CaptureFolder
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What won for one key of a function, in the words of a pin. among: all that was tried."""
+    """The winner for one key of a function, in the fields of a pin. among: all configurations that were tried."""
 
     function: str
     arch: str
@@ -23,7 +23,7 @@ class Winner:
 
 
 def winners(folder: CaptureFolder) -> Iterator[Winner]:
-    """Give the winners of a capture folder. One whose record cannot be read is left out."""
+    """Yield the winners of a capture folder. A winner whose record cannot be read is left out."""
     for tuned in folder.configurations:
         chosen = folder.try_capture(tuned.chosen)
         if isinstance(chosen, Capture) and tuned.chosen in tuned.by_record:

@@ -1,1 +1,1 @@
-"""Capture from programs that call ptxas, such as nvcc: a wrapper in place of ptxas, and a linked CUDA toolkit."""
+"""Capture from programs that call ptxas, such as nvcc: a wrapper that replaces ptxas, and a linked CUDA toolkit."""

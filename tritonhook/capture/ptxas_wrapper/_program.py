@@ -1,12 +1,12 @@
-"""The ptxas wrapper: it runs the real ptxas exactly as it was called, and keeps what that made.
+"""The ptxas wrapper: it runs the real ptxas exactly as it was called, and keeps its input and output.
 
 The shell script of script.py starts it:
 
     python -I -S _program.py REAL VERSION SIZE MTIME_NS LOG KIND argument ...
 
-Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas. The caller
-is not told of errors in here: they go to LOG. Only the standard library is imported before ptxas runs, and tritonhook
-while it runs.
+Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas. Errors of
+the wrapper itself never reach the caller: they go to LOG. Only the standard library is imported before ptxas runs, and
+tritonhook while it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, <linux/prctl.h>
 
 
 def main(words: list[str]) -> NoReturn:
-    """Run ptxas and end as it ends."""
+    """Run ptxas, and exit with its status or signal."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of it as ptxas would, without a KeyboardInterrupt
     real, version, size, mtime_ns, log, kind = words[:6]
@@ -60,13 +60,13 @@ def _prepare(arguments: list[str], about: dict[str, Any]) -> Any:
 
 
 def _find_package() -> None:
-    """Import tritonhook from its own folder, and from no other place."""
+    """Make tritonhook importable, from its own folder only."""
     sys.path.insert(0, os.path.realpath(f"{__file__}/../../../.."))
 
 
 def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
-    """Run `action`; its errors go to the log. script.troubles reads the log and finds out which run a line is about:
-    here nothing is imported from tritonhook, which may be what failed."""
+    """Run `action`; log its errors. script.troubles reads the log and finds the run of each line: nothing of
+    tritonhook is imported here, because tritonhook may be what failed."""
     try:
         return action(*values)
     except BaseException as error:
@@ -89,7 +89,7 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """The caller's environment, without the LC_CTYPE that Python adds in the C locale."""
+    """Return the caller's environment, without the LC_CTYPE that Python adds in the C locale."""
     environment = dict(os.environb)
     try:
         file = os.open("/proc/self/environ", os.O_RDONLY)
@@ -101,7 +101,7 @@ def _original_environment() -> dict[bytes, bytes]:
             environment.pop(b"LC_CTYPE", None)
     except OSError:
         pass
-    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # a wrapper that REAL may be only runs its own REAL
+    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if REAL is a wrapper too, it only runs its own REAL
     return environment
 
 
@@ -114,7 +114,7 @@ def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) ->
 
 
 def _spool_stdin() -> bytes:
-    """Read standard input, and leave a copy there for ptxas."""
+    """Read standard input, and leave a copy of it for ptxas."""
     import stat
 
     if stat.S_ISREG(os.fstat(0).st_mode):

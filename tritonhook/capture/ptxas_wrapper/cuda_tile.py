@@ -14,10 +14,10 @@ _TILE_WHEELS = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 
 
 def begin_tile() -> None:
-    """In a process under `tritonhook run` that has imported cuda.tile: let its tileiras use the wrapper.
+    """Redirect cuda.tile's tileiras to the wrapper, in a process of `tritonhook run` that has imported cuda.tile.
 
-    cuda.tile calls tileiras by its full path and passes CUDA_ROOT on, where tileiras looks for ptxas first. CUDA_ROOT
-    becomes the linked copy of the toolkit that tileiras would have used.
+    cuda.tile calls tileiras by its full path and passes CUDA_ROOT to it; tileiras looks for ptxas there first.
+    CUDA_ROOT is set to the linked copy of the toolkit that tileiras would have used.
     """
     home = WrapperHome.from_environment(os.environ)
     if home is None:
@@ -31,7 +31,7 @@ def begin_tile() -> None:
 
 
 def _tile_toolkit() -> Path | None:
-    """The bin folder of the toolkit that cuda.tile's tileiras takes ptxas from; None if it is on PATH, and so linked
+    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if it is on PATH: that one is linked
     already."""
     named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     if os.environ.get("CUDA_ROOT"):
@@ -43,8 +43,8 @@ def _tile_toolkit() -> Path | None:
 
 
 def _tile_wheel_folder() -> Path | None:
-    """The bin folder of the wheels that cuda.tile takes tileiras from; None if it looks elsewhere, for instance because
-    the wheels' versions differ."""
+    """Find the bin folder of the wheels whose tileiras cuda.tile uses. None if it looks elsewhere, for instance
+    because the wheels' versions differ."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
@@ -60,7 +60,7 @@ def _tile_wheel_folder() -> Path | None:
 
 
 def _tile_cache() -> str | None:
-    """A note on cuda.tile's own cache of cubins, if there is one with cubins."""
+    """Return a note on cuda.tile's own cache of cubins; None if it is off or empty."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = os.environ.get("CUDA_TILE_CACHE_DIR", f"{base}/cutile-python")
     if folder.strip().lower() in ("", "0", "off", "none") or not any(Path(folder).glob("*")):

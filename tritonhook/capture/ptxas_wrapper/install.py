@@ -22,7 +22,7 @@ from tritonhook.errors import ToolError
 
 
 class InstallState(Enum):
-    """Whether the wrapper is installed over a ptxas; the values are messages."""
+    """State of a ptxas: the wrapper is installed over it, or why not; the values are messages."""
 
     PLAIN = "not installed"
     INSTALLED = "installed"
@@ -34,7 +34,7 @@ class InstallState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InstallTarget:
-    """A ptxas to install over. path: the file itself, links followed. given: the path before that."""
+    """A ptxas to install over. path: the file itself, with links resolved. given: the path before that."""
 
     path: Path
     given: Path
@@ -62,17 +62,17 @@ def _same_contents(a: Path, b: Path) -> bool:
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether a program is machine code, like every ptxas of NVIDIA's. A script beside a ptxas.real counts as another
-    tool's wrapper: if it counted as a ptxas, it would replace the only original."""
+    """Check whether a program is machine code, like every ptxas of NVIDIA's. A script beside a ptxas.real counts as
+    another tool's wrapper: if it counted as a ptxas, it would replace the only original."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def find_target(given: str | None) -> InstallTarget:
-    """The ptxas to install over: the given one, else that of the CUDA toolkit. Raises ToolError if there is none.
+    """Find the ptxas to install over: at `given`, else in the CUDA toolkit. Raises ToolError if there is none.
 
-    A ptxas in Triton's package or in another wheel is taken only if it is given: it would no longer be the file that
-    pip has on record.
+    A ptxas in Triton's package or in another wheel is used only if `given` names it: afterwards the file differs from
+    pip's record.
     """
     if given is not None:
         path = Path(given) / "ptxas" if Path(given).is_dir() else Path(given)
@@ -162,8 +162,8 @@ def _gone(target: InstallTarget) -> str:
 
 @contextlib.contextmanager
 def _locked(target: InstallTarget) -> Iterator[None]:
-    """Only one process at a time; without a lock file in the toolkit. Removes what a killed install has left. Raises
-    ToolError for what the system refuses."""
+    """Lock the toolkit's folder for one process, without a lock file. Removes leftovers of a killed install. Raises
+    ToolError if the system refuses."""
     try:
         with folder_locked(target.path.parent):
             for unfinished in target.path.parent.glob(f"{STAGED}*"):
@@ -177,7 +177,7 @@ def _locked(target: InstallTarget) -> Iterator[None]:
 
 
 def _keep_original(target: InstallTarget) -> None:
-    """Give the original its second name; an older ptxas.real is replaced."""
+    """Give the original its second name, ptxas.real; an older ptxas.real is replaced."""
     staged = Path(staged_beside(target.path))
     try:
         try:

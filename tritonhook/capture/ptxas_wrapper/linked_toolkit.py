@@ -27,9 +27,9 @@ from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, origin
 
 @dataclass(frozen=True, slots=True)
 class WrapperHome:
-    """What the wrappers of a run have in common.
+    """Settings shared by the wrappers of a run.
 
-    folder: where linked toolkits are; the wrappers' log is beside it. python: runs the wrapper.
+    folder: of the linked toolkits; the wrappers' log is beside it. python: runs the wrapper.
     """
 
     folder: Path
@@ -37,8 +37,8 @@ class WrapperHome:
 
     @classmethod
     def for_run(cls, out: Path) -> WrapperHome:
-        """Choose the user's cache, because builds remember the path of their nvcc; or `out`, if the cache cannot be
-        written."""
+        """Choose the user's cache, because builds remember the path of their nvcc; or `out`, if the cache is not
+        writable."""
         folder = cache_folder() / "toolkits"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -52,12 +52,12 @@ class WrapperHome:
         return self.folder.parent / LOG
 
     def to_environment(self) -> dict[str, str]:
-        """The variable to add to the environment of a child process."""
+        """Return the variable for the environment of a child process."""
         return {WRAPPER_HOME: json.dumps({"folder": str(self.folder), "python": self.python})}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> WrapperHome | None:
-        """Read what `to_environment` made; None if this is no child of a run."""
+        """Read the variable that `to_environment` made; None outside of a run."""
         text = environment.get(WRAPPER_HOME)
         if not text:
             return None
@@ -66,10 +66,10 @@ class WrapperHome:
 
 
 def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, str]:
-    """The environment for a run in which nvcc, ptxas and tileiras use the wrapper.
+    """Return the environment for a run in which nvcc, ptxas and tileiras use the wrapper.
 
-    A linked copy of its toolkit comes before each folder on PATH that has nvcc or ptxas; the order of all else stays.
-    Where a copy cannot be made, PATH stays as it is.
+    A linked copy of the toolkit is put before each folder on PATH that has nvcc or ptxas; the order of all other
+    entries stays. If a copy cannot be made, the entry gets none.
     """
     entries = [e for e in base.get("PATH", os.defpath).split(os.pathsep) if not e or home.folder not in Path(e).parents]
     wanted: list[str] = []
@@ -83,7 +83,7 @@ def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, st
 
 
 def _linked_for(entry: Path, home: WrapperHome) -> Path | None:
-    """The linked folder for one entry of PATH; None if that has neither nvcc nor ptxas."""
+    """Return the linked folder for one entry of PATH; None if the entry has neither nvcc nor ptxas."""
     nvcc, ptxas = entry / "nvcc", entry / "ptxas"
     toolkit = toolkit_of(nvcc) if os.access(nvcc, os.X_OK) else None
     if toolkit is not None:
@@ -96,7 +96,7 @@ def _linked_for(entry: Path, home: WrapperHome) -> Path | None:
 
 
 def toolkit_of(nvcc: Path) -> Path | None:
-    """The bin folder that an nvcc works from. If nvcc is a script (Debian, ccache), it is asked for the folder."""
+    """Find the bin folder that an nvcc uses. If nvcc is a script (Debian, ccache), ask it for the folder."""
     if (nvcc.parent / "nvcc.profile").exists():
         return nvcc.parent
     command = [str(nvcc), "--dryrun", "-x", "cu", os.devnull]
@@ -109,12 +109,12 @@ def toolkit_of(nvcc: Path) -> Path | None:
 
 
 def linked_toolkit(folder: Path, ptxas: Path, home: WrapperHome) -> Path:
-    """Make the linked copy of the toolkit whose programs are in `folder`. Raises OSError if it cannot be made."""
+    """Make the linked copy of the toolkit with programs in `folder`. Raises OSError if it cannot be made."""
     return _build(home, folder, ptxas, sorted(p.name for p in folder.iterdir()))
 
 
 def _build(home: WrapperHome, folder: Path, ptxas: Path, programs: Sequence[str]) -> Path:
-    """Make the copy beside its place and rename it; once for each toolkit, ptxas and Python."""
+    """Build the copy under a temporary name and rename it; once per toolkit, ptxas and Python."""
     ptxas = original(ptxas.absolute())
     folder = folder.absolute()
     at = os.stat(ptxas)  # noqa: PTH116
@@ -154,8 +154,8 @@ def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequen
 
 
 def _tileiras_script(tileiras: Path, top: Path, place: Path) -> str:
-    """A script that sets CUDA_ROOT to the copy: tileiras asks it first, and else follows links to its own folder. If
-    the user named another toolkit, it stays."""
+    """Return a script that sets CUDA_ROOT to the copy and runs tileiras, which looks there first, and otherwise
+    follows links to its own folder. If the user named another toolkit, CUDA_ROOT stays."""
     named = '"${CUDA_ROOT:-${CUDA_HOME:-${CUDA_PATH:-' + str(top).replace('"', "") + '}}}"'
     return (
         f"#!/bin/sh\n{LINKED}\n"

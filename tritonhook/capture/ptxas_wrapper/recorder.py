@@ -1,8 +1,8 @@
 """Keeping one call of ptxas by a program, such as nvcc or tileiras, in the capture folder.
 
-Runs in the process of the wrapper (_program.py), which runs the real ptxas; what fails here goes to the wrapper's log.
-The program always gets the cubin that it asked for, under the kernels' own names: the host code of nvcc and of tileiras
-registers kernels by name. A renamed form is assembled beside it and kept as a second capture.
+It runs in the process of the wrapper (_program.py), which runs the real ptxas; its errors go to the wrapper's log. The
+program always gets the cubin that it asked for, under the kernels' own names: the host code of nvcc and of tileiras
+registers kernels by name. A renamed form is assembled in addition and kept as a second capture.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
-_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # ends a build; no crash of ptxas
-_REJECTED_S = 5.0  # how long to wait for the renamed form of a module that ptxas rejects
-_VARIANT_LEAST_S = 30.0  # how long to wait for another renamed form: this, or ten times as long as the plain one took
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # end a build; not a crash of ptxas
+_REJECTED_S = 5.0  # wait for the renamed form of a module that ptxas rejects
+_VARIANT_LEAST_S = 30.0  # wait for any other renamed form: at least this, or ten times the plain form's time
 
 
 def caller() -> tuple[str, list[str]]:
-    """The front end that called ptxas, and its command line: the nearest parent process that is not a shell."""
+    """Find the front end that called ptxas, and its command line: the nearest parent process that is not a shell."""
     pid: int | None = os.getppid()
     while pid is not None and pid > 1:
         words = command_line_of(pid)
@@ -59,10 +59,11 @@ def _who(front_end: str) -> str:
 
 
 class WrappedCall:
-    """One call of ptxas: read while ptxas runs, and kept by `finish` once its exit status is known."""
+    """One call of ptxas: read while ptxas runs, and kept by `finish` after its exit."""
 
     def __init__(self, words: Sequence[str], about: Mapping[str, Any]) -> None:
-        """words: the arguments of ptxas. about: what the wrapper knows of the real ptxas (_program.py)."""
+        """Read the call. words: the arguments of ptxas. about: the wrapper's facts about the real ptxas
+        (_program.py)."""
         config = RunConfig.from_environment(os.environ)
         self.words = list(words)
         self.real = str(about["real"])
@@ -79,10 +80,10 @@ class WrappedCall:
         if os.environ.get(DUMP_VARIABLE):
             dump(words, about)
         self._compile_us: dict[str, int] = {}
-        self._started = time.monotonic()  # what is above is read while ptxas runs: at most that is missing
+        self._started = time.monotonic()  # the code above runs while ptxas runs: at most its time is missing
 
     def finish(self, status: int) -> None:
-        """Keep what the call made. status: as os.waitpid returned it."""
+        """Keep the call's results. status: as os.waitpid returned it."""
         if not self._wanted:
             return
         self._compile_us = {"cubin": int(1e6 * (time.monotonic() - self._started))}
@@ -107,7 +108,7 @@ class WrappedCall:
         writer.close(notes)
 
     def _kernels(self) -> Iterator[tuple[Module, Ptx, list[str]]]:
-        """Each input that has kernels to keep, with their names."""
+        """Yield each input that has kernels to keep, with their names."""
         for module in self._command.modules:
             ptx = module.ptx
             entries = [entry for entry in ptx.entries if self._only.search(entry)]
@@ -120,7 +121,8 @@ class WrappedCall:
         return Assembler(self.real, self._version(), (*command.options, *target))
 
     def _version(self) -> str | None:
-        """The version of the real ptxas: the wrapper's, if the file has not changed since the wrapper was made."""
+        """Return the version of the real ptxas: from the wrapper, if the file has not changed since the wrapper was
+        made."""
         now = os.stat(self.real)  # noqa: PTH116
         if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
             return str(self._about["version"])
@@ -134,7 +136,7 @@ class WrappedCall:
     def _captures(
         self, origins: Mapping[str, str | None], ptx: Ptx, files: Mapping[Stage, str], metadata: Mapping[str, Any]
     ) -> list[Capture]:
-        """A capture of each kernel of one module. origins: kernel -> its own name, if it is a renamed form."""
+        """Make a capture of each kernel of one module. origins: kernel -> its own name, if it is a renamed form."""
         assembler = self._assembler()
         identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
         shared = []
@@ -174,7 +176,7 @@ class WrappedCall:
     # --- the renamed form
 
     def _begin_variant(self, rename: Rename) -> _Variant | str | None:
-        """Begin to assemble the renamed form. Returns it, or why there is none, or None if no name changes."""
+        """Begin to assemble the renamed form. Returns it, or why it was not begun, or None if no name changes."""
         if len(self._command.modules) > 1:
             return "a call of ptxas with several inputs: no renamed form was assembled"
         ((_, ptx, entries),) = self._wanted
@@ -243,7 +245,7 @@ class _Variant:
 
 
 def _describe_crash(result: Any) -> dict[str, Any]:
-    """Details for crash.json. result: a Crash, an exception, or None if time ran out."""
+    """Return details for crash.json. result: a Crash, an exception, or None if time ran out."""
     if result is None:
         return {"summary": "ptxas did not finish in time", "timeout": True}
     if isinstance(result, Exception):
@@ -253,14 +255,14 @@ def _describe_crash(result: Any) -> dict[str, Any]:
 
 
 def _of_kernel(common: Capture, kernel: str, origin: str | None) -> Capture:
-    """One kernel's capture, from what all kernels of its module have in common."""
+    """Make one kernel's capture from the fields shared by all kernels of its module."""
     said = [] if origin is None else [f"assembled in addition to the program's {origin}, which keeps its name"]
     note = "; ".join([*said, *([common.note] if common.note else [])])
     return replace(common, kernel=kernel, rewritten_from=origin, note=note or None)
 
 
 def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
-    """Keep a capture for each entry of one module. The first gets copies of the files, the others link to these."""
+    """Keep a capture for each entry of one module. The first gets copies of the files, the others links to these."""
     first = writer.out / "kernels" / writer.add_files(captures[0], files)
     own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
     for capture in captures[1:]:
@@ -269,7 +271,7 @@ def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mappi
 
 @contextlib.contextmanager
 def _as_file(data: bytes, folder: Path) -> Iterator[str]:
-    """Write bytes to a file in the staging of a capture folder for the length of a `with` block; gives its path."""
+    """Write bytes to a temporary file in the capture folder for the length of a `with` block; yields its path."""
     path = Path(staged_beside(folder / STAGING / "ptxas"))
     try:
         path.write_bytes(data)

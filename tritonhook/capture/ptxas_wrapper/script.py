@@ -1,6 +1,6 @@
-"""The shell script that takes the place of a ptxas, and the log of what the wrapper could not keep.
+"""The shell script that replaces a ptxas, and the log of the calls that the wrapper could not keep.
 
-What the script starts is _program.py.
+The script starts _program.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _QUESTIONS = "--version|-V|--help|-h|--list-version|-version-ls"
 
 
 def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
-    """The text of the script that is called in place of `real`. If Python or tritonhook is gone, it runs `real`.
+    """Return the text of the script that is called instead of `real`. If Python or tritonhook is gone, it runs `real`.
 
-    mark: INSTALLED or LINKED. python: runs _program.py. log: where the wrapper writes what it could not keep.
-    It is a shell script because a `#!` line takes no path with blanks and is cut at 127 bytes.
+    mark: INSTALLED or LINKED. python: runs _program.py. log: the wrapper's log file. It is a shell script because a
+    `#!` line takes no path with blanks and is cut at 127 bytes.
     """
     at = os.stat(real)  # noqa: PTH116
     kind = "installed" if mark == INSTALLED else "linked"
@@ -64,7 +64,7 @@ def _version(ptxas: Path) -> str:
 
 
 def mark_of(path: Path) -> str | None:
-    """The mark of a file that is our wrapper, INSTALLED or LINKED; None for any other file."""
+    """Read the mark of a file that is our wrapper, INSTALLED or LINKED; None for any other file."""
     try:
         with path.open("rb") as file:
             head = file.read(_MARK_BYTES)
@@ -74,12 +74,12 @@ def mark_of(path: Path) -> str | None:
 
 
 def real_of(path: Path) -> Path:
-    """Where the original of an installed wrapper is."""
+    """Return the path of an installed wrapper's original."""
     return path.with_name(f"{path.name}.real")
 
 
 def original(ptxas: Path) -> Path:
-    """The real ptxas: the file beside it if our wrapper is installed over it, else itself."""
+    """Return the real ptxas: the original if our wrapper is installed over this one, else the same path."""
     return real_of(ptxas) if mark_of(ptxas) == INSTALLED else ptxas
 
 
@@ -87,14 +87,14 @@ def original(ptxas: Path) -> Path:
 
 
 def log_file() -> Path:
-    """Where installed wrappers write what went wrong; the caller of ptxas does not see it."""
+    """Return the log file of installed wrappers; callers of ptxas do not see its messages."""
     return cache_folder() / LOG
 
 
 def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]:
-    """Messages on the calls of ptxas that wrappers could not keep, each once with the number of calls.
+    """List messages on the calls of ptxas that wrappers could not keep, each once with the number of calls.
 
-    out: only of this capture folder. since_ns: only since this time (of time.time_ns).
+    out: only calls of this capture folder. since_ns: only calls since this time (of time.time_ns).
     """
     counts: dict[str, int] = {}
     try:
@@ -110,5 +110,5 @@ def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]
 
 
 def _folder_of(item: dict[str, str]) -> Path:
-    """The folder that a call of ptxas was to be kept in, from its line in the log (_program.py)."""
+    """Return the capture folder for a call of ptxas, from its line in the log (_program.py)."""
     return RunConfig.from_environment({RUN: item["run"]}).out if item["run"] else Path(item["dumps"])

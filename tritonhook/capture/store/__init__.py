@@ -2,12 +2,12 @@
 
     OUT/kernels/NAME-HASH/            capture.json and one file per stage
     OUT/kernels/NAME-HASH/launches/   recorded launches, if the session records them: KEY.json and the buffers' contents
-    OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then one line per kernel that this process met
+    OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then one line per kernel of this process
     OUT/crashes/NAME-HASH/            kernel.ptx and crash.json
-    OUT/.staging/                     records in the making; what a killed process left is removed after a day
+    OUT/.staging/                     unfinished records; those of a killed process are removed after a day
 
-`writer` makes them, `reader` opens them, `schema` checks their JSON. The names below are loaded when they are asked
-for: a process that only writes does not load the reader.
+`writer` makes them, `reader` opens them, `schema` checks their JSON. The names below are loaded on first
+use: a process that only writes does not load the reader.
 """
 
 from __future__ import annotations

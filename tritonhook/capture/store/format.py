@@ -14,7 +14,7 @@ STAGES = {stage.value: stage for stage in Stage}
 
 
 def describe(capture: Capture) -> dict[str, Any]:
-    """A capture as JSON values, without its artifacts."""
+    """Convert a capture to JSON values, without its artifacts."""
     return {
         "kernel": capture.kernel,
         "hash": capture.hash,

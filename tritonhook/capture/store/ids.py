@@ -1,4 +1,5 @@
-"""Short ids of kernels: the beginning of a hash of the record's name, so that a kernel keeps its id as others come."""
+"""Short ids of kernels: the first digits of a hash of the record's name, so that a kernel keeps its id when others
+are added."""
 
 from __future__ import annotations
 
@@ -7,18 +8,18 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-DIGITS = 6  # at least, of an id that is shown
-FEWEST = 4  # digits that name a kernel
+DIGITS = 6  # minimum length of a printed id
+FEWEST = 4  # minimum digits to look up a kernel
 _DIGITS = re.compile(r"[0-9a-f]{1,64}")
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be the beginning of an id."""
+    """Check whether a text can be the beginning of an id."""
     return len(text) >= FEWEST and _DIGITS.fullmatch(text) is not None
 
 
 def is_short_of_id(text: str) -> bool:
-    """Whether a text looks like the beginning of an id, with too few digits to look it up."""
+    """Check whether a text looks like the beginning of an id, but has too few digits to look it up."""
     return len(text) < FEWEST and _DIGITS.fullmatch(text) is not None
 
 
@@ -27,7 +28,7 @@ def digest_of(record: str) -> str:
 
 
 def short_ids(records: Sequence[str]) -> dict[str, str]:
-    """The id of each record: at least DIGITS digits, and so many that no other record's begins so."""
+    """Return the id of each record: the shortest unique beginning of its digest, with at least DIGITS digits."""
     digests = {record: digest_of(record) for record in records}
     ordered = sorted(digests.values())
     alike = [0, *(_alike(a, b) for a, b in pairwise(ordered)), 0]
@@ -36,5 +37,5 @@ def short_ids(records: Sequence[str]) -> dict[str, str]:
 
 
 def _alike(a: str, b: str) -> int:
-    """How many digits two digests have in common at their beginning."""
+    """Count the digits that two digests share at their beginning."""
     return next(i for i in range(len(a)) if a[i] != b[i])

@@ -22,23 +22,23 @@ _RUN = re.compile(r"(?P<command>[0-9a-f]{16})-(?P<started_ns>\d{1,19})", re.ASCI
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program and all its processes. command: a hash. started_ns: as of time.time_ns."""
+    """One run of a program and all its processes. command: a hash. started_ns: time.time_ns at its start."""
 
     command: str
     started_ns: int
 
     @classmethod
     def of(cls, text: object) -> Run | None:
-        """Read what `tritonhook run` gave a process; None for a process outside of one."""
+        """Read the run id that `tritonhook run` gave a process; None for a process outside of a run."""
         match = _RUN.fullmatch(text) if isinstance(text, str) else None
         return None if match is None else cls(match["command"], int(match["started_ns"]))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sighting(Brief):
-    """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache.
-    time_ns: when, as of time.time_ns. run: what the process is part of; None outside of `tritonhook run`. compile_us:
-    microseconds of each stage of the compiler; empty where the process took it from a cache, or did not measure."""
+    """One kernel in one process. record: its folder. cache_hit: True if it came from Triton's disk cache. time_ns:
+    time.time_ns of the event. run: the run of the process; None outside of `tritonhook run`. compile_us:
+    microseconds of each compiler stage; empty if the kernel came from a cache, or was not timed."""
 
     record: str
     kernel: str
@@ -52,7 +52,7 @@ class Sighting(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AutotunerChoice(Brief):
-    """One choice of an autotuner in one process. winner: the record it chose. among: the records it tried."""
+    """One choice of an autotuner in one process. winner: the chosen record. among: the records it tried."""
 
     winner: str
     among: tuple[str, ...]
@@ -64,8 +64,8 @@ class AutotunerChoice(Brief):
 class RecordedLaunch(Brief):
     """A recorded launch of a record's kernel.
 
-    folder: where the buffers' contents are. count: how often all processes together launched it with this grid and
-    these arguments; None if no process lived to write its count.
+    folder: with the buffers' contents. count: launches of all processes with this grid and these arguments; None if no
+    process lived to write its count.
     """
 
     record: str
@@ -79,17 +79,17 @@ class RecordedLaunch(Brief):
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """Path of its file."""
         return self.folder / f"{self.key}.json"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Configurations(Brief):
-    """The configurations of an autotuned function that were tried for a key: text by record, as Triton writes it.
+    """The configurations of an autotuned function that were tried for a key: text by record, in Triton's form.
 
-    key: "name=value" of the arguments that decide, then dtypes. chosen: the record that the autotuner took, in the last
-    process that asked; in a dry run the first one. source: a hash of the function's; None where not known. by:
-    whose autotuner.
+    key: "name=value" of the deciding arguments, then dtypes. chosen: the record that the autotuner took, in the last
+    process that asked; in a dry run the first one. source: hash of the function's source; None if not known. by: the
+    name of the autotuner's owner.
     """
 
     function: str
@@ -113,7 +113,7 @@ def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> 
 
 
 def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
-    """Read the launches in one kernel folder. Raises CaptureError if one is damaged."""
+    """Read all launches in one kernel folder. Raises CaptureError if one is damaged."""
     return tuple(
         RecordedLaunch(folder.name, path.parent, read_launch(path, read_regular))
         for path in sorted((folder / "launches").glob("[!.]*.json"))
@@ -124,14 +124,12 @@ def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
 class CaptureFolder(Notebook):
     """A capture folder, as it was when it was opened.
 
-    torn: how many index lines cannot be read; a dying process leaves its last line incomplete.
-    sources: the files of the modules that processes of runs had loaded, without those that are installed.
-    runs: those whose processes met kernels, the first one first, also of a part; their numbers begin with 1.
-    crashes: the crash.json of each kernel that could not be compiled.
-    outdated: records that are not part of this view, as only earlier runs met them (`latest`).
-    is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
-    configurations: what autotuners tried, also in dry runs, where nothing is measured.
-    launch_counts: how often each launch was made, by (record, key of the launch).
+    torn: number of unreadable index lines; a dying process leaves its last line incomplete. sources: files of the
+    modules that processes of runs had loaded, without installed packages. runs: runs whose processes met kernels,
+    oldest first, also in a partial view; their numbers begin with 1. crashes: the crash.json of each kernel that failed
+    to compile. outdated: records left out of this view, because only earlier runs met them (`latest`). is_part: True
+    for a view of some processes (`since`, `of_rank`), False for the whole folder. configurations: those that autotuners
+    tried, also in dry runs, which measure nothing. launch_counts: number of launches by (record, key of the launch).
     unrecorded: why a launch of a record could not be recorded.
     """
 
@@ -165,18 +163,18 @@ class CaptureFolder(Notebook):
         return replace(_merged(path, _indexes(path)), crashes=tuple(sorted((path / "crashes").glob("*/crash.json"))))
 
     def since(self, started_ns: int) -> CaptureFolder:
-        """The part that processes wrote that started at or after this time (of time.time_ns)."""
+        """Select the part written by processes that started at or after this time (of time.time_ns)."""
         newer = _merged(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
         crashes = self._crashes(lambda time_ns, run: time_ns >= started_ns)
         return replace(newer, runs=self.runs, crashes=crashes, is_part=True)
 
     @property
     def ranks(self) -> tuple[str, ...]:
-        """The ranks of the processes that met kernels; "-" for processes that have none."""
+        """The ranks of the processes that met kernels; "-" for processes without a rank."""
         return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
 
     def of_rank(self, rank: str) -> CaptureFolder:
-        """The part that processes of one rank wrote. Raises CaptureError if there is none."""
+        """Select the part written by processes of one rank. Raises CaptureError if there is none."""
         if rank not in self.ranks:
             known = ", ".join(rank for rank in self.ranks if rank != "-")
             there = f"the ranks here are {known}" if known else "its processes have no ranks"
@@ -184,7 +182,7 @@ class CaptureFolder(Notebook):
         return self._only(tuple(s for s in self.sightings if s.rank == rank), lambda p: str(p.get("rank", "-")) == rank)
 
     def _only(self, sightings: tuple[Sighting, ...], is_its: Callable[[Mapping[str, Any]], bool]) -> CaptureFolder:
-        """The part of these sightings and processes."""
+        """Select the part with these sightings and processes."""
         names = {s.process for s in sightings}
         return replace(
             self,
@@ -196,8 +194,8 @@ class CaptureFolder(Notebook):
 
     @property
     def records(self) -> tuple[str, ...]:
-        """Names of the kernel folders, in the order in which they were first met. Last come those that no index names,
-        because their process died before it wrote the line; a part of a folder has none of these."""
+        """Names of the kernel folders, in the order of their first sighting. Records that no index names come last:
+        their process died before it wrote the line. A partial view has none of these."""
         listed = dict.fromkeys(s.record for s in self.sightings)
         if not self.is_part:
             stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
@@ -210,8 +208,8 @@ class CaptureFolder(Notebook):
         return short_ids(self.records)
 
     def find(self, prefix: str) -> str | None:
-        """The folder of the kernel whose id begins so, such as kernels/add-0123; None if there is none. Raises
-        CaptureError if there are several."""
+        """Find the folder of the kernel whose id begins with `prefix`, such as kernels/add-0123; None if there is
+        none. Raises CaptureError if several match."""
         names = {record: f"kernels/{record}" for record in self.records}
         names |= {path.parent.name: f"crashes/{path.parent.name}" for path in self.crashes}
         matching = [name for name in names if digest_of(name).startswith(prefix)]
@@ -223,21 +221,21 @@ class CaptureFolder(Notebook):
 
     @property
     def lost(self) -> frozenset[str]:
-        """Records that lost every autotuning they were in: they were measured, and are not what runs."""
+        """Records that lost every autotuning they were in: they were measured, but do not run in the program."""
         won = {tuning.winner for tuning in self.tunings}
         return frozenset(record for tuning in self.tunings for record in tuning.among) - won
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The records that run: all but the lost ones."""
+        """The records that run in the program: all except the lost ones."""
         lost = self.lost
         return tuple(record for record in self.records if record not in lost)
 
     def latest(self) -> CaptureFolder:
-        """The folder without the records that no process met after the start of the latest run of the same command.
+        """Drop the records that no process met after the start of the latest run of the same command.
 
-        A process of an earlier run may still be at work then, as on another node: what it meets counts. So does what
-        was met outside of runs.
+        A process of an earlier run may still be active then, for example on another node: its later sightings count. So
+        do sightings outside of runs.
         """
         last = {run.command: run.started_ns for run in self.runs}
 
@@ -249,8 +247,8 @@ class CaptureFolder(Notebook):
         return replace(self, outdated=frozenset(filter(is_outdated, self.records)), crashes=crashes)
 
     def previous(self, number: int | None = None) -> tuple[int, int]:
-        """The numbers of a run, by default the latest one, and of the run of the same command before it. Raises
-        CaptureError if there is none."""
+        """Return the numbers of two runs: a run, by default the latest, and the run of the same command before it.
+        Raises CaptureError if there is no such pair."""
         number = len(self.runs) if number is None else number
         command = self.runs[number - 1].command if self.runs else ""
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
@@ -261,7 +259,7 @@ class CaptureFolder(Notebook):
         return before[-1], number
 
     def of_run(self, number: int) -> CaptureFolder:
-        """The part that the processes of one run wrote. Raises CaptureError if there is no such run."""
+        """Select the part written by the processes of one run. Raises CaptureError if there is no such run."""
         if not 1 <= number <= len(self.runs):
             there = f"its runs are 1 to {len(self.runs)}" if self.runs else "`tritonhook run` has written none"
             raise CaptureError(f"{self.path}: no run {number}; {there}")
@@ -270,7 +268,7 @@ class CaptureFolder(Notebook):
         return replace(part, crashes=self._crashes(lambda time_ns, other: other == run))
 
     def capture(self, record: str) -> Capture:
-        """One capture; its artifacts are read when they are used. Raises CaptureError if it is damaged."""
+        """Read one capture; its artifacts are read on first use. Raises CaptureError if it is damaged."""
         from tritonhook.capture.store.schema import read_capture
 
         if record not in self._captures:
@@ -278,30 +276,30 @@ class CaptureFolder(Notebook):
         return self._captures[record]
 
     def try_capture(self, record: str) -> Capture | CaptureError:
-        """Read one capture, or return what is wrong with it: one bad record must not end a listing."""
+        """Read one capture, or return its error: one bad record must not end a listing."""
         try:
             return self.capture(record)
         except CaptureError as error:
             return error
 
     def captures(self) -> dict[str, Capture | CaptureError]:
-        """All records in order, each with its capture or with what is wrong with it."""
+        """Read all records, in order: each with its capture or its error."""
         return {record: self.try_capture(record) for record in self.records}
 
     def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
-        """The recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
+        """Read the recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
         damaged."""
         recorded = read_launches(self.path / "kernels" / record)
         counted = [replace(launch, count=self.launch_counts.get((record, launch.key))) for launch in recorded]
         return tuple(sorted(counted, key=lambda launch: -(launch.count or 0)))
 
     def compile_us(self, record: str) -> Mapping[str, int]:
-        """Microseconds of each stage, when a record's kernel was compiled last; empty where that is not known."""
+        """Return the microseconds of each stage in the latest compile of a record's kernel; empty if not known."""
         known = [sighting for sighting in self.seen(record) if sighting.compile_us]
         return max(known, key=lambda sighting: sighting.time_ns).compile_us if known else {}
 
     def seen(self, record: str) -> tuple[Sighting, ...]:
-        """The sightings of a record's kernel, the first one first."""
+        """Return the sightings of a record's kernel, the first one first."""
         if not self._by_record:  # grouped once: a search per record took 4.5 s for 2,000 kernels of 64 processes
             grouped: dict[str, list[Sighting]] = {}
             for sighting in self.sightings:
@@ -310,7 +308,7 @@ class CaptureFolder(Notebook):
         return self._by_record.get(record, ())
 
     def _crashes(self, is_wanted: Callable[[int, Run | None], bool]) -> tuple[Path, ...]:
-        """Those of a time and a run that are wanted, and those that cannot be read."""
+        """Select crashes by time and run; unreadable ones are always included. is_wanted: takes time_ns and run."""
         from tritonhook.capture.store.schema import read_rejected
 
         def wanted(path: Path) -> bool:
@@ -391,7 +389,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
 
 
 def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], str | None, Any]]:
-    """Each line of each index: the index, its header so far, and the line's kind and values."""
+    """Yield each line of each index as (index, its header so far, kind of line, values)."""
     from tritonhook.capture.store.schema import read_index
 
     for index in indexes:
@@ -403,7 +401,8 @@ def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], s
 
 
 def _indexes(path: Path) -> list[Path]:
-    """The index files. Raises CaptureError if the folder cannot be listed: `glob` would find nothing, without error."""
+    """List the index files. Raises CaptureError if the folder cannot be listed: `glob` would find nothing, without
+    error."""
     try:
         files = list((path / "index").iterdir())
     except OSError as error:
@@ -412,7 +411,7 @@ def _indexes(path: Path) -> list[Path]:
 
 
 def _remedy(path: Path) -> str:
-    """What to do about a path that is not a capture folder."""
+    """Advise on a path that is not a capture folder."""
     if not path.exists() and path.suffix:  # meant as a file: kernel.ptx, libkernels.so
         return "check the path; `tritonhook run --out FOLDER script.py` makes a capture folder"
     if not path.exists():
@@ -425,12 +424,12 @@ def _remedy(path: Path) -> str:
 
 
 def _started_ns(index: Path) -> int:
-    """When this index was begun, from its name; 0 for a file that another program put there."""
+    """Read an index's start time from its name; 0 for a file that another program put there."""
     number = index.stem.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
 
 
 def _process_of(header: Mapping[str, Any]) -> str | None:
-    """A name for the process, unique across hosts; None if the header is torn."""
+    """Return a name for the process, unique across hosts; None if the header is torn."""
     parts = [header.get(name) for name in ("host", "pid", "process_ns")]
     return None if None in parts else str(parts)

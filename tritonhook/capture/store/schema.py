@@ -1,4 +1,4 @@
-"""What a capture folder's JSON must look like, and reading it: capture.json of a kernel, lines of an index."""
+"""The JSON schema of a capture folder, and reading it: capture.json of a kernel, lines of an index."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tritonhook.capture.store.format import FORMAT, STAGES
 from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import first_error
 
-_MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes of a stage
-_MOST_LINES = 1 << 18  # of an index
+_MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes per stage
+_MOST_LINES = 1 << 18  # per index
 REPAIR = "delete its folder and capture the kernel again"
 
 
 class Ptxas(Fields):
-    """The ptxas that made a cubin; null where it is not known.
+    """The ptxas that made a cubin; null if not known.
 
-    path: where it was. version: such as "12.8.93". arguments: its options, without input and output.
+    path: of its program file. version: such as "12.8.93". arguments: its options, without input and output.
     """
 
     path: str | None
@@ -34,12 +34,12 @@ class Ptxas(Fields):
 
 
 class KernelRecord(Fields):
-    """One kernel as it was compiled.
+    """One compiled kernel.
 
-    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: what made the cubin.
-    options: what decides the code besides the source. metadata: the front end's; for a kernel that came through ptxas:
-    `front_end`, `command`, `folder`, `caller`. cache_hit: whether it came from the disk cache.
-    rewritten_from: its own name, if it was renamed. note: why something is missing.
+    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: of its cubin.
+    options: all that decides the code besides the source. metadata: the front end's; for a kernel captured at ptxas:
+    `front_end`, `command`, `folder`, `caller`. cache_hit: true if it came from the disk cache. rewritten_from: its own
+    name, if it was renamed. note: why something is missing.
     """
 
     kernel: str
@@ -61,11 +61,11 @@ class Record(KernelRecord):
 
 
 class Rejected(Fields):
-    """crash.json of a kernel that could not be compiled; what is not known is empty.
+    """crash.json of a kernel that failed to compile; unknown fields are empty.
 
-    stage: what was to be made. log: what the compiler or ptxas printed; summary, stderr, triton_message: the same of
-    the ptxas wrapper and of rewrites. arch: such as "sm_90a". ptxas: its version. arguments: its options. options: what
-    decides the code besides the source. triton: its version. time_ns, run: as of a sighting.
+    stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the same
+    from the ptxas wrapper and from rewrites. arch: such as "sm_90a". ptxas: its version. arguments: its options.
+    options: all that decides the code besides the source. triton: its version. time_ns, run: as in a sighting.
     """
 
     kernel: str
@@ -84,7 +84,7 @@ class Rejected(Fields):
 
     @property
     def by(self) -> str:
-        """What rejected it: "ptxas 12.8.93", or "Triton, to ttgir"."""
+        """The tool that rejected it: "ptxas 12.8.93", or "Triton, to ttgir"."""
         return f"ptxas {self.ptxas or 'not known'}" if self.stage == Stage.CUBIN.value else f"Triton, to {self.stage}"
 
     @property
@@ -95,7 +95,7 @@ class Rejected(Fields):
 
     @property
     def text(self) -> str:
-        """All that was printed."""
+        """The tool's whole output."""
         return self.log or self.stderr or self.summary or self.triton_message
 
 
@@ -115,7 +115,7 @@ class _Format(Fields):
 
 
 def read_capture(folder: str | os.PathLike[str]) -> Capture:
-    """Read the capture in one kernel folder; its artifacts are read when they are used.
+    """Read the capture in one kernel folder; its artifacts are read on first use.
 
     Raises CaptureError if there is no capture, or it is damaged, or of a newer format.
     """
@@ -148,7 +148,7 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
 
 
 class _Artifacts(Mapping[Stage, "str | bytes"]):
-    """The artifacts of a stored capture, read when they are used."""
+    """The artifacts of a stored capture, read on first use."""
 
     def __init__(self, folder: Path, files: Mapping[Stage, str]) -> None:
         self._folder = folder
@@ -162,7 +162,7 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
             raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
         return data if stage.is_binary else data.decode("utf-8", "replace")
 
-    def __contains__(self, stage: object) -> bool:  # Mapping's own would read the file
+    def __contains__(self, stage: object) -> bool:  # the inherited method would read the file
         return stage in self._files
 
     def __iter__(self) -> Iterator[Stage]:
@@ -179,10 +179,10 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
 
 
 def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
-    """Group captures that share their files and their ptxas, as those of one module do, which the writer links: read
-    each group's files once.
+    """Group captures that share their files and their ptxas, so that each group's files are read once. Kernels of one
+    module share files: the writer links them.
 
-    captures: by record. A capture whose files cannot be found is a group of its own: who reads them gets the error.
+    captures: by record. A capture whose files are missing gets a group of its own; reading it raises the error.
     """
     groups: dict[object, dict[str, Capture]] = {}
     for record, capture in captures.items():
@@ -195,7 +195,8 @@ def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
 
 
 def check_format(path: Path, number: int) -> None:
-    """Raises CaptureError if another version of tritonhook wrote the document in another format."""
+    """Check the format number of a document. Raises CaptureError if another version of tritonhook wrote another
+    format."""
     if number != FORMAT:
         raise CaptureError(f"{path}: capture format {number}; this tritonhook reads format {FORMAT}")
 
@@ -251,7 +252,7 @@ _LINES: Mapping[str, type[Fields]] = {
 
 
 def read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
-    """Read an index: each line with its kind, None for a line that is torn or unknown. Raises CaptureError."""
+    """Yield each line of an index with its kind; None as the kind of a torn or unknown line. Raises CaptureError."""
     try:
         data = read_regular(path, MOST_JSON)
     except OSError as error:

@@ -34,18 +34,18 @@ from tritonhook.errors import CaptureError
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
 
-STAGING = ".staging"  # the folder of a capture folder where unfinished records are
+STAGING = ".staging"  # subfolder of a capture folder for unfinished records
 _SWEPT_AFTER_S = 24 * 3600.0
-_NAME_CHARACTERS = 80  # of a kernel's name in file names; some compilers make names of several hundred
+_NAME_CHARACTERS = 80  # limit for a kernel's name in file names; some compilers make names of several hundred
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _Key = tuple[str, str, int, int]  # kernel, Triton's hash, size and time of the binary
-_process_ns = time.time_ns()  # about when this process began; tells it from another with the same process id
+_process_ns = time.time_ns()  # approximate start of this process; tells apart processes with the same id
 
 
 def rank() -> str:
-    """This process's rank, from its launcher's variables; "-" if there is none. A RANK that is not a number, such as
-    RANK=gold/1, belongs to another program."""
+    """Return this process's rank, from its launcher's variables; "-" if there is none. A RANK that is not a number,
+    such as RANK=gold/1, belongs to another program."""
     return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
 
 
@@ -54,7 +54,7 @@ def _file_stem(kernel: str) -> str:
 
 
 class CaptureWriter:
-    """Writes one process's captures. Safe to call from several threads."""
+    """Writer of one process's captures. Safe to call from several threads."""
 
     def __init__(self, out: Path, about: Mapping[str, Any] | None = None) -> None:
         """Create the folder. Raises CaptureError if it cannot be written."""
@@ -77,16 +77,16 @@ class CaptureWriter:
             ) from None
 
     def known(self, kernel: str, hash: str, files: Mapping[Stage, str]) -> str | None:
-        """The record of a kernel that this writer has kept already; None if it has not."""
+        """Return the record of a kernel that this writer has kept; None if it has not kept it."""
         return self._known.get(_key(kernel, hash, files))
 
     def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
         """Keep a kernel and its artifacts; returns the record's name.
 
-        files: path by stage, in the compiler's cache for instance. linked: the files are in this folder and belong to
-        another kernel of the same module, so that they are linked instead of copied.
-        A kernel that was kept before is recognised by Triton's hash and its binary's size and time, without reading it.
-        Raises OSError, for a full disk for instance; then nothing incomplete stays.
+        files: path by stage, for instance in the compiler's cache. linked: True if the files are in this folder and
+        belong to another kernel of the same module: they are linked, not copied. A kernel that was kept before is
+        recognised by Triton's hash and its binary's size and time, without reading it. Raises OSError, for instance if
+        the disk is full; then no incomplete record remains.
         """
         key = _key(capture.kernel, capture.hash, files)
         with self._lock:
@@ -98,7 +98,8 @@ class CaptureWriter:
             return record
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: it writes its own index. Another thread may have held the lock at the fork."""
+        """Reset the writer in a forked child, which writes its own index. Another thread may have held the lock at
+        the fork."""
         self._lock = threading.Lock()
         self._index = None
         self._known = {}
@@ -115,8 +116,8 @@ class CaptureWriter:
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
     def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
-        """Whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged record
-        is not, nor is one of a dry run where this is none."""
+        """Check whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged
+        record is not; neither is one from a dry run if this is none, or the reverse."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
@@ -131,7 +132,7 @@ class CaptureWriter:
             return False
 
     def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> bool:
-        """Write a record; False if another process wrote one of that name first."""
+        """Write a record; return False if another process wrote the same record first."""
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         document = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
@@ -154,7 +155,7 @@ class CaptureWriter:
         self._write_lines(line | ({"compile_us": dict(capture.compile_us)} if capture.compile_us else {}))
 
     def _write_lines(self, *lines: Mapping[str, Any]) -> None:
-        """Write all in one call: a reader sees half a line only if the process dies within the call."""
+        """Write all lines in one call: a reader sees half a line only if the process dies within the call."""
         if self._index is None:
             lines = (self._begin_index(), *lines)
         assert self._index is not None
@@ -184,7 +185,7 @@ class CaptureWriter:
         return header | self._about
 
     def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
-        """Write down which record an autotuner chose. A later line with the same `tuning` replaces an earlier one."""
+        """Record an autotuner's choice. A later line with the same `tuning` replaces an earlier one."""
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
@@ -197,16 +198,16 @@ class CaptureWriter:
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Write down which configurations of an autotuned function were tried for a key, as text by record. source: a
-        hash of the function's. by: whose autotuner."""
+        """Record the configurations of an autotuned function tried for a key, as text by record. source: hash of the
+        function's source. by: owner of the autotuner."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
         line |= {"by": by, **({} if source is None else {"source": source})}
         with self._lock:
             self._write_lines(line)
 
     def add_launch(self, record: str, launch: Launch, contents: Mapping[str, bytes]) -> None:
-        """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; they are written first, so
-        that a reader of the launch finds them."""
+        """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; written first, so that a
+        reader of the launch finds them."""
         from tritonhook.capture.launches.record import to_document  # here: the ptxas wrapper records no launches
 
         folder = self.out / "kernels" / record / "launches"
@@ -216,7 +217,7 @@ class CaptureWriter:
             write_whole(folder / name, data)
 
     def add_launch_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Write down how often this process made each launch, by (record, key of the launch)."""
+        """Record the number of this process's launches, by (record, key of the launch)."""
         with self._lock:
             lines = [{"launch": key, "of": record, "count": n} for (record, key), n in counts.items()]
             self._write_lines(*lines)
@@ -224,8 +225,8 @@ class CaptureWriter:
     def add_crash(
         self, name: str, ptx: str, details: Mapping[str, Any], files: Mapping[str, str] | None = None
     ) -> Path:
-        """Keep a kernel that could not be compiled: the PTX that caused it, if there is one, and `details`, such as the
-        command line and the signal. files: of earlier stages, by ending. Returns its folder."""
+        """Keep a kernel that failed to compile: its PTX, if any, and `details`, such as the command line and the
+        signal. files: path by ending, from earlier stages. Returns its folder."""
         folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
         folder.mkdir(parents=True)
         for ending, path in (files or {}).items():
@@ -238,8 +239,8 @@ class CaptureWriter:
         return folder
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
-        """End the index. notes: what the reader of the folder should know. unrecorded: why a launch of a record could
-        not be recorded; a note says so too. Of a run, the sources that the process has loaded are kept as well."""
+        """End the index. notes: for readers of the folder. unrecorded: why a launch of a record could not be
+        recorded; written only with notes. In a run, the process's loaded source files are recorded too."""
         with self._lock:
             sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
             if notes or sources:
@@ -251,7 +252,7 @@ class CaptureWriter:
 
 
 def _sources() -> list[str]:
-    """The files of the modules of this process that belong neither to Python nor to an installed package."""
+    """List the files of this process's modules that belong neither to Python nor to an installed package."""
     installed = tuple(f"{path}/" for path in {*sysconfig.get_paths().values(), str(Path(__file__).parents[2])})
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
     paths = {os.path.realpath(file) for file in files if file.endswith(".py") and not file.startswith(installed)}
@@ -262,7 +263,7 @@ _writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
 
 
 def _sweep(staging: Path) -> None:
-    """Remove what processes left that were killed a day ago or earlier. Younger things may be in the making."""
+    """Remove the files of processes killed a day ago or earlier. Younger files may be in the making."""
     with os.scandir(staging) as entries:
         for entry in entries:
             with suppress(OSError):  # another process sweeps too, or it belongs to another user
@@ -307,7 +308,7 @@ def _create(path: str, data: bytes) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy the bytes: with a link, an edit of the capture would change Triton's cache."""
+    """Copy a file, not link it: an edit of the capture would change Triton's cache."""
     reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         writer = os.open(target, _CREATE, 0o644)

@@ -1,8 +1,9 @@
-"""Which configurations Triton's Autotuner tried, for which key, and which one won. Reads only; pinning.py gives it one.
+"""The configurations that Triton's Autotuner tried for each key, and the winner. Reads only; pinning.py sets a
+configuration.
 
 Triton 3.6 and 3.7 do not report it (3.8 has a listener, for one tool). The Autotuner measures each configuration in
-`_bench`, which is patched here to learn which kernels are compiled for it; afterwards the Autotuner's own `cache` has
-the winner. The winner is looked up at the next compile, so that a launch costs nothing more. A tuning whose kernels
+`_bench`, which is patched here to learn which kernels are compiled for it; afterwards the winner is in the Autotuner's
+own `cache`. The winner is looked up at the next compile, so that launches cost nothing more. A tuning whose kernels
 were all in memory before is not seen.
 """
 
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
-    """Write into `side` which configuration each of Triton's autotuners launches, for the length of a `with` block.
+    """Record the configuration that each of Triton's autotuners launches, for the length of a `with` block.
 
-    side: filled with configuration by the kernel's name. own: choices by the tuner's id, to keep them apart from those
-    that others make with the same tuners: each tuner then measures anew for each `own` and does not use its cache on
-    disk.
+    side: filled with configuration by kernel name. own: choices by the tuner's id, kept apart from other choices of the
+    same tuners: each tuner measures anew for each `own` and does not use its cache on disk.
     """
     from triton.runtime.autotuner import Autotuner
 
@@ -55,12 +55,12 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
 
 
 def function_name(tuner: Any) -> str:
-    """The name of the function that a tuner tunes."""
+    """Return the name of a tuner's function."""
     return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
 
 
 def source_hash(tuner: Any) -> str | None:
-    """A hash of the source of the function that a tuner tunes; None if it has none."""
+    """Return a hash of the source of a tuner's function; None if it has no source."""
     function = tuner.fn
     while function is not None and not isinstance(getattr(function, "src", None), str):
         function = getattr(function, "fn", None)
@@ -68,7 +68,7 @@ def source_hash(tuner: Any) -> str | None:
 
 
 def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
-    """The key of a tuning as texts: "name=value" of the arguments that the tuner asks for, then the dtypes."""
+    """Return the key of a tuning as texts: "name=value" of the tuner's key arguments, then the dtypes."""
     values = list(map(str, key)) if isinstance(key, tuple) else [str(key)]
     names = list(getattr(tuner, "keys", ()))
     return (*(f"{name}={value}" for name, value in zip(names, values, strict=False)), *values[len(names) :])
@@ -77,7 +77,7 @@ def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
 class _Round:
     """One tuning: the keys that were decided before it, and Triton's hash of each configuration tried.
 
-    It keeps a reference to the cache that its winner goes into: `choices_of` gives a tuner another cache for a call.
+    It keeps a reference to the cache for its winner: `choices_of` gives a tuner another cache for a call.
     """
 
     def __init__(self, tuner: Any) -> None:
@@ -87,7 +87,7 @@ class _Round:
         self.trials: dict[Any, str] = {}
 
     def winner(self) -> tuple[Any, Any] | None:
-        """The key and its configuration, once the tuner has decided."""
+        """Return the key and its configuration; None until the tuner has decided."""
         new = [key for key in self.cache if key not in self.decided]
         return (new[-1], self.cache[new[-1]]) if new else None
 
@@ -98,7 +98,7 @@ class Autotuning:
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
         self._lock = ForkLock()
-        self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round holds its tuner
+        self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round keeps its tuner alive
         self._trial = threading.local()
         self._patch: Patch | None = None
 
@@ -120,7 +120,7 @@ class Autotuning:
             self._rounds.clear()
 
     def met(self, hash: str) -> None:
-        """A kernel was compiled, or came from the disk cache, in this thread."""
+        """Note that a kernel was compiled or came from the disk cache, in this thread."""
         trial = getattr(self._trial, "current", None)
         if trial is None:
             self.conclude()
@@ -129,7 +129,7 @@ class Autotuning:
             met_round.trials[config] = hash
 
     def conclude(self) -> None:
-        """Report the rounds that are decided."""
+        """Report the tunings that are decided."""
         if not self._rounds:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Who holds Triton's hooks in this process, for `tritonhook.status`. Reads only."""
+"""The holders of Triton's hooks in this process, for `tritonhook.status`. Reads only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tritonhook.capture.triton.rewriting import rewriting
 
 
 def holders() -> dict[str, str]:
-    """The holder of each of Triton's hooks, by hook. tritonhook holds none: it is named first where it listens, and for
-    the keys of caches, which it extends while a session rewrites."""
+    """Return the holder of each of Triton's hooks, by hook. tritonhook holds none. It is named first for the hook
+    where it listens, and for cache keys, which it extends while a session rewrites."""
     from triton import knobs
 
     slots = {

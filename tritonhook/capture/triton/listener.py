@@ -1,8 +1,8 @@
-"""Listen to every kernel that Triton compiles or takes from its disk cache, whatever other tools do with the slot.
+"""Listen to every kernel that Triton compiles or loads from its disk cache, whatever other tools do with the slot.
 
 Triton has one slot for this, `knobs.compilation.listener`, and other tools overwrite and empty it. So tritonhook puts
 nothing into the slot. While a session listens, a property replaces the attribute. Other code sees and sets the slot as
-without tritonhook. Only `triton.compile`, which reads the slot once per compile, gets another function: it tells the
+without tritonhook. Only `triton.compile`, which reads the slot once per compile, gets another function: it calls the
 sessions first and then the slot's holder.
 """
 
@@ -76,7 +76,7 @@ def _tell(session: Observer, event: dict[str, Any]) -> None:
 
 
 def _times(event: dict[str, Any]) -> dict[str, int]:
-    """Microseconds: making the first form, each stage, and writing the cache (triton.knobs.CompileTimes)."""
+    """Return microseconds for making the first IR, each stage, and writing the cache (triton.knobs.CompileTimes)."""
     times = event.get("times")
     if times is None:
         return {}

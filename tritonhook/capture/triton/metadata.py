@@ -1,5 +1,5 @@
-"""Facts about Triton and its kernels: its version, the ptxas it uses and the command line it gives it, and a
-Capture made of a kernel's metadata. Reads only."""
+"""Facts about Triton and its kernels: its version, its ptxas with the command line, and a Capture made from a
+kernel's metadata. Reads only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tritonhook.capture.model import Assembler, Capture, Stage, is_binary_only
 from tritonhook.errors import CaptureError
 
 MINIMUM_TRITON = (3, 6)
-# Keys in Triton's own metadata of a rewritten kernel, so that they are known at a later cache hit.
+# Keys in Triton's own metadata of a rewritten kernel, for later cache hits.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
-META_KEYS = "tritonhook_keys"  # digests of what each session that took part in the compile changes
-META_PTXAS = "tritonhook_ptxas"  # path, version and arguments, where a session assembled by another ptxas
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has no text of its own
+META_KEYS = "tritonhook_keys"  # digest of each session's changes to the compile
+META_PTXAS = "tritonhook_ptxas"  # path, version and arguments of a session's own ptxas
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in Python's default text of an object
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
 
 
@@ -31,7 +31,7 @@ def triton_version() -> str:
 
 
 def check_triton() -> None:
-    """Raises CaptureError if Triton is not installed, cannot be imported, or is too old."""
+    """Check Triton's version. Raises CaptureError if Triton is not installed, cannot be imported, or is too old."""
     try:
         version = triton_version()
     except ImportError as error:
@@ -45,7 +45,7 @@ def check_triton() -> None:
 
 
 def constants_of(source: Any) -> dict[str, Any] | None:
-    """The constexprs of a source given to triton.compile, by name; None for a source without any, such as an IR
+    """Return the constexprs of a source for triton.compile, by name; None for a source without any, such as an IR
     file."""
     names, constants = getattr(getattr(source, "fn", None), "arg_names", None), getattr(source, "constants", None)
     if names is None or constants is None:
@@ -54,7 +54,7 @@ def constants_of(source: Any) -> dict[str, Any] | None:
 
 
 def _path_name(path: Any, names: Any) -> str:
-    """The name of a constexpr; its path is ("x", 1) for the second item of a tuple argument x."""
+    """Name a constexpr by its path, such as ("x", 1) for the second item of a tuple argument x."""
     first, *rest = path if isinstance(path, tuple) else (path,)
     return ".".join([str(names[first] if isinstance(first, int) else first), *map(str, rest)])
 
@@ -67,7 +67,7 @@ def capture_of(
     origin: str | None,
     constants: Mapping[str, Any] | None = None,
 ) -> Capture:
-    """A Capture of Triton's metadata, without artifacts. origin: the kernel's own name, if it was renamed."""
+    """Make a Capture from Triton's metadata, without artifacts. origin: the kernel's own name, if it was renamed."""
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
     is_cuda = target.backend == "cuda"
@@ -87,8 +87,8 @@ def capture_of(
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value for one of Triton's metadata values or a kernel's constexprs, the same in every process: functions,
-    classes and members of an Enum by their names, what else is no plain value by its text."""
+    """Convert a value of Triton's metadata or a constexpr to JSON, the same in every process. Functions, classes and
+    Enum members become their names, other objects their text."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, (str, int, float, bool, type(None))):
@@ -117,13 +117,13 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arch_name(capability: int) -> str:
-    """The target of a compute capability, such as "sm_90a" of 90."""
+    """Return the target of a compute capability, such as "sm_90a" for 90."""
     # As in Triton's sm_arch_from_capability, which uses the "a" variant from Hopper on.
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
 
 def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
-    """The ptxas that assembled a kernel: that of a session, if its metadata names one, else Triton's."""
+    """Return the ptxas that assembled a kernel: a session's, if the metadata names one, else Triton's."""
     if META_PTXAS in metadata:
         path, version, arguments = metadata[META_PTXAS]
         return Assembler(path, version, tuple(arguments))
@@ -131,7 +131,7 @@ def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
 
 
 def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
-    """The ptxas that Triton uses for this target, with the arguments that Triton's make_cubin gives it.
+    """Return Triton's ptxas for this target, with the arguments that Triton's make_cubin passes.
 
     Triton does not keep the command line. It is built here as make_cubin builds it; a test assembles captures again and
     compares the bytes.
@@ -164,7 +164,7 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
 
 
 def ptxas_versions() -> list[str | None]:
-    """The versions of Triton's ptxas: for GPUs up to Hopper, and for Blackwell."""
+    """Return the versions of Triton's ptxas: for GPUs up to Hopper, and for Blackwell."""
     return [assembler_of(arch, {}).version for arch in (90, 100)]
 
 

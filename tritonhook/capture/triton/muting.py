@@ -1,4 +1,4 @@
-"""Keeping what Triton prints off the screen, for some threads."""
+"""Hiding what Triton prints, for some threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonhook._util.locks import ForkLock
 
 
 class MutedThreads:
-    """Replaces sys.stdout while at least one thread is muted; other threads print as before."""
+    """Stand-in for sys.stdout while at least one thread is muted; other threads print as before."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -22,7 +22,7 @@ class MutedThreads:
 
     @property
     def is_muted(self) -> bool:
-        """Whether this thread is."""
+        """True if this thread is muted."""
         return threading.get_ident() in self._threads
 
     def write(self, text: str) -> int:
@@ -44,7 +44,7 @@ class MutedThreads:
             self._forget(lambda other: other == thread)
 
     def after_fork(self) -> None:
-        """Forget the threads that a forked child does not have."""
+        """Forget threads that do not exist in a forked child."""
         own = threading.get_ident()
         self._forget(lambda thread: thread != own)
 

@@ -1,8 +1,8 @@
-"""Give Triton's Autotuner the configurations that policies pin: it measures nothing, and takes them.
+"""Give Triton's Autotuner the configurations that policies pin: it uses them without measuring.
 
-The Autotuner asks which configurations are worth measuring (`prune_configs`) only for a key that it does not know yet.
-Then it gets the pinned one alone, and its measuring (`_bench`) is left out. From then on the configuration is in the
-Autotuner's own cache, so that later launches cost what they cost without a pin.
+The Autotuner asks which configurations are worth measuring (`prune_configs`) only for a new key. Then it gets only the
+pinned one, and its measuring (`_bench`) is skipped. From then on the configuration is in the Autotuner's own cache, so
+that later launches cost the same as without a pin.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pinning:
         return prune_configs
 
     def has(self, config: Any) -> bool:
-        """Whether this thread's tuner was given this configuration by a pin."""
+        """Check whether a pin gave this thread's tuner this configuration."""
         return config is not None and config is getattr(self._pinned, "config", None)
 
     def _bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ class Pinning:
 
 
 def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: Any) -> Any:
-    """The configuration that a session's policy pins for this call; None without one."""
+    """Return the configuration that a session's policy pins for this call; None without one."""
     policy, function = session.settings.policy, function_name(tuner)
     if policy is None or not any(pin.function == function for pin in policy.pins):
         return None
@@ -98,7 +98,7 @@ def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: An
 
 
 def key_of(tuner: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The key of a call, as Autotuner.run makes it (triton/runtime/autotuner.py, 3.6 to 3.9)."""
+    """Return the key of a call, as Autotuner.run makes it (triton/runtime/autotuner.py, 3.6 to 3.9)."""
     given = {name: value for name, value in {**tuner.nargs, **named}.items() if name in tuner.arg_names}
     key = [given[name] for name in tuner.keys if name in given]
     return (*key, *(str(value.dtype) for value in given.values() if hasattr(value, "dtype")))

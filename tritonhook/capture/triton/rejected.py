@@ -1,6 +1,6 @@
-"""See kernels that a pass of Triton or ptxas rejects: Triton keeps nothing of them where a user finds it.
+"""See kernels that a pass of Triton or ptxas rejects: Triton keeps no file of them where a user could find it.
 
-While a session listens, each stage of a compile tells the sessions of its error, and raises it again.
+While a session listens, each stage of a compile reports its error to the sessions, and raises it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Make = Callable[[Any, dict[str, Any]], Any]
 
 
 class Rejecting:
-    """The sessions that hear of rejected kernels."""
+    """The sessions that get reports of rejected kernels."""
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
@@ -54,7 +54,7 @@ class Rejecting:
             try:
                 return make(source, metadata)
             except Exception as error:
-                if not muted_threads.is_muted:  # a rewrite that is tried, with its own report
+                if not muted_threads.is_muted:  # muted: a trial of a rewrite, which has its own report
                     for session in self.sessions:
                         _tell(session, stage, source, metadata, error)
                 raise
@@ -70,10 +70,10 @@ def _tell(session: Observer, stage: str, source: Any, metadata: dict[str, Any], 
 
 
 def _files(metadata: dict[str, Any]) -> dict[str, str]:
-    """What the stages before have put into Triton's cache, by ending."""
+    """List the files that earlier stages have written to Triton's cache: path by ending."""
     from triton.runtime.cache import get_cache_manager
 
-    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None of a remote cache
+    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None for a remote cache
     with suppress(OSError):
         return {path.suffix[1:]: str(path) for path in Path(folder).iterdir() if path.is_file()} if folder else {}
     return {}

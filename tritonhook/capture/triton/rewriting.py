@@ -1,14 +1,14 @@
-"""Rewriting kernels in `triton.compile`: each compile belongs to the sessions under which its cache key was made, from
-the key to the cubin, whatever begins or ends meanwhile.
+"""Rewriting kernels in `triton.compile`. Each compile belongs to the sessions under which its cache key was made, from
+the key to the cubin, whichever sessions begin or end meanwhile.
 
-`get_cache_key` is given the backend object of this one compile: the sessions' stages are put on that object, and the
-guard of the cache entry on this compile's cache manager. So nothing is looked up later that another thread could have
-changed, or another tool: tritonhook leaves the slot `knobs.runtime.add_stages_inspection_hook` to others, whose stages
-run before ours.
+`get_cache_key` receives the backend object of this one compile: the sessions' stages are put on that object, and the
+guard of the cache entry on this compile's cache manager. So later steps look up nothing that another thread or tool
+could have changed: tritonhook leaves the slot `knobs.runtime.add_stages_inspection_hook` to others, whose stages run
+before ours.
 
-The functions of the compile path are wrapped when the first session rewrites, and stay so until the process ends: a
-launch may have made its key just before the last session ended. Without a session they only pass calls on. The function
-of the launch path is wrapped only while a session rewrites.
+The functions of the compile path are wrapped when the first session rewrites, and stay wrapped until the process ends:
+a launch may have made its key just before the last session ended. Without a session they only pass calls on. The
+function of the launch path is wrapped only while a session rewrites.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 Sessions = tuple["Observer", ...]  # outermost first
 
 _COMPILER, _JIT = "triton.compiler.compiler", "triton.runtime.jit"
-_MARK = "\0tritonhook:"  # begins our part of a key; Triton's own part, made of repr() and hashes, has no such byte
+_MARK = "\0tritonhook:"  # begins our part of a key; Triton's part, made of repr() and hashes, never contains this byte
 _ASKED_BY = "_tritonhook_sessions"  # on a source that waits for a thread of AsyncCompileMode
-# Why a kernel is not rewritten. What was made for another reason than LATE is not kept in Triton's cache.
+# Why a kernel is not rewritten. Except for LATE, its files are not kept in Triton's cache.
 LATE = "the compile began before the session did"
 REPLACED = "another tool replaced the stages ptx or cubin, or what they made"
 FAILED = "the rewriting failed, and may succeed the next time"
 
 
 def digest(key: str) -> str:
-    """A short form of a session's key, for a kernel's metadata."""
+    """Shorten a session's key to a digest, for a kernel's metadata."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 class Rewriting:
     """The sessions that rewrite, and the functions of Triton that are wrapped for them.
 
-    key: what the sessions add to the in-memory key of a launch.
+    key: the sessions' addition to the in-memory key of a launch.
     """
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ class Rewriting:
         return compute_cache_key
 
     def _compile_launched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A launch whose kernel is not in memory. Its in-memory key may be of sessions that have ended: the kernel gets
-        the key of those for which it is compiled."""
+        """Wrap the compile for a launch whose kernel is not in memory. Its in-memory key may name sessions that have
+        ended: the kernel gets the key of the sessions for which it is compiled."""
 
         def do_compile(function: Any, key: str, *arguments: Any, **named: Any) -> Any:
             sessions = self.sessions
@@ -117,7 +117,7 @@ class Rewriting:
 
     @contextmanager
     def _bound_to(self, sessions: Sessions) -> Iterator[None]:
-        """Bind what this thread compiles meanwhile to these sessions."""
+        """Bind this thread's compiles in the `with` block to these sessions."""
         outer = getattr(self._thread, "sessions", None)
         self._thread.sessions = sessions
         try:
@@ -126,8 +126,8 @@ class Rewriting:
             self._thread.sessions = outer
 
     def _key_of_async_compile(self, original: Callable[..., str]) -> Callable[..., str]:
-        """The key by which AsyncCompileMode merges compiles in flight. The source carries the sessions to the thread
-        that will compile it."""
+        """Extend the key by which AsyncCompileMode merges compiles in flight. The source carries the sessions to the
+        thread that will compile it."""
 
         def get_cache_key(src: Any, *arguments: Any, **named: Any) -> str:
             bound: Sessions | None = getattr(self._thread, "sessions", None)
@@ -155,11 +155,11 @@ class Rewriting:
         return get_cache_key
 
     def _asked_by(self, src: Any) -> Sessions:
-        """The sessions that the compile belongs to whose key is being made."""
+        """Return the sessions of the compile whose key is being made."""
         asked_by: Sessions | None = getattr(src, "__dict__", {}).pop(_ASKED_BY, None)
         if asked_by is None:
             asked_by = getattr(self._thread, "sessions", None)
-        if asked_by is None:  # no launch that we know of, so that triton.compile was called
+        if asked_by is None:  # no known launch: the program called triton.compile
             return () if not self.sessions or _is_called_by_a_launch() else self.sessions
         return asked_by
 
@@ -177,7 +177,7 @@ class Rewriting:
         return get_cache_manager
 
     def _compiled(self, original: Callable[..., None]) -> Callable[..., None]:
-        """The end of each compile, and of each load from the disk cache: what missed its rewriting is noted."""
+        """Note kernels that missed their rewriting, at the end of each compile and of each load from the disk cache."""
 
         def init(kernel: Any, src: Any, group: Any, *arguments: Any, **named: Any) -> None:
             original(kernel, src, group, *arguments, **named)
@@ -207,8 +207,8 @@ def _contain(sessions: Sessions, error: Exception) -> None:
 
 
 def _is_called_by_a_launch() -> bool:
-    """Whether JITFunction called triton.compile, whose key this thread makes. Its `_do_compile` was not wrapped then:
-    the launch began before the first session did."""
+    """Check whether JITFunction called the triton.compile whose key this thread makes. If so, its `_do_compile` was
+    not wrapped: the launch began before the first session."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") != _COMPILER:
         frame = frame.f_back
@@ -216,8 +216,8 @@ def _is_called_by_a_launch() -> bool:
 
 
 def _own_name(source: Any) -> str:
-    """The name that the kernel will have in its PTX: that of its Python function, unless the program gave the function
-    a `repr`, which makes a name of the constants, as triton.compiler.code_generator asks it."""
+    """Return the kernel's name in its PTX: that of its Python function, or the result of the function's `repr`,
+    which makes a name from the constants, as triton.compiler.code_generator calls it."""
     function: Any = getattr(source, "fn", None)
     if getattr(function, "_repr", None) is None:
         return str(source.name)
@@ -226,9 +226,9 @@ def _own_name(source: Any) -> str:
 
 
 class Compile:
-    """One compile of Triton's and the steps of the sessions that it belongs to.
+    """One compile of Triton's and the steps of its sessions.
 
-    refusal: why its results are not stored under its key; None if they are.
+    refusal: why its results are not stored under its key; None if they are stored.
     """
 
     def __init__(self, source: Any, steps: list[Step]) -> None:
@@ -240,7 +240,7 @@ class Compile:
 
     @classmethod
     def bind(cls, sessions: Sessions, source: Any, backend: Any, options: Any) -> Compile | None:
-        """Bind the compile whose key is being made. None if no session changes it, as of a PTX file."""
+        """Bind the compile whose key is being made. None if no session changes it, for instance for a PTX file."""
         if backend.target.backend != "cuda" or source.ext in ("ptx", "cubin"):
             return None
         steps = []
@@ -292,8 +292,8 @@ class Compile:
     # --- the entry in Triton's cache
 
     def guard(self, manager: Any) -> None:
-        """Keep what the steps did not make out of the cache entry of this compile's key. Triton gets such files from
-        another folder, which no key leads to."""
+        """Keep results that the steps did not make out of the cache entry of this compile's key. Triton gets them
+        from another folder, to which no key leads."""
         place = manager
 
         def put(data: Any, filename: str, *arguments: Any, **named: Any) -> Any:

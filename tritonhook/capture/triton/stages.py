@@ -1,4 +1,4 @@
-"""Step: what one session changes in one compile of Triton's. Its stages ptx and cubin replace Triton's own."""
+"""Step: one session's changes to one of Triton's compiles. Its stages ptx and cubin replace Triton's own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
 class Step:
-    """One session's part in a compile. All that can fail is done when the cache key is made, so that a session that
-    cannot take part is not in the key.
+    """One session's part in a compile. All steps that can fail are done when the cache key is made, so that a session
+    that cannot take part is not in the key.
 
     The PTX is rewritten at the end of the ptx stage, and assembled there as well: if ptxas fails on the rewritten PTX,
     the rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together.
 
-    key: names what the session changes. is_sure: False after an error that another compile may not meet, such as a full
-    disk: what this compile makes must not be found under its key.
+    key: the session's changes, as text for cache keys. is_sure: False after an error that another compile may not meet,
+    such as a full disk: then the results of this compile must not be found under its key.
     """
 
     def __init__(self, session: Observer, settings: Settings, backend: Any, options: Any) -> None:
@@ -84,7 +84,7 @@ class Step:
         return self._make_cubin(source, metadata)
 
     def _try(self, rewritten: Rewritten, assembler: Assembler, metadata: dict[str, Any]) -> bytes | None:
-        """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
+        """Assemble the rewritten PTX into a cubin; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
@@ -100,7 +100,7 @@ class Step:
 
 
 def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
-    """A cubin stage that assembles by this ptxas, and keeps it in the kernel's metadata."""
+    """Return a cubin stage that assembles with this ptxas, and names it in the kernel's metadata."""
 
     def assemble(text: str, metadata: dict[str, Any]) -> bytes:
         cubin = assemble_by(assembler, text)
@@ -111,8 +111,8 @@ def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
 
 
 def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
-    """The note in a capture whose kernel a policy would have given another code than the one that was timed; None if it
-    is that one."""
+    """Return a note if the policy's kernel got other machine code than the code that was timed; None if it is the
+    same."""
     from tritonhook.cubin.summary import summarise_image
 
     if rewritten.code is None:
@@ -124,7 +124,7 @@ def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
 
 
 def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
-    """The note in a capture whose kernel ptxas did not assemble as the session wants it."""
+    """Return a note on a kernel that ptxas could not assemble as the session asked."""
     if rewritten.new != rewritten.own:
         return f"not renamed: ptxas failed under the name {rewritten.new}"
     if rewritten.text != text:
