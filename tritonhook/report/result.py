@@ -176,10 +176,12 @@ class Tone(str, Enum):
 class Table:
     """Rows of texts under named columns.
 
-    left: number of leading columns that hold text, not figures. words: further columns with text. tones: one for each
-    row, or empty. one_line: a terminal gives each row one line: it shortens texts, then leaves out the last columns
-    that do not fit. extra: columns that a terminal shows only on request. kept: columns that are left out last, such as
-    the sort key. keys: for each row, the key of its kernel's page; or empty.
+    left: number of leading columns that hold text, not figures. words: further columns with text.
+    tones: one for each row, or empty.
+    one_line: a terminal gives each row one line: it shortens texts, then leaves out the last columns that do not fit.
+    extra: columns that a terminal shows only on request.
+    kept: columns that are left out last, such as the sort key.
+    keys: for each row, the key of its kernel's page; or empty.
     """
 
     title: str
