@@ -33,18 +33,18 @@ class Sweep(Group):
 
 
 def wanted_tools(words: Sequence[str]) -> list[Tool]:
-    """Find one ptxas for each version or path; "all" are those at hand, none is the newest."""
+    """Find one ptxas for each version or path. ["all"]: every installed ptxas; []: the newest."""
     if not words:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # the first of equal versions wins
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
 @contextlib.contextmanager
 def running(options: Sweep, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
-    """Give two functions: one runs jobs of ptxas, the other is told how many more will come. On a terminal there is a
+    """Yield two functions: one runs ptxas jobs, the other announces how many more will come. On a terminal there is a
     progress bar."""
     limits = Limits(seconds=options.time_limit)
     with _executor(options) as (executor, in_flight), _progress() as (advance, expect):
@@ -66,7 +66,7 @@ def _executor(options: Sweep) -> Iterator[tuple[Executor | int | None, int | Non
 
 @contextlib.contextmanager
 def _progress() -> Iterator[tuple[Advance, Expect]]:
-    """A bar on a terminal: rate, time left, and how many results were cached. Elsewhere a line."""
+    """Show a bar on a terminal: rate, time left, and how many results were cached. Elsewhere print a line."""
     if not sys.stderr.isatty() or is_quiet():
         with working("assembling with ptxas") as done:
             yield (lambda job, outcome, cached: done(1)), (lambda more: None)

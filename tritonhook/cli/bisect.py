@@ -93,7 +93,7 @@ class _Kernel:
 
 
 def _kernels(options: Options) -> list[_Kernel]:
-    """The kernels to search for. Raises UsageError if there is none."""
+    """Read the kernels to search for. Raises UsageError if there is none."""
     own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     kernels = [
         _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
@@ -135,7 +135,7 @@ def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[KernelFacts,
 
 
 def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFacts:
-    """A kernel of which only its PTX is known."""
+    """Make facts for a kernel that has only PTX."""
     identity = Identity(name, ptx.target, "PTX")
     return KernelFacts(identity, name, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES))
 
@@ -145,13 +145,13 @@ def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFact
 
 @dataclass(slots=True)
 class _Tools:
-    """ptxas by version. fetched: those that were not at hand."""
+    """ptxas by version. fetched: versions downloaded by this run."""
 
     at_hand: dict[str, Tool]
     fetched: list[str] = field(default_factory=list)
 
     def get(self, version: str) -> Tool:
-        """Fetch it, if need be. Raises ToolError."""
+        """Return a version, fetched if it is not installed. Raises ToolError."""
         if version not in self.at_hand:
             with working(f"fetching ptxas {version} (about 30 MB)"):
                 self.at_hand[version] = add_ptxas(version)
@@ -160,7 +160,7 @@ class _Tools:
 
 
 def _versions(options: Options, tools: _Tools) -> tuple[str, ...]:
-    """All versions from the good one to the bad one. Raises UsageError for one that there is not."""
+    """List all versions from good to bad. Raises UsageError for a version that does not exist."""
     good, bad = options.good, options.bad
     known = set(tools.at_hand) | (set() if options.at_hand else set(_released()))
     for given, version in (("--good", good), ("--bad", bad)):
@@ -209,7 +209,7 @@ class _Assemble:
         return self.kernels[number].locked.identity.arch
 
     def _fetch(self, versions: set[str]) -> dict[str, str]:
-        """Fetch what is not at hand. Returns why a version cannot be had, by version."""
+        """Fetch versions that are not installed. Returns the reason for each version that could not be fetched."""
         failures = {}
         for version in sorted(versions, key=version_key):
             try:

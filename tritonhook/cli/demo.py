@@ -135,7 +135,7 @@ def _give_table(options: Options) -> int:
 
 
 def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
-    """Find the ptxas, and fetch the published version where it is missing; a note if another one has to do.
+    """Find the ptxas, and fetch the published version if it is missing; return a note if another version is used.
 
     Raises ToolError if there is none at all.
     """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tritonhook.report.results.emulation import EmulatedKernel
 
 _MOST_STATEMENTS = 300_000  # they take 1.5 GiB
-_LONGEST_S = 1e8  # that a timer takes
+_LONGEST_S = 1e8  # limit of a timer
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
@@ -92,7 +92,7 @@ def run(options: Options) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A kernel to emulate. file: how files of its buffers begin. load: reads its PTX and its launch. is_one_of_many:
+    """A kernel to emulate. file: prefix of its buffers' file names. load: reads its PTX and its launch. is_one_of_many:
     if it fails, the others are still emulated."""
 
     kernel: str
@@ -102,7 +102,7 @@ class _Target:
 
 
 def _targets(options: Options) -> Iterator[_Target]:
-    """Each kernel with its launch."""
+    """Yield each kernel with its launch."""
     path = Path(options.target)
     if not (path / "index").is_dir() or options.args:
         record = launch_of(options.args, options.launch, [options.target], dry=True)
@@ -157,7 +157,8 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel:
 
 
 def _reason(error: BaseException, target: _Target) -> str:
-    """Why a kernel was not executed. Raises the error again where it is the only kernel, and the user's to mend."""
+    """Explain why a kernel was not executed. Raises the error again if it is the only kernel and the user can fix the
+    cause."""
     from tritonhook.emulate.errors import Unfinished
 
     if isinstance(error, (MemoryError, RecursionError)):
@@ -171,7 +172,7 @@ def _reason(error: BaseException, target: _Target) -> str:
 
 @contextmanager
 def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
-    """Raise Unfinished in what takes longer. Other threads than the main one are not interrupted."""
+    """Raise Unfinished after `limit_s` seconds. Only the main thread is interrupted."""
     from tritonhook.emulate.errors import Unfinished
 
     limit_text = f"{limit_s:g} s"
@@ -193,7 +194,7 @@ def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
 
 
 def _files(options: Options, name: str, count: int) -> list[Path]:
-    """Where the buffers of a kernel go. Raises UsageError for a file that is there already, before any work."""
+    """List the files for a kernel's buffers. Raises UsageError, before any work, if the folder cannot be made or a file is a link."""
     if options.contents is None:
         return []
     try:

@@ -91,7 +91,7 @@ def _install(options: Install) -> int:
 
 
 def _agreed(text: str) -> bool:
-    """Ask on the terminal; without one the answer is no."""
+    """Ask on the terminal; without a terminal the answer is no."""
     if sys.stdin is None or not sys.stdin.isatty():
         return False
     say(f"tritonhook: {text}. Install? [y/N]")
@@ -124,7 +124,7 @@ def _released() -> list[str]:
 
 
 def _fetched(version: str) -> Tool:
-    """Fetch a version. Raises UsageError with the versions that there are, if it is none of them."""
+    """Fetch a version. Raises UsageError with the existing versions if it is not one of them."""
     try:
         return add_ptxas(version)
     except ToolError as error:

@@ -26,8 +26,8 @@ from tritonhook.ptxas.tool import find_nvdisasm
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import InstructionProbe
 
-_MANY = 1000  # assemblies whose cost is said first
-_SECONDS = 0.02  # of a processor for one of them, roughly
+_MANY = 1000  # assemblies: from here on the cost is announced first
+_SECONDS = 0.02  # of processor time for one, roughly
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
 
@@ -78,7 +78,8 @@ def run(options: Options) -> int:
 
 
 def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
-    """Find the probes in which a part of the name begins with `only` ("TMA" does not find stmatrix), else any match."""
+    """Find the probes with a part of the name that begins with `only` ("TMA" does not match stmatrix), else any
+    match."""
     try:
         anywhere = re.compile(only, re.IGNORECASE)
     except re.error as error:
