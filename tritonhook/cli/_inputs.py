@@ -282,7 +282,7 @@ def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool |
     named = file_at(path)
     if tool is not None and named is not None and not is_same_file(named, tool.path):
         print(
-            f"{path}: not run, because its hash is not known here; ptxas {tool.version} at {tool.path} is used "
+            f"{path}: not run, because no installed ptxas has its hash; ptxas {tool.version} at {tool.path} is used "
             "(--trust runs the named one)",
             file=sys.stderr,
         )

@@ -362,11 +362,11 @@ class Results(Group):
     TITLE = "output"
     json: bool = flag(one_of="printed", help="print one JSON document instead of text")
     markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
-    csv: bool = flag(help="print the first table as CSV, with all its columns")
+    csv: bool = flag(help="print the first table as CSV, with all columns")
     html: str | None = option(
         metavar="FILE|FOLDER/",
-        help="also write the result to FILE, as one HTML page; to FOLDER/ (with the slash, or it is there) with a page "
-        "for each kernel, which its index.html leads to",
+        help="also write the result to FILE as one HTML page; to FOLDER/ (with the slash, or if it exists) with a page "
+        "for each kernel, linked from index.html",
     )
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"

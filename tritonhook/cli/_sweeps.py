@@ -26,7 +26,7 @@ class Sweep(Group):
     jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
     dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")
     time_limit: float = option(type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run")
-    no_cache: bool = flag(help="neither read nor write cached results")
+    no_cache: bool = flag(help="do not use the cache of results")
 
     def cache(self) -> ResultCache | None:
         return None if self.no_cache else ResultCache()

@@ -1,8 +1,8 @@
 """Find which version of ptxas changed a kernel first, between a good and a bad one.
 
 The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
-versions at hand are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
-trouble, or nothing is known about a kernel under the good or the bad version.
+installed versions are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
+trouble, or a kernel has no result under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
   tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers
@@ -47,13 +47,13 @@ class Options(Group):
     kernel: str = place(metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
     good: str = option(type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
-    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
+    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"figure to compare: {', '.join(ON)}")
     entry: str | None = option(metavar="NAME", help="only kernels of this name")
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
     )
     all: bool = flag(help="try every version, and show all of them")
-    at_hand: bool = flag(help="take only the versions at hand; fetch none")
+    at_hand: bool = flag(help="use only installed versions; fetch none")
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
@@ -116,7 +116,7 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
     elif path.is_dir():
         loaded = load_input(place, entry)
         if loaded.ptx is None:
-            raise UsageError(f"{place}: no PTX in it, so no ptxas can assemble it; capture it again")
+            raise UsageError(f"{place}: no PTX to assemble; capture it again")
         options = None if loaded.assembler is None else loaded.assembler.options
         yield _unknown(loaded.entry, loaded.ptx, options), loaded.ptx.text
     elif is_lock(path):
@@ -184,7 +184,7 @@ def _released() -> list[str]:
         try:
             return released_versions()
         except ToolError as error:
-            raise ToolError(f"{error}; --at-hand takes only the versions at hand") from None
+            raise ToolError(f"{error}; --at-hand uses only installed versions") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,9 @@ if TYPE_CHECKING:
 class ToolOptions(Group):
     """Which kernel, which ptxas and its options: for diff and ab."""
 
-    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: one name a side")
+    entry: str | None = option(
+        metavar="NAME|A:B", help="name of the kernel, if there are several; A:B: one for each side"
+    )
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
@@ -90,22 +92,24 @@ class ToolOptions(Group):
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    b: str | None = place(nargs="?", help="as for a; leave it out with --rename and --rewrite")
+    b: str | None = place(nargs="?", help="second kernel, as for a; omit it with --rename and --rewrite")
     previous: bool = flag(
         help="compare the latest run in a capture folder (default: the one that `run` writes to) with the previous "
         "run of the same command; give a kernel to compare this one alone"
     )
     rewrite: str | None = option(
-        choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
+        choices=REWRITES, metavar="NAME", help=f"compare a with its rewritten form: {' or '.join(REWRITES)}"
     )
-    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or as the next options say")
+    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or set by the next options")
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(one_of="code", help="the same for the PTX; --ttgir, --ttir: for these stages of captured kernels")
+    ptx: bool = flag(
+        one_of="code", help="print the lines of PTX that differ; --ttgir, --ttir: of these stages of captured kernels"
+    )
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
-    no_control: bool = flag(help="compare names of different length as they are")
+    no_control: bool = flag(help="use no control name if names differ in length")
     fail_on: tuple[Rule, ...] = fail_on_option()
     shown: ShownChanges = part(ShownChanges)
     results: Results = part(Results)

@@ -57,13 +57,19 @@ class Options(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     input: str = option(
-        choices=INPUTS, default=RECORDED, metavar="NAME", help=f"what buffers hold (default: {RECORDED}), as in verify"
+        choices=INPUTS,
+        default=RECORDED,
+        metavar="NAME",
+        help=f"contents of buffers before the launch (default: {RECORDED}), as in verify",
     )
-    ctas: int | None = option(type=int, metavar="N", help="CTAs of a launch to execute (default: all)")
+    ctas: int | None = option(type=int, metavar="N", help="number of CTAs to execute of a launch (default: all)")
     limit: float = option(
-        type=float, default=LIMIT_S, metavar="S", help=f"seconds of a kernel, from reading it on (default: {LIMIT_S:g})"
+        type=float,
+        default=LIMIT_S,
+        metavar="S",
+        help=f"time limit for a kernel in seconds, with reading (default: {LIMIT_S:g})",
     )
-    seed: int = option(type=int, default=0, metavar="N", help="chooses the order of atomics")
+    seed: int = option(type=int, default=0, metavar="N", help="seed for the order of atomics")
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
     )
@@ -162,7 +168,7 @@ def _reason(error: BaseException, target: _Target) -> str:
     from tritonhook.emulate.errors import Unfinished
 
     if isinstance(error, (MemoryError, RecursionError)):
-        return f"more memory than there is ({type(error).__name__})"
+        return f"not enough memory ({type(error).__name__})"
     if isinstance(error, NotUnderstood):
         return f"NOT UNDERSTOOD: {error}"
     if not target.is_one_of_many and not isinstance(error, Unfinished):
@@ -194,7 +200,7 @@ def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
 
 
 def _files(options: Options, name: str, count: int) -> list[Path]:
-    """List the files for a kernel's buffers. Raises UsageError, before any work, if the folder cannot be made or a file is a link."""
+    """List the files for a kernel's buffers. Raises UsageError, before any work, if it cannot make them."""
     if options.contents is None:
         return []
     try:

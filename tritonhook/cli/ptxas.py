@@ -1,4 +1,4 @@
-"""List the ptxas versions at hand, add one, or put a wrapper over one.
+"""List installed ptxas versions, add one, or replace one by a wrapper.
 
 tritonhook ptxas list
 tritonhook ptxas list --available # the versions that `ptxas add` can fetch
@@ -78,7 +78,7 @@ def _install(options: Install) -> int:
     target = find_target(options.path)
     if not options.system and not target.path.is_relative_to(Path(sys.prefix).resolve()):
         raise UsageError(
-            f"{target.path}: outside of this environment, where others call it too; --system replaces it all the same. "
+            f"{target.path}: outside of this environment; other programs call it too; --system replaces it anyway. "
             "`tritonhook run -- nvcc ...` needs no install"
         )
     undo = f"`tritonhook ptxas uninstall {target.path}` undoes it"
@@ -139,5 +139,5 @@ ACTIONS = (
     Verb("add", "fetch one version's wheel and keep its ptxas", Add, _add),
     Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Install, _install),
     Verb("uninstall", "put the original back", Wrapper, _uninstall),
-    Verb("status", "whether the wrapper is installed, and what it could not keep", Wrapper, _status),
+    Verb("status", "show whether the wrapper is installed, and what it could not keep", Wrapper, _status),
 )

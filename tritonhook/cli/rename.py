@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class RenameOptions(Group):
     """How kernels are renamed: for rename, run, diff and ab."""
 
-    prefix: str | None = option(help='put this in front of kernel names, e.g. "cutlass_"')
+    prefix: str | None = option(help='prefix for kernel names, e.g. "cutlass_"')
     strip: bool = flag(help=f'remove "{TRIGGER}" from names')
     to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
 
@@ -66,7 +66,9 @@ class Options(Group):
     rename: RenameOptions = part(RenameOptions)
     rewrite: tuple[str, ...] = rewrite_option("rewrite kernels, after a rename")
     entry: str | None = option(metavar="NAME", help="change only this kernel (default: all)")
-    output: str | None = option("-o", "--output", metavar="FILE", help="write here (default, and -: standard output)")
+    output: str | None = option(
+        "-o", "--output", metavar="FILE", help="file to write (default, and -: standard output)"
+    )
     results: Results = part(Results)
 
 
@@ -77,7 +79,7 @@ def run(options: Options) -> int:
 
     rename = options.rename.wanted()
     if rename is None and not options.rewrite:
-        raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
+        raise UsageError("give a change: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
     options = replace(options, output=None) if options.output == "-" else options
     ptx = _read(Path(options.ptx))
     if not ptx.entries:

@@ -1,4 +1,4 @@
-"""Show versions, tools, and who holds each of Triton's hooks in a fresh process.
+"""Show versions, tools, and the owner of each of Triton's hooks in a fresh process.
 
 For the hooks inside a running program call `tritonhook.status()` there.
 """

@@ -83,12 +83,12 @@ class Options(Group):
         "-o",
         "--policy",
         metavar="FILE",
-        help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps its entries of "
+        help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps entries of "
         "kernels that are not tuned now",
     )
     check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
     levers: str | None = option(
-        metavar="LEVER,...", help="try these, and what won before (default: all except controls=FILE)"
+        metavar="LEVER,...", help="levers to try, besides those that won before (default: all except controls=FILE)"
     )
     controls: tuple[str, ...] = option(
         action="append",
@@ -101,7 +101,7 @@ class Options(Group):
         type=share(0.01, zero=True),
         default=_MIN_SHARE,
         metavar="SHARE",
-        help="leave out kernels that take less of the GPU's time (default: 1%%)",
+        help="leave out kernels with a smaller share of the GPU's time (default: 1%%)",
     )
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     configs: int = option(

@@ -68,7 +68,7 @@ class Timing(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
+        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each is tuned",
     )
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
@@ -78,8 +78,8 @@ class Timing(Group):
         metavar="SHARE",
         help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
     )
-    processes: int | None = option(type=int, metavar="N", help="fresh processes to begin with (default: 5)")
-    seconds: float | None = option(type=float, help="stop after about this time (default: 50)")
+    processes: int | None = option(type=int, metavar="N", help="number of fresh processes at first (default: 5)")
+    seconds: float | None = option(type=float, help="stop after about this many seconds (default: 50)")
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
@@ -201,9 +201,7 @@ class Recorded:
         given = load_input(self.path, options.tool.entry)
         check_entry(options.tool.entry, [given])
         if given.ptx is None:
-            raise UsageError(
-                f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture that has PTX"
-            )
+            raise UsageError(f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture with PTX")
         change = _change(options)
         if change.rename is not None:
             change.rename.other_name(given.entry)  # raises if the rename changes nothing
@@ -212,7 +210,7 @@ class Recorded:
         sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, arguments)
         notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(arguments) or 'no options'}"]
         if given.cubin is not None and given.cubin.text(given.entry) != _reference_code(sides):
-            notes.append("the code assembled here is not that of the captured cubin")
+            notes.append("the assembled code differs from the captured cubin")
         own = [given.entry]
         names = change_names(own, self.path, change.rename, change.rewrites, options.timing.candidate_options)
         return PreparedPlan(_launched_plan(options, self.path, folder, sides, launch, names), tuple(notes))
@@ -235,7 +233,7 @@ class TwoCubins:
             or options.timing.candidate_options
         ):
             raise UsageError(
-                "two targets are compared as they are; give a change (a rename, --rewrite, ...) for one target"
+                "two targets are compared as they are; a change (a rename, --rewrite, ...) needs a single target"
             )
         launch = launch_of(options.timing.args, options.timing.launch, paths)
         given = load_pair(self.reference, self.candidate, options.tool.entry)
@@ -288,7 +286,7 @@ class CapturedRun:
         timed = with_times(launches, rough_times(self.path))
         usable = [launch for launch in timed if launch.us is not None]
         if not usable:
-            raise UsageError(f"{self.label}: none of its launches can be launched again: {timed[0].why}")
+            raise UsageError(f"{self.label}: none of its launches can be repeated: {timed[0].why}")
         total, called = sum(launch.total for launch in usable), _titles(kernels)
         lines = [
             f"{called[launch.record]} {launch.total / total:.0%} "
@@ -309,7 +307,7 @@ class CapturedRun:
         elif any(captures.capture(record).dry_run for record in captures.records):
             why += f"; {DRY_LAUNCH}"
         elif captures.records:
-            why += "; its kernels were compiled and not launched: is there a GPU?"
+            why += "; its kernels were compiled but not launched: is there a GPU?"
         return f"no launch{what} was recorded{why}; `tritonhook diff CAPTURE --rename` compares only the code"
 
 

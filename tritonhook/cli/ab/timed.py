@@ -47,7 +47,7 @@ def run(options: Options) -> int:
 def _saved(options: Options, path: Path) -> Timed:
     """Read the saved comparison; --band replaces its band."""
     if options.target or options.results.save:
-        raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
+        raise UsageError("--from reads a saved comparison: omit the target and --save")
     if idle := [name for name in given_options(options.rename, options.tool, options.timing) if name not in OF_SAVED]:
         raise UsageError(f"{', '.join(idle)}: not allowed with --from: nothing is timed again")
     from tritonhook.report.results.ab import load

@@ -36,12 +36,14 @@ class Options(Group):
     arch: str | None = option(
         metavar="SM,...|all", help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)"
     )
-    ptxas: str = option(metavar="VERSION,...|all", default="", help="assemble with these (default: the newest at hand)")
+    ptxas: str = option(
+        metavar="VERSION,...|all", default="", help="assemble with these ptxas (default: the newest installed)"
+    )
     only: str = option(
         metavar="REGEX",
         default="",
-        help="only instructions whose group or name has a word that begins with this, e.g. TMA; if there are none, "
-        "those with any match",
+        help="only instructions whose group or name has a part that begins with this, e.g. TMA; if none match, "
+        "match anywhere",
     )
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)

@@ -65,10 +65,10 @@ class Options(Group):
         type=_words,
         default=(),
         metavar="all|VERSION,...",
-        help="assemble with these (default: the capture's, else the newest at hand)",
+        help="assemble with these ptxas (default: the capture's, else the newest installed)",
     )
     arch: tuple[str, ...] = option(
-        type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
+        type=_words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
     )
     levels: tuple[str, ...] = option(
         "-O", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"

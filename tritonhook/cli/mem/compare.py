@@ -23,7 +23,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    variants: str = option(required=True, metavar="A,B", help="names, the baseline first")
+    variants: str = option(required=True, metavar="A,B", help="values of the last argument, the baseline first")
     results: Results = part(Results)
     command: tuple[str, ...] = argument(nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 

@@ -37,7 +37,7 @@ def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[S
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
         folder = next((path for path in paths if Path(path).is_dir()), None)
-        raise UsageError(f"{', '.join(paths)}: no kernels there") if folder is None else no_kernels(folder)
+        raise UsageError(f"{', '.join(paths)}: no kernels in it") if folder is None else no_kernels(folder)
     return needs
 
 
@@ -131,7 +131,7 @@ class Options(Group):
     )
     on: GpuOptions = part(GpuOptions)
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
+    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end exceeds SIZE, e.g. 256MiB")
     results: Results = part(Results)
 
 

@@ -85,8 +85,8 @@ class Listed(Group):
 class OfFile(Group):
     """Options for a file."""
 
-    entry: str | None = option(metavar="NAME", help="show only this kernel of a file")
-    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
+    entry: str | None = option(metavar="NAME", help="show only the file's kernel of this name")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this ptxas (default: the newest)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Options(Group):
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     llir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     source: bool = flag(
-        one_of="code", help="print the lines of the source with the instructions, live registers and spills of each"
+        one_of="code", help="print source lines with the instructions, live registers and spills of each"
     )
     file: OfFile = part(OfFile)
     results: Results = part(Results)
@@ -164,7 +164,7 @@ def _give_capture(options: Options, path: Path) -> None:
     if options.source:
         code = CapturedOne.of(capture, full=True).code
         if not code:
-            raise UsageError(f"{path}: no machine code that can be read")
+            raise UsageError(f"{path}: no readable machine code")
         from tritonhook.report.render.terminal import render_terminal
         from tritonhook.report.results.capture import source_summary
 

@@ -13,7 +13,7 @@ launch are emulated on the CPU: the PTX, and each build, which must store what t
 With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 
   tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
-  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be here
+  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
 
 Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
 may be; 2 if none could be run or read.
@@ -216,7 +216,7 @@ def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: st
 def _file(path: Path, ptxas: str | None) -> KnownModule:
     data = read_bytes(path)
     if data[:4] == MAGIC:
-        raise UsageError(f"{path}: machine code; give PTX, or a capture, which has the PTX of its kernels")
+        raise UsageError(f"{path}: machine code has no PTX; give PTX or a capture")
     ptx = Ptx.from_bytes(data, str(path))
     version = ptxas or find_ptxas(None).version
     return KnownModule(str(path), ptx.target, version, findings(ptx.text, version))

@@ -62,17 +62,17 @@ class Options(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
-    ptxas_options: str | None = option("--options", metavar="'...'", help="its options (default: the capture's)")
+    ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
         metavar="VERSION,...",
-        help="compare with these ptxas (default: the oldest and the newest here that take the kernel)",
+        help="compare with these ptxas (default: the oldest and the newest installed that accept the kernel)",
     )
     inputs: tuple[str, ...] = option(
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
-        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
+        help=f"contents of buffers before a launch (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
     runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
     limit: float | None = option(
@@ -81,7 +81,9 @@ class Options(Group):
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
     cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
-    ctas: int = option(type=int, default=CTAS, metavar="N", help=f"CTAs of a launch to emulate (default: {CTAS})")
+    ctas: int = option(
+        type=int, default=CTAS, metavar="N", help=f"number of CTAs to emulate of a launch (default: {CTAS})"
+    )
     minimise: Path | None = option(
         type=Path,
         metavar="FOLDER",
@@ -187,9 +189,7 @@ def _of_file(options: Options, path: str) -> VerifySubject:
 
 def _subject(options: Options, given: Input, launch: Path) -> VerifySubject:
     if given.ptx is None:
-        raise UsageError(
-            f"{given.label}: no PTX to assemble again; give a second build, to compare the two as they are"
-        )
+        raise UsageError(f"{given.label}: no PTX to assemble again; give a second build to compare the two unchanged")
     own = chosen_ptxas(options.ptxas, options.trust, [given])
     arguments = chosen_arguments(options.ptxas_options, [given])
     latitude = latitude_of(given.ptx)

@@ -134,10 +134,14 @@ def source_summary(code: CodeFields) -> Summary:
     tables = [_of_file(code.files[file], lines, bool(code.live)) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
     verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
-    notes = ["lines are read from the files as they are now"] if tables else ["the machine code has no line info"]
+    notes = (
+        ["source lines are from the current files, which may have changed since"]
+        if tables
+        else ["the machine code has no line info"]
+    )
     if tables and not code.live:
         notes.append(
-            "live registers are not known: no nvdisasm here analyses this cubin; install Triton, which has one"
+            "live registers are not known: no installed nvdisasm can analyse this cubin; install Triton, which has one"
         )
     return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), tuple(notes))
 
@@ -362,7 +366,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
             return cls(**given, code=_code(capture) if Stage.CUBIN in capture.artifacts else UNSET)
         except (CubinError, ToolError) as error:
             said = f"{capture.note}; " if capture.note else ""
-            return cls(**given | {"note": f"{said}no machine code is shown: {error}"})
+            return cls(**given | {"note": f"{said}machine code not shown: {error}"})
 
     def summary(self) -> Summary:
         """Summarise how the kernel was compiled."""
@@ -385,7 +389,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         if lever := self.metadata.get(META_LEVER):
             yield f"changed by the policy's lever {lever}"
         if self.cache_hit is not None:
-            yield "taken from Triton's disk cache" if self.cache_hit else "compiled here"
+            yield "taken from Triton's disk cache" if self.cache_hit else "compiled, not taken from a cache"
         if self.note:
             yield self.note
         for warning in self.warnings or ():

@@ -262,7 +262,7 @@ class Tuning(Result, tag="tuning"):
 
     def _facts(self) -> Iterator[str]:
         if self.stopped:
-            yield f"{self.stopped}: the kernels that were not done are left as they are"
+            yield f"{self.stopped}: the other kernels were not tuned"
         if self._of(TuneVerdict.ASSEMBLED):
             yield f"race them on a GPU: `tritonhook tune {self.target}`"
         if self._of(TuneVerdict.WIN):
