@@ -249,7 +249,7 @@ def given_options(*groups: Group) -> list[str]:
             declared = each.metadata[_DECLARED]
             if not isinstance(declared, type) and declared.names is not None:
                 value, default = getattr(group, each.name), declared.settings.get("default")
-                if value not in (None, ()) and value is not False and value != default:  # 0 is given
+                if value not in (None, ()) and value is not False and value != default:  # 0 is a value of its own
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
 

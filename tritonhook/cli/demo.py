@@ -1,6 +1,6 @@
 """Show tritonhook's reports on a bundled Triton kernel, without a GPU: resources, source lines, effect of the name.
 
---table shows the published table of the name effect and what ptxas gives here. It needs no Triton. It takes ptxas
+--table shows the published table of the name effect and the results on this machine. It needs no Triton. It uses ptxas
 12.8.93, as published, and fetches it if it is missing. Everything is *assembled* by ptxas; nothing is executed or
 timed.
 

@@ -6,7 +6,7 @@ wgmma or bulk copies read without fence.proxy.async. Each has its lines in PTX a
 question: does ptxas compute what the PTX says?
 
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
-  tritonhook emulate kernel.ptx --args launch.json --contents out  # also write what its buffers hold then
+  tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
 
 A kernel that hangs or traps is a finding too. Memory stays below 2 GiB, whatever a launch asks for.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tritonhook.ptx.module import Ptx
     from tritonhook.report.results.emulation import EmulatedKernel
 
-_MOST_STATEMENTS = 300_000  # they take 1.5 GiB
+_MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
 _LONGEST_S = 1e8  # limit of a timer
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 

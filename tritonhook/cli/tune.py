@@ -6,8 +6,8 @@ lever. Then the codes that store the same as the compiler's own code race on the
 is confirmed in fresh processes. For an autotuned kernel the configurations that its tuner tried race too: a lever has
 to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
 tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
---assemble-only and --check need neither. --check exits with 1 if an entry is stale, or cannot be applied here, or if
-another configuration than the pinned one won an autotuning.
+--assemble-only and --check need neither. --check exits with 1 if an entry is stale, or does not apply on
+this machine, or if another configuration than the pinned one won an autotuning.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1

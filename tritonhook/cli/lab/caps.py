@@ -3,7 +3,7 @@
 A cell is "inline" (with the SASS opcode), "syscall" (a call into the driver), "emulated" (by other opcodes),
 "rejected", or "unknown PTX version" (this ptxas is too old for the instruction).
 
-  tritonhook lab caps                                  # the newest ptxas at hand, the usual architectures
+  tritonhook lab caps                                  # the newest installed ptxas, the usual architectures
   tritonhook lab caps --arch sm_120a,sm_121a --only 'TMA|mxf'
   tritonhook lab caps --arch all --ptxas all --markdown
 """
@@ -71,7 +71,7 @@ def run(options: Options) -> int:
         def announced(jobs: int) -> None:
             if jobs >= _MANY and not is_quiet():
                 minutes = jobs * _SECONDS / usable_processors() / 60
-                say(f"tritonhook: {jobs:,} assemblies, about {minutes:.0f} min here; those of earlier runs are cached")
+                say(f"tritonhook: {jobs:,} assemblies, about {minutes:.0f} min; those of earlier runs are cached")
             expect(jobs)
 
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), announced, cache)

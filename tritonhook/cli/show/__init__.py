@@ -1,6 +1,6 @@
 """List the kernels in a capture folder or a lock; show one kernel, any file with GPU code, or a saved result.
 
-Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits are
+Each captured kernel has a short id. Every verb accepts it instead of the kernel's folder; its first four digits are
 enough. A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or
 --json. With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page
 for each kernel of a folder.

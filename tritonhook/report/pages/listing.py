@@ -12,7 +12,7 @@ from tritonhook.report.results.capture import CodeFields
 
 _CONTEXT = 3  # equal rows that stay visible around a change
 _SHORTEST_FOLD = 6
-_BEYOND = -1  # None, in the flat arrays of the script
+_BEYOND = -1  # stands for None in the script's flat arrays
 
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 

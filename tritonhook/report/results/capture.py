@@ -434,5 +434,5 @@ def _warnings(capture: Capture) -> tuple[str, ...]:
     try:
         level = level_of(capture.assembler.options)
         return tuple(warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version, level))
-    except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
+    except (CaptureError, PtxError):  # no readable PTX: nothing to warn of
         return ()
