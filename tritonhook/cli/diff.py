@@ -77,9 +77,7 @@ if TYPE_CHECKING:
 class ToolOptions(Group):
     """Which kernel, which ptxas and its options: for diff and ab."""
 
-    entry: str | None = option(
-        metavar="NAME|A:B", help="name of the kernel, if there are several; A:B: one for each side"
-    )
+    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
@@ -104,9 +102,7 @@ class Options(Group):
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(
-        one_of="code", help="print the lines of PTX that differ; --ttgir, --ttir: of these stages of captured kernels"
-    )
+    ptx: bool = flag(one_of="code", help="print lines of PTX that differ; --ttgir, --ttir: of this stage of captures")
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="use no control name if names differ in length")

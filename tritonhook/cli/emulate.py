@@ -57,17 +57,11 @@ class Options(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     input: str = option(
-        choices=INPUTS,
-        default=RECORDED,
-        metavar="NAME",
-        help=f"contents of buffers before the launch (default: {RECORDED}), as in verify",
+        choices=INPUTS, default=RECORDED, metavar="NAME", help=f"buffers' contents (default: {RECORDED}), as in verify"
     )
     ctas: int | None = option(type=int, metavar="N", help="number of CTAs to execute of a launch (default: all)")
     limit: float = option(
-        type=float,
-        default=LIMIT_S,
-        metavar="S",
-        help=f"time limit for a kernel in seconds, with reading (default: {LIMIT_S:g})",
+        type=float, default=LIMIT_S, metavar="S", help=f"seconds for a kernel, with reading it (default: {LIMIT_S:g})"
     )
     seed: int = option(type=int, default=0, metavar="N", help="seed for the order of atomics")
     contents: Path | None = option(

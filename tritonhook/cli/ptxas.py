@@ -82,9 +82,7 @@ def _install(options: Install) -> int:
             "`tritonhook run -- nvcc ...` needs no install"
         )
     undo = f"`tritonhook ptxas uninstall {target.path}` undoes it"
-    plan = (
-        f"a wrapper replaces it, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ in the folder of the call; {undo}"
-    )
+    plan = f"a wrapper replaces it, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ where it is called; {undo}"
     if not options.yes and not _agreed(f"{target.path}: {plan}"):
         raise UsageError(f"{target.path}: nothing was changed; --yes installs without a question")
     done = install(target)

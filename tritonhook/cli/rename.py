@@ -66,9 +66,7 @@ class Options(Group):
     rename: RenameOptions = part(RenameOptions)
     rewrite: tuple[str, ...] = rewrite_option("rewrite kernels, after a rename")
     entry: str | None = option(metavar="NAME", help="change only this kernel (default: all)")
-    output: str | None = option(
-        "-o", "--output", metavar="FILE", help="file to write (default, and -: standard output)"
-    )
+    output: str | None = option("-o", "--output", metavar="FILE", help="output file (default, and -: standard output)")
     results: Results = part(Results)
 
 
@@ -79,7 +77,7 @@ def run(options: Options) -> int:
 
     rename = options.rename.wanted()
     if rename is None and not options.rewrite:
-        raise UsageError("give a change: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
+        raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
     options = replace(options, output=None) if options.output == "-" else options
     ptx = _read(Path(options.ptx))
     if not ptx.entries:

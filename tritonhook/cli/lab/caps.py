@@ -36,9 +36,7 @@ class Options(Group):
     arch: str | None = option(
         metavar="SM,...|all", help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)"
     )
-    ptxas: str = option(
-        metavar="VERSION,...|all", default="", help="assemble with these ptxas (default: the newest installed)"
-    )
+    ptxas: str = option(metavar="VERSION,...|all", default="", help="ptxas to assemble with (default: the newest)")
     only: str = option(
         metavar="REGEX",
         default="",

@@ -216,7 +216,7 @@ def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: st
 def _file(path: Path, ptxas: str | None) -> KnownModule:
     data = read_bytes(path)
     if data[:4] == MAGIC:
-        raise UsageError(f"{path}: machine code has no PTX; give PTX or a capture")
+        raise UsageError(f"{path}: machine code has no PTX; give PTX, or a capture")
     ptx = Ptx.from_bytes(data, str(path))
     version = ptxas or find_ptxas(None).version
     return KnownModule(str(path), ptx.target, version, findings(ptx.text, version))

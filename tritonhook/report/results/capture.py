@@ -134,11 +134,7 @@ def source_summary(code: CodeFields) -> Summary:
     tables = [_of_file(code.files[file], lines, bool(code.live)) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
     verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
-    notes = (
-        ["source lines are from the current files, which may have changed since"]
-        if tables
-        else ["the machine code has no line info"]
-    )
+    notes = ["source lines are read from the current files"] if tables else ["the machine code has no line info"]
     if tables and not code.live:
         notes.append(
             "live registers are not known: no installed nvdisasm can analyse this cubin; install Triton, which has one"
