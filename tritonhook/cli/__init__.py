@@ -38,7 +38,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit code. No error of any kind ends with 1, "different"."""
+    """Run one command and return its exit code. No error ends with 1, which means "different"."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     with streams(), interruptible():
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             chosen: Verb = arguments.chosen
             with read_project(Path.cwd()).as_environment():
                 code = chosen.run(from_namespace(chosen.options, arguments))
-            write_out()  # flush what print() has buffered, while an error can still be reported
+            write_out()  # flush print()'s buffer while an error can still be reported
             return code
         except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe
             return TROUBLE
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code for an error; a signal that ended the verb, or a program that it ran, is named as shells do."""
+    """Return the exit code for an error; for a signal that ended the verb or its program, 128 + N as in a shell."""
     if isinstance(error, ProgramError):
         return error.status if error.status > 128 else TROUBLE
     return getattr(error, "status", INTERRUPTED) if isinstance(error, KeyboardInterrupt) else TROUBLE

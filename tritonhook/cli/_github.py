@@ -1,7 +1,7 @@
-"""Tell GitHub Actions of a check: the job's summary, annotations, and one comment on the pull request.
+"""Report a check to GitHub Actions: the job's summary, annotations, and one comment on the pull request.
 
-What GitHub says of the run comes from the environment. The comment is written by `gh`. That it cannot be written, as in
-a pull request from a fork, is said and changes no verdict.
+The environment describes the workflow's run. `gh` writes the comment. If commenting fails, as for a pull request from a
+fork, warn; the exit code is unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tritonhook.snapshot.facts import Identity, KernelFacts
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
 
-_TRIES = 3  # of a comment that another job of the workflow writes at the same time
+_TRIES = 3  # to write a comment that other jobs of the workflow write at the same time
 _LIMIT_S = 60
 _SPILLS = ("spill_stores", "spill_loads")
 _COMMENTS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -40,8 +40,8 @@ class _GitHubError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GitHub:
-    """One run of a workflow. summary: the file of the job's summary. workspace: where the repository lies. pull: the
-    number of the pull request that started it; None: another event did. commit: of which it speaks."""
+    """One run of a workflow. summary: file for the job's summary. workspace: folder of the repository. pull: number of
+    the pull request that started it; None: started by another event. commit: the commit under test."""
 
     summary: Path
     workspace: Path
@@ -52,7 +52,7 @@ class GitHub:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> GitHub:
-        """Read what the runner says. Raises UsageError outside of GitHub Actions."""
+        """Read the runner's environment. Raises UsageError outside of GitHub Actions."""
         names = ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_EVENT_PATH")
         if missing := [name for name in names if not environment.get(name)]:
             raise UsageError(f"--github: {', '.join(missing)} not set; it is for a step of GitHub Actions")
@@ -60,11 +60,12 @@ class GitHub:
         request = _pull_request(Path(event))
         server, run = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_RUN_ID")
         link = f"{server}/{repository}/actions/runs/{run}" if server and run else ""
-        commit = request.get("head", {}).get("sha") or commit  # GITHUB_SHA is a merge that nobody has seen
+        commit = request.get("head", {}).get("sha") or commit  # GITHUB_SHA is a temporary merge commit
         return cls(Path(summary), Path(workspace), repository, link, commit, request.get("number"))
 
     def tell(self, result: KernelChanges, lines: Sequence[SourceLine | None] = ()) -> None:
-        """Write the summary, print the annotations, and write the comment. lines: of each kernel, where it spills."""
+        """Write the summary, print the annotations, and write the comment. lines: source lines of each kernel's
+        spills."""
         from tritonhook.report.render.github import annotation_commands, job_summary
 
         with self.summary.open("a", encoding="utf-8") as file:
@@ -81,18 +82,18 @@ class GitHub:
         return None if line is None else replace(line, file=str(Path(line.file).relative_to(self.workspace)))
 
     def is_own(self, file: str) -> bool:
-        """Whether a source file is one of the repository."""
+        """Return whether a source file is in the repository."""
         return Path(file).is_relative_to(self.workspace) and "site-packages" not in Path(file).parts
 
     def _comment(self, result: KernelChanges) -> None:
-        """Put the section of this check into the one comment. Other jobs may write it at the same time: GitHub has no
-        transactions, so it is read again, and of two first comments the earlier one stays."""
+        """Write this check's section into the shared comment. GitHub has no transactions and other jobs may write at
+        the same time: read it back, and if two jobs created a comment, keep the earlier one."""
         from tritonhook.report.render.github import has_section, joined
 
         for _ in range(_TRIES):
             own = self._own_comments()
             if not (own or any(kernel.status is not ChangeStatus.SAME for kernel in result.kernels)):
-                return  # nothing to say
+                return  # nothing to report
             if own:
                 number, text = own[0]
                 _gh(
@@ -111,7 +112,8 @@ class GitHub:
         raise _GitHubError("other jobs wrote it at the same time")
 
     def _own_comments(self) -> list[tuple[int, str]]:
-        """The comments that this token wrote for tritonhook, the earliest first: anyone can write the mark."""
+        """List the comments that this token wrote for tritonhook, the earliest first; comments of others may contain
+        the mark too."""
         from tritonhook.report.render.github import MARK
 
         owner, _, name = self.repository.partition("/")
@@ -132,7 +134,7 @@ class GitHub:
 
 
 def _pull_request(event: Path) -> Mapping[str, Any]:
-    """What the event says of its pull request; nothing where it is another event."""
+    """Read the pull request from the event's file; {} for another event."""
     try:
         document = json.loads(event.read_bytes())
     except (OSError, ValueError) as error:
@@ -142,7 +144,7 @@ def _pull_request(event: Path) -> Mapping[str, Any]:
 
 
 def _gh(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """Ask GitHub's API. Raises _GitHubError."""
+    """Call GitHub's API. Raises _GitHubError."""
     given = [] if body is None else ["--input", "-"]
     try:
         done = subprocess.run(
@@ -164,7 +166,7 @@ def _gh(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
 
 @contextmanager
 def without_commands(active: bool) -> Iterator[None]:
-    """Let the runner take no line of what is printed for one of its commands: a kernel may have such a name."""
+    """Stop the runner from reading printed lines as its commands: a kernel's name may look like one."""
     word = secrets.token_hex(16)
     if active:
         write_out(f"::stop-commands::{word}\n")
@@ -178,8 +180,8 @@ def without_commands(active: bool) -> Iterator[None]:
 def lines_of(
     kernels: Sequence[tuple[Capture, KernelFacts]], changes: Sequence[Change], wanted: Callable[[str], bool]
 ) -> list[SourceLine | None]:
-    """The source line of each kernel that spills now, where one is known. kernels: as captured; a comparison may have
-    given them other numbers."""
+    """Find the source line of each kernel that spills now, None if unknown. kernels: as captured; a comparison may have
+    renumbered them."""
     captures = {_key(facts): capture for capture, facts in kernels if Stage.CUBIN in capture.artifacts}
     spilling = {
         n: captures[_key(facts)]
@@ -195,7 +197,7 @@ def _key(facts: KernelFacts) -> tuple[Identity, str | None]:
 
 
 def run_of_workflow(asked: bool, results: Results) -> GitHub | None:
-    """The run of the workflow, for --github; None without it. Raises UsageError outside of GitHub Actions."""
+    """Read the workflow's run for --github; None without --github. Raises UsageError outside of GitHub Actions."""
     if asked and results.is_printed:
         raise UsageError("--github prints commands for the runner; leave out --json and --markdown, or --github")
     return GitHub.of(os.environ) if asked else None

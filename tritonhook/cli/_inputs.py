@@ -1,4 +1,4 @@
-"""What the command line names: files, kernels, captures by path or short id, folders of captures."""
+"""Inputs on the command line: files, kernels, captures by path or short id, folders of captures."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tritonhook.report.result import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.captured import Kernels
 
-_MOST_BYTES = 1 << 32  # of a file with code: shared libraries of torch have 2 GiB
+_MOST_BYTES = 1 << 32  # for a file with code: torch's shared libraries have 2 GiB
 
 
 def place(**settings: Any) -> Any:
-    """A field for a positional argument that names a kernel or several, by path or by id."""
+    """Declare a positional argument for one or several kernels, each a path or an id."""
     return argument(_places, **settings)
 
 
@@ -41,14 +41,14 @@ def _places(given: Any) -> Any:
 
     if not isinstance(given, tuple):
         return _place(given)
-    return given if given and is_script(given[0]) else tuple(map(_place, given))  # a script's words are its own
+    return given if given and is_script(given[0]) else tuple(map(_place, given))  # a script's arguments stay unchanged
 
 
 def _place(text: str | None) -> str | None:
-    """The folder of the kernel that an id or a selector means, `a1b2c3` or `FOLDER/matmul[BM=64]`; other texts as they
-    are.
+    """Resolve an id or a selector, `a1b2c3` or `FOLDER/matmul[BM=64]`, to the kernel's folder; return other texts
+    unchanged.
 
-    An id without a folder is looked up in the folder that `tritonhook run` writes to by default.
+    An id without a folder is looked up in the default folder of `tritonhook run`.
     """
     if text is None or Path(text).exists():
         return text
@@ -71,8 +71,8 @@ def _place(text: str | None) -> str | None:
 
 
 def _selected(text: str, name: str, folder: Path) -> str:
-    """The kernel that a record's name or a selector means, `matmul[BM=64]` or `FOLDER/matmul[BM=64]`. Other texts as
-    they are. Raises UsageError where several fit, or none in brackets."""
+    """Resolve a record's name or a selector, `matmul[BM=64]` or `FOLDER/matmul[BM=64]`, to a kernel's folder; return
+    other texts unchanged. Raises UsageError if several kernels match, or if none has the bracketed configuration."""
     selector = KernelSelector.of(name)
     if selector is None or not is_folder(str(folder)):
         return text
@@ -122,11 +122,11 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
+    """One kernel. A capture has PTX, a cubin, or both; a file is one of the two.
 
-    label: the path as given. entry: the kernel's name in it. assembler: the capture's ptxas and its options.
-    dynamic_shared: bytes of shared memory that a launch adds; None where that is not known. capture: what it was read
-    from.
+    label: the path from the command line. entry: the kernel's name in it. assembler: the capture's ptxas and its
+    options. dynamic_shared: bytes of shared memory that a launch adds; None if unknown. capture: its source, if it is a
+    capture.
     """
 
     label: str
@@ -139,12 +139,12 @@ class Input:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of a capture's configuration, by name."""
+        """Settings of a capture's configuration, by name."""
         return {} if self.capture is None else settings_of(self.capture.options)
 
     @property
     def ptxas(self) -> str | None:
-        """The version that made the cubin; None if neither the capture nor the cubin names it."""
+        """Version of the ptxas that made the cubin; None if neither the capture nor the cubin names it."""
         if self.assembler is not None and self.assembler.version:
             return self.assembler.version
         return self.cubin.ptxas_version if self.cubin is not None else None
@@ -152,7 +152,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
-    """A PTX file or a cubin. label: the path as given."""
+    """A PTX file or a cubin. label: the path from the command line."""
 
     label: str
     content: Ptx | Cubin
@@ -162,8 +162,8 @@ class KernelFile:
         return self.content.kernels if isinstance(self.content, Cubin) else self.content.entries
 
     def kernel(self, entry: str | None) -> Input:
-        """The kernel of this name, or the only one: its name may be that of the other input. Raises CubinError or
-        PtxError."""
+        """Return the kernel named `entry`, or the only kernel whatever its name: `entry` may be the other input's name.
+        Raises CubinError or PtxError."""
         wanted = entry if entry in self.kernels or len(self.kernels) > 1 else None
         try:
             if isinstance(self.content, Cubin):
@@ -174,7 +174,7 @@ class KernelFile:
 
 
 def load_input(path: str, entry: str | None) -> Input:
-    """Read a kernel. entry: its name, needed where there are several.
+    """Read a kernel. entry: its name, required if there are several.
 
     Raises UsageError, PtxError, CubinError or CaptureError; each message has the path.
     """
@@ -185,9 +185,9 @@ def load_input(path: str, entry: str | None) -> Input:
 
 
 def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
-    """Read one kernel of each side. entry: its name, or both names as A:B; needed where a side has several.
+    """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several.
 
-    A kernel that one side has under another name is found as in `pair_kernels`. Raises what load_input raises.
+    If the sides name the kernel differently, `pair_kernels` matches them. Raises what load_input raises.
     """
     entry_a, is_pair, entry_b = (entry or "").partition(":")
     if is_pair:
@@ -206,7 +206,7 @@ def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
 
 
 def _names_of(entry: str, a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
-    """The names that a kernel has in two modules, of which one knows it as `entry`."""
+    """Return a kernel's names in two modules; `entry` is its name in one of them."""
     from tritonhook.compare.modules import pair_kernels
 
     return next((pair for pair in pair_kernels(a, b).items() if entry in pair), (entry, entry))
@@ -240,7 +240,7 @@ def find_capture(place: Path, entry: str | None) -> Capture:
 
 
 def input_of(path: str, capture: Capture) -> Input:
-    """A captured kernel as an input. path: how messages call it."""
+    """Convert a captured kernel to an input. path: its name in messages."""
     has_ptx, has_cubin = (stage in capture.artifacts for stage in (Stage.PTX, Stage.CUBIN))
     ptx = capture.ptx if has_ptx else None
     return Input(
@@ -255,7 +255,7 @@ def input_of(path: str, capture: Capture) -> Input:
 
 
 def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, ...]:
-    """The ptxas options for all inputs: those given, else those of a capture, else Triton's usual ones."""
+    """Choose the ptxas options for all inputs: --options, else those of a capture, else Triton's usual ones."""
     if given is not None:
         return tuple(given.split())
     for kernel in inputs:
@@ -265,9 +265,9 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
 
 
 def chosen_ptxas(ptxas: str | None, trust: bool, inputs: Sequence[Input]) -> Tool:
-    """The ptxas for all inputs: --ptxas, else the one that made a capture or that a cubin names, else the newest.
+    """Choose the ptxas for all inputs: --ptxas, else the one that a capture or a cubin names, else the newest.
 
-    A program that a capture names by its path runs only with --trust. Raises ToolError.
+    A program that a capture names by path runs only with --trust. Raises ToolError.
     """
     if ptxas is not None:
         return find_ptxas(ptxas)
@@ -277,12 +277,12 @@ def chosen_ptxas(ptxas: str | None, trust: bool, inputs: Sequence[Input]) -> Too
 
 
 def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool | None:
-    """What `find_recorded` finds. Says on standard error where another program of this version is at `path`."""
+    """Find a recorded ptxas as `find_recorded` does. Warn on standard error if another program is used in its stead."""
     tool = find_recorded(path, version, trust)
     named = file_at(path)
     if tool is not None and named is not None and not is_same_file(named, tool.path):
         print(
-            f"{path}: not run, because its hash is not known here; ptxas {tool.version} at {tool.path} is used "
+            f"{path}: not run, because no installed ptxas has its hash; ptxas {tool.version} at {tool.path} is used "
             "(--trust runs the named one)",
             file=sys.stderr,
         )
@@ -294,7 +294,7 @@ def trust_option() -> Any:
 
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
-    """Raises UsageError if --entry names a kernel that no input has; some may have it under another name."""
+    """Raise UsageError if --entry names a kernel of no input; some inputs may have it under another name."""
     if entry is not None and entry not in {kernel.entry for kernel in inputs}:
         names = listed(dict.fromkeys(kernel.entry for kernel in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")
@@ -304,15 +304,15 @@ def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
 
 
 def no_kernels(path: str | Path) -> CaptureError:
-    """The error for a capture folder without kernels."""
+    """Make the error for a capture folder without kernels."""
     remedy = f"run a program that compiles some: `tritonhook run --out {path} script.py`"
     return CaptureError(f"{path}: no kernels were captured; {remedy}")
 
 
 def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple[list[Kernels], list[str]]:
-    """The kernels of capture folders, each with its facts. names: of folders that are open already. Notes: what the
-    processes that wrote them had to say, such as of kernels that could not be captured, and which kernels are out of
-    date. Raises CaptureError, CubinError or ToolError."""
+    """Read the kernels of capture folders, with their facts. names: how messages call the folders. Also return notes:
+    messages of the processes that wrote the folders, such as kernels that could not be captured, and kernels that are
+    out of date. Raises CaptureError, CubinError or ToolError."""
     from tritonhook.snapshot.captured import read_folders
 
     paths = names or list(map(str, places))
@@ -331,20 +331,20 @@ def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple
 
 
 def captures_at(path: str | Path) -> CaptureFolder:
-    """The kernels of a capture folder, of the latest run of each command; of `FOLDER@N`, those of run N. Raises
+    """Open a capture folder with the kernels of each command's latest run; for `FOLDER@N` those of run N. Raises
     CaptureError."""
     folder, run = _run_in(str(path))
     return CaptureFolder.open(folder).latest() if run is None else CaptureFolder.open(folder).of_run(run)
 
 
 def _run_in(path: str) -> tuple[str, int | None]:
-    """The folder and the number of `FOLDER@N`; other paths, and one that is there, as they are."""
+    """Split `FOLDER@N` into folder and run number; a path that exists, or without @N, has run None."""
     folder, _, run = path.rpartition("@")
     return (folder, int(run)) if folder and run.isdecimal() and not Path(path).exists() else (path, None)
 
 
 def outdated_note(folder: CaptureFolder) -> list[str]:
-    """A note on the kernels that only earlier runs met."""
+    """Note how many kernels only earlier runs met."""
     if not folder.outdated:
         return []
     left = count(len(folder.outdated), "kernel")
@@ -352,5 +352,5 @@ def outdated_note(folder: CaptureFolder) -> list[str]:
 
 
 def is_folder(path: str) -> bool:
-    """Whether this is a folder of captures, or a run in one, not one kernel."""
+    """Return whether this is a folder of captures, or a run in one, rather than a single kernel."""
     return (Path(_run_in(path)[0]) / "index").is_dir()

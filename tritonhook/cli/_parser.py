@@ -1,7 +1,7 @@
-"""The parser of the command line: errors of one line that name the verb and the option, and help in groups.
+"""The parser of the command line: errors in one line that name the verb and the option, and help in groups.
 
 A verb is a module: its docstring is its help, a dataclass `Options` declares its arguments and options, and `run`
-takes one. Or it has ACTIONS, each a Verb.
+receives one. Or it has ACTIONS, each a Verb.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, ClassVar, NoReturn, TypeVar, cast
 from tritonhook.errors import did_you_mean
 
 TROUBLE = 2
-_COMMAND = "tritonhook "  # begins a list of commands in a description
-_PTXAS_OPTIONS = ("--options", "--candidate-options")  # whose values begin with a dash
+_COMMAND = "tritonhook "  # prefix of a command in a description
+_PTXAS_OPTIONS = ("--options", "--candidate-options")  # their values begin with a dash
 _Group = TypeVar("_Group", bound="Group")
 
 
 class Help(argparse.HelpFormatter):
-    """Breaks lines at blanks only: `sm_120a` and `--fail-over` stay whole. Commands keep their lines if they fit."""
+    """Breaks lines at blanks only: `sm_120a` and `--fail-over` stay whole. A command stays on one line if it fits."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return _wrapped(text, width)
@@ -32,7 +32,7 @@ class Help(argparse.HelpFormatter):
         paragraphs = []
         for number, paragraph in enumerate(text.strip().split("\n\n")):
             lines = [line.strip() for line in paragraph.splitlines()]
-            if number and lines[0].startswith(_COMMAND):  # the first paragraph is no list; it may be the version
+            if number and lines[0].startswith(_COMMAND):  # the first paragraph is text; it may be the version
                 paragraphs.append([part for line in lines for part in _command_lines(line, width)])
             else:
                 paragraphs.append(_wrapped(paragraph, width))
@@ -45,7 +45,8 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _command_lines(line: str, width: int) -> list[str]:
-    """A command of a description. If it is too wide, its remark stands above it, and it is continued as in a shell."""
+    """Format a command of a description. If it is too wide, put its remark above it and continue the line as in a
+    shell."""
     if len(line) + 2 <= width:
         return [f"  {line}"]
     command, _, remark = line.partition(" # ")
@@ -55,15 +56,16 @@ def _command_lines(line: str, width: int) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the words of one verb. Its errors name the verb and the option; the verbs' parsers are of this type."""
+    """Parses one verb's arguments. Its errors name the verb and the option; the verbs' parsers have this type."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": Help, **settings})
         self._words: Sequence[str] = ()
-        self.rest = ""  # where the words behind -- go; "": nowhere
+        self.rest = ""  # field for the arguments after --; "": not accepted
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Raise an error for words that are left over, here and not in the parser above: this one knows the verb."""
+        """Raise an error for arguments left over. Do it here rather than in the parser above: this one knows the
+        verb."""
         words, rest = self._without_rest(list(args or ()))
         self._words = self._joined(words)
         parsed, extra = super().parse_known_args(self._words, namespace)
@@ -75,14 +77,14 @@ class Parser(argparse.ArgumentParser):
         return parsed, extra
 
     def _without_rest(self, words: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
-        """The words before --, and those behind it, which are for the script that the verb runs."""
+        """Split the arguments at --: the verb's own, and those of the script that it runs."""
         if not self.rest or "--" not in words:
             return words, None
         return words[: words.index("--")], tuple(words[words.index("--") + 1 :])
 
     def _joined(self, words: list[str]) -> list[str]:
-        """Join `--options -O1` to `--options=-O1`: argparse would take the value for another option."""
-        if not self._takes_program():  # there the program may have such options
+        """Join `--options -O1` to `--options=-O1`: argparse would read the value as another option."""
+        if not self._takes_program():  # the program's own options may look like this
             for index in range(len(words) - 2, -1, -1):
                 option, value = words[index : index + 2]
                 if option in _PTXAS_OPTIONS and option in self._option_string_actions and value.startswith("-"):
@@ -93,7 +95,8 @@ class Parser(argparse.ArgumentParser):
         return any(action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions)
 
     def error(self, message: str) -> NoReturn:
-        """Report an error in one line: the usage can fill the screen. An unknown option may be the cause of others."""
+        """Report an error in one line: the usage could fill the screen. Look first for an unknown option, which may
+        cause others."""
         option = next((word for word in self._leading_options() if not self._knows(word)), None)
         text = message if option is None else self._unknown(option)
         end = " See" if text.endswith("?") else "; see"
@@ -108,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         return any(known.startswith(option) for known in self._option_string_actions)
 
     def _leading_options(self) -> list[str]:
-        """The long options among the words; of a verb that takes a program, those before the first other word."""
+        """List the long options; if the verb runs a program, only those before the program."""
         words = list(self._words)
         end = next((i for i, word in enumerate(words) if word == "--"), len(words))
         if self._takes_program():
@@ -154,8 +157,8 @@ _DECLARED = "declared"  # in the metadata of a field
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """How the command line gives a field. names: of an option; none is a positional argument. one_of: options with the
-    same word here exclude each other. convert: makes the field's value, when the verb is about to run."""
+    """A field on the command line. names: of an option; None: a positional argument. one_of: options with the same text
+    here exclude each other. convert: makes the field's value just before the verb runs."""
 
     names: tuple[str, ...] | None
     settings: Mapping[str, Any]
@@ -164,39 +167,39 @@ class _Declared:
 
 
 class Group:
-    """Options of a verb, or of several: a frozen dataclass whose fields say how the command line gives them.
+    """Options of one or several verbs: a frozen dataclass whose fields declare them.
 
-    TITLE: of the group in the help; without one the options stand among the verb's own.
+    TITLE: of the group in the help; without it the options stand among the verb's own.
     """
 
     TITLE: ClassVar[str] = ""
 
     def check(self) -> None:
-        """Raise UsageError, before any work, for values that cannot be."""
+        """Raise UsageError, before any work, for values that are not allowed."""
 
 
 def argument(convert: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
-    """A field for a positional argument of its name; with the settings of `add_argument`."""
+    """Declare a positional argument named like its field. settings: of `add_argument`."""
     return field(metadata={_DECLARED: _Declared(None, settings, "", convert)})
 
 
 def option(*names: str, one_of: str = "", **settings: Any) -> Any:
-    """A field for an option: --its-name, or the names given; with the settings of `add_argument`."""
+    """Declare an option: `names`, else --field-name. settings: of `add_argument`."""
     return field(metadata={_DECLARED: _Declared(names, settings, one_of)})
 
 
 def flag(*names: str, one_of: str = "", help: str) -> Any:
-    """A field for an option without a value, False if it is not given."""
+    """Declare an option without a value; False if absent."""
     return option(*names, one_of=one_of, action="store_true", help=help)
 
 
 def rest() -> Any:
-    """A field for the words behind --, which are for the script that the verb runs; None without --."""
+    """Declare a field for the arguments after --, which go to the script that the verb runs; None without --."""
     return field(metadata={_DECLARED: _Declared(("--",), {})})
 
 
 def part(kind: type[_Group]) -> _Group:
-    """A field for a group of options that verbs share."""
+    """Declare a group of options that several verbs share."""
     made: Any = field(metadata={_DECLARED: kind})
     return cast(_Group, made)
 
@@ -222,7 +225,7 @@ def add_options(parser: argparse._ActionsContainer, kind: type[Group]) -> None:
 
 
 def from_namespace(kind: type[_Group], namespace: argparse.Namespace) -> _Group:
-    """Make the options from what was parsed. Raises UsageError for values that cannot be."""
+    """Build the options from parsed arguments. Raises UsageError for values that are not allowed."""
     values: dict[str, Any] = {}
     for each in fields(cast(Any, kind)):
         declared = each.metadata[_DECLARED]
@@ -238,14 +241,15 @@ def from_namespace(kind: type[_Group], namespace: argparse.Namespace) -> _Group:
 
 
 def given_options(*groups: Group) -> list[str]:
-    """The options of these groups, without their parts, that do not have their defaults: as they are written."""
+    """List options of these groups (not of their parts) that differ from their defaults, as written on the command
+    line."""
     options = []
     for group in groups:
         for each in fields(cast(Any, group)):
             declared = each.metadata[_DECLARED]
             if not isinstance(declared, type) and declared.names is not None:
                 value, default = getattr(group, each.name), declared.settings.get("default")
-                if value not in (None, ()) and value is not False and value != default:  # 0 is given
+                if value not in (None, ()) and value is not False and value != default:  # 0 is a value of its own
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
 
@@ -266,7 +270,8 @@ def seconds(text: str) -> float:
 
 
 def share(example: float, zero: bool = False) -> Callable[[str], float]:
-    """A share such as 0.01 or 1%, below 1. example: one for the error. zero: whether it may be 0."""
+    """Return a parser for shares below 1 such as 0.01 or 1%. example: shown in the error. zero: whether 0 is
+    allowed."""
 
     def read(text: str) -> float:
         value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -278,7 +283,7 @@ def share(example: float, zero: bool = False) -> Callable[[str], float]:
 
 
 def _number(text: str) -> float:
-    """Not a number (nan) for other texts."""
+    """Parse a number; nan for other texts."""
     try:
         return float(text)
     except ValueError:
@@ -294,7 +299,8 @@ def _flag_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb, or an action of one. text: its help; the first line stands in the list. actions: in place of the rest."""
+    """A verb, or an action of one. text: its help; its first line stands in the list of verbs. actions: replace options
+    and run."""
 
     name: str
     text: str
@@ -304,7 +310,7 @@ class Verb:
 
 
 def verb_in(package: str, name: str) -> Verb:
-    """The verb that a module of the package is."""
+    """Load a verb from its module in the package."""
     module = import_module(f"{package}.{name}")
     text = (module.__doc__ or "").strip()
     if hasattr(module, "ACTIONS"):
@@ -313,7 +319,7 @@ def verb_in(package: str, name: str) -> Verb:
 
 
 def add_verbs(parser: Parser, dest: str, verbs: Iterable[Verb]) -> None:
-    """Let the parser take one of these verbs, whose name goes to `dest`, and the verb to `chosen`."""
+    """Add verbs to the parser: the user's choice goes to `chosen`, its name to `dest`."""
     choices = parser.add_subparsers(dest=dest, metavar=dest.upper(), required=True, parser_class=Parser)
     for verb in verbs:
         sub = choices.add_parser(verb.name, help=verb.text.splitlines()[0], description=verb.text)

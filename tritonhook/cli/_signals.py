@@ -1,4 +1,5 @@
-"""Signals that end a verb: SIGTERM and SIGHUP end it as Ctrl-C does, and those of the whole process group are known."""
+"""Signals that end a verb: SIGTERM and SIGHUP end it as Ctrl-C does. Tells signals to the whole process group from
+others."""
 
 from __future__ import annotations
 
@@ -17,28 +18,28 @@ from tritonhook.errors import Terminated
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _WITNESS_S = 0.05  # in which a signal of the group reaches all of its processes
-_ONE_EVENT_S = 1.0  # `timeout` sends a signal to us and then to the group: one event
+_ONE_EVENT_S = 1.0  # `timeout` signals us and then the group: one event
 
 
 def interrupt(number: int) -> KeyboardInterrupt:
-    """The exception that a signal raises in a verb."""
+    """Make the exception that a signal raises in a verb."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
 
 
 def heeded() -> list[signal.Signals]:
-    """The signals of ENDING that end this process. What is ignored from the start (by nohup) stays ignored: a handler
-    would undo that for its programs too."""
+    """List the signals of ENDING that end this process. A signal ignored from the start (by nohup) stays ignored: a
+    handler would undo that for child programs too."""
     return [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise an exception for each signal of ENDING, so that temporary folders and processes go away."""
+    """Raise an exception for each signal of ENDING, so that temporary folders and child processes are removed."""
     last = -_ONE_EVENT_S
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal last
-        if (now := time.monotonic()) - last >= _ONE_EVENT_S:  # a second one would interrupt the clearing away
+        if (now := time.monotonic()) - last >= _ONE_EVENT_S:  # a second one would interrupt the clean-up
             last = now
             raise interrupt(number)
 
@@ -52,7 +53,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Witness:
-    """A process of our group that blocks the signals of ENDING: those that it has pending went to the whole group."""
+    """A process in our group that blocks the signals of ENDING: a signal pending there went to the whole group."""
 
     def __init__(self) -> None:
         self._last = dict.fromkeys(ENDING, -_ONE_EVENT_S)
@@ -68,7 +69,8 @@ class Witness:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def has_reached(self, pid: int, number: signal.Signals) -> bool:
-        """Whether a signal that this process has got now was sent to the group, and a program is in it."""
+        """Return whether a signal that this process has just received went to the whole group, with process `pid` in
+        it."""
         with suppress(ProcessLookupError):
             if os.getpgid(pid) != os.getpgrp():
                 return False
@@ -83,7 +85,7 @@ class Witness:
         return now - self._last[number] < _ONE_EVENT_S
 
     def _has_pending(self, number: signal.Signals) -> bool:
-        with suppress(OSError, StopIteration):  # without /proc it is not known, and the signal is passed on
+        with suppress(OSError, StopIteration):  # unknown without /proc: the signal is passed on
             lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
             pending = next(line.split()[1] for line in lines if line.startswith("ShdPnd:"))
             return bool(int(pending, 16) >> (number - 1) & 1)

@@ -1,9 +1,8 @@
-"""Standard output and standard error: text or JSON for results, one line for what went wrong,
-and how far a verb is; and the files that a verb writes.
+"""Standard output and standard error: results as text or JSON, errors in one line, progress; and the files that a verb
+writes.
 
-This is the edge at which foreign text is made safe: `print` and `sys.stderr.write` escape control characters while a
-command runs. What a renderer made, which has escaped its texts and adds colours, is written with write_out and
-write_err; so are JSON and PTX.
+Foreign text is made safe here: `print` and `sys.stderr.write` escape control characters while a command runs. Renderers
+escape texts themselves and add colours, so their output goes through write_out and write_err, and so do JSON and PTX.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ if TYPE_CHECKING:
     from tritonhook.report.result import Result, Summary
 
 
-# The key of the rows that lead to a kernel's page, and what makes its result.
+# A kernel's page: the key of its rows, and a function that makes its result.
 KernelPage = tuple[str, Callable[[], "Result"]]
 Write = Callable[[Path, str], None]
 
 
 def is_site(path: str) -> bool:
-    """Whether this names a folder of pages, and not one file."""
+    """Return whether a path names a folder of pages rather than a single file."""
     return path.endswith("/") or Path(path).is_dir()
 
 
 def write_site(
     folder: Path, result: Result, source: str, pages: Sequence[KernelPage], write: Write, done: Callable[[int], None]
 ) -> None:
-    """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, and
-    a line on standard error. write: writes one file. done: is told of each page."""
+    """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, but
+    a line on standard error. write: writes one file. done: called after each page."""
     from tritonhook.ptxas.pool import usable_processors
     from tritonhook.report.pages import page_of
     from tritonhook.report.render.html import render_html
@@ -73,7 +72,7 @@ def write_site(
 
 
 def capture_page(capture: Capture, title: str | None, path: str | None = None) -> Result:
-    """One captured kernel with its code. title: its name among others."""
+    """Make the result of one captured kernel with its code. title: its name among others."""
     from msgspec import UNSET, structs
 
     from tritonhook.report.results.capture import CapturedOne
@@ -104,7 +103,7 @@ def show_summary(summary: Summary, wide: bool = False) -> None:
 
 
 def write_paged(text: str) -> None:
-    """Write safe text; on a terminal that it does not fit into through $PAGER, else less."""
+    """Write safe text; if it is too long for the terminal, through $PAGER, else less."""
     if sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
         pager = shlex.split(os.environ.get("PAGER") or "less -FRX")
         with suppress(OSError, BrokenPipeError):
@@ -122,9 +121,9 @@ def to_json(document: Mapping[str, Any]) -> str:
 
 
 def write_out(text: str = "", exact: bool = False) -> None:
-    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names it.
+    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names standard output.
 
-    exact: raise UsageError for characters that the stream's encoding does not have, instead of writing them out.
+    exact: raise UsageError for characters that the stream's encoding lacks, instead of escaping them.
     """
     stream = unescaped(sys.stdout)
     try:
@@ -137,7 +136,7 @@ def write_out(text: str = "", exact: bool = False) -> None:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """The text, with arrows and what else the stream's encoding does not have written out in ASCII."""
+    """Replace characters that the stream's encoding lacks: arrows by ->, others by backslash escapes."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
@@ -153,7 +152,7 @@ def write_err(text: str) -> None:
 
 
 class _Escaping(io.TextIOBase):
-    """A stream that writes control characters out, except line ends and tabs. inner: where it writes to."""
+    """A stream that escapes control characters, except line ends and tabs. inner: the stream that it writes to."""
 
     def __init__(self, inner: TextIO) -> None:
         self.inner = inner
@@ -177,7 +176,7 @@ class _Escaping(io.TextIOBase):
 
 
 def unescaped(stream: TextIO) -> TextIO:
-    """The stream behind one that escapes, for what draws with control characters."""
+    """Return the stream behind an escaping one, for output with control characters."""
     return stream.inner if isinstance(stream, _Escaping) else stream
 
 
@@ -192,9 +191,9 @@ class _ClosedOutput(io.TextIOBase):
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Give the verbs escaping streams to write to; a stream that is closed from the start is None in Python.
+    """Replace the standard streams by escaping ones; Python has None for a stream that was closed from the start.
 
-    At the end what cannot be written is discarded: the interpreter would fail to flush it, and exit with status 120.
+    At the end, discard what cannot be written: the interpreter would fail to flush it, and exit with status 120.
     """
     given = sys.stdout, sys.stderr
     out = cast(TextIO, _ClosedOutput()) if sys.stdout is None else sys.stdout
@@ -219,7 +218,7 @@ def _flush(stream: TextIO) -> None:
 
 
 def complain(where: str, error: BaseException) -> None:
-    """Print an error in one line on standard error; with TRITONHOOK_DEBUG=1 also the traceback of an internal one."""
+    """Print an error in one line on standard error; with TRITONHOOK_DEBUG=1 add the traceback of an internal error."""
     with suppress(OSError, ValueError):  # there is no standard error
         say(f"tritonhook{where and ' '}{where}: {_sentence(error)}")
         if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
@@ -241,13 +240,13 @@ def _sentence(error: BaseException) -> str:
 
 
 def near(path: Path) -> Path:
-    """A path as a reader would write it: relative where it lies in the current folder."""
+    """Shorten a path: relative if it lies in the current folder."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) and path != here else path
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raises UsageError if `write_new` would: for verbs that work for long before they write."""
+    """Raise UsageError if `write_new` would fail: for verbs that work for long before they write."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; name a file in it")
     if str(path) == "-":
@@ -261,7 +260,7 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def write_new(path: Path, data: str | bytes, force: bool) -> None:
-    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or if it cannot be written.
+    """Write a file whole or not at all. Raises UsageError if it exists without `force`, or if it cannot be written.
 
     A link is followed, and stays. A device or a pipe is written to, not replaced.
     """
@@ -273,17 +272,17 @@ def write_new(path: Path, data: str | bytes, force: bool) -> None:
 
 
 def _place(path: Path) -> Path:
-    """Where a write to `path` ends, with all links followed."""
+    """Return the path that a write ends at, with all links followed."""
     return Path(os.path.realpath(path))
 
 
 # --- progress -------------------------------------------------------------------------------------
-# What a verb is doing, as soon as it takes longer than a moment. On a terminal it is a bar that goes away; elsewhere a
-# line at the beginning, and further ones while there is a count.
+# Progress of work that takes longer than a moment. On a terminal it is a bar, removed at the end; elsewhere a
+# line at the beginning, and further lines if the work has a count.
 
 
-DELAY_S = 0.7  # work that takes less is not announced
-_AGAIN_S = 20.0  # between lines where there is no terminal
+DELAY_S = 0.7  # shorter work is not reported
+_AGAIN_S = 20.0  # between lines without a terminal
 _QUIET = "TRITONHOOK_QUIET"
 
 Advance = Callable[[int], None]
@@ -291,9 +290,9 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Advance]:
-    """Say what is done, if it takes longer than a moment. Gives a function that takes the number of steps done.
+    """Report work that takes longer than a moment. Yields a function to call with the number of steps done.
 
-    text: e.g. "assembling side a with ptxas 12.8.93". total: the number of steps, if it is known.
+    text: e.g. "assembling side a with ptxas 12.8.93". total: the number of steps, if known in advance.
     """
     if is_quiet():
         yield lambda steps: None
@@ -309,7 +308,7 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
 
 
 def is_quiet() -> bool:
-    """Whether the user wants no such reports."""
+    """Return whether the user wants no progress reports."""
     return bool(os.environ.get(_QUIET))
 
 
@@ -363,11 +362,11 @@ class Results(Group):
     TITLE = "output"
     json: bool = flag(one_of="printed", help="print one JSON document instead of text")
     markdown: bool = flag(one_of="printed", help="print a summary in GitHub's Markdown instead of text")
-    csv: bool = flag(help="print the first table as CSV, with all its columns")
+    csv: bool = flag(help="print the first table as CSV, with all columns")
     html: str | None = option(
         metavar="FILE|FOLDER/",
-        help="also write the result to FILE, as one HTML page; to FOLDER/ (with the slash, or it is there) with a page "
-        "for each kernel, which its index.html leads to",
+        help="also write the result to FILE as one HTML page; to FOLDER/ (with the slash, or if it exists) with a page "
+        "for each kernel, linked from index.html",
     )
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"
@@ -376,11 +375,11 @@ class Results(Group):
 
     @property
     def is_printed(self) -> bool:
-        """Whether standard output is for the result: then nothing else may be printed there."""
+        """Whether standard output carries the result: then nothing else may be printed there."""
         return self.json or self.markdown or self.csv
 
     def check(self) -> None:
-        """Raises UsageError, before any work, if the page could not be made or written afterwards."""
+        """Raise UsageError, before any work, if the page or the file could not be written afterwards."""
         if self.csv and (self.json or self.markdown):
             raise UsageError("--csv: not with --json or --markdown")
         if self.save:
@@ -400,7 +399,7 @@ def give(
     show: Show = show_summary,
     pages: Sequence[KernelPage] = (),
 ) -> None:
-    """Print the result as asked for, and write its files.
+    """Print the result in the requested form, and write its files.
 
     result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
     source: the file that the page names as its source. show: prints the result as text. pages: of its kernels, for a
@@ -437,7 +436,7 @@ def give(
 
 
 def _csv(summary: Summary) -> str:
-    """The first table, with numbers as programs read them. Raises UsageError where there is none."""
+    """Write the first table as CSV, numbers without thousands separators. Raises UsageError without a table."""
     if not summary.tables:
         raise UsageError("--csv: this result has no table; --json has all of it")
     table, out = summary.tables[0], io.StringIO()

@@ -26,25 +26,25 @@ class Sweep(Group):
     jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
     dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")
     time_limit: float = option(type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run")
-    no_cache: bool = flag(help="neither read nor write cached results")
+    no_cache: bool = flag(help="do not use the cache of results")
 
     def cache(self) -> ResultCache | None:
         return None if self.no_cache else ResultCache()
 
 
 def wanted_tools(words: Sequence[str]) -> list[Tool]:
-    """Find one ptxas for each version or path; "all" are those at hand, none is the newest."""
+    """Find one ptxas for each version or path. ["all"]: every installed ptxas; []: the newest."""
     if not words:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # the first of equal versions wins
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
 @contextlib.contextmanager
 def running(options: Sweep, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
-    """Give two functions: one runs jobs of ptxas, the other is told how many more will come. On a terminal there is a
+    """Yield two functions: one runs ptxas jobs, the other announces how many more will come. On a terminal there is a
     progress bar."""
     limits = Limits(seconds=options.time_limit)
     with _executor(options) as (executor, in_flight), _progress() as (advance, expect):
@@ -66,7 +66,7 @@ def _executor(options: Sweep) -> Iterator[tuple[Executor | int | None, int | Non
 
 @contextlib.contextmanager
 def _progress() -> Iterator[tuple[Advance, Expect]]:
-    """A bar on a terminal: rate, time left, and how many results were cached. Elsewhere a line."""
+    """Show a bar on a terminal: rate, time left, and how many results were cached. Elsewhere print a line."""
     if not sys.stderr.isatty() or is_quiet():
         with working("assembling with ptxas") as done:
             yield (lambda job, outcome, cached: done(1)), (lambda more: None)

@@ -1,8 +1,8 @@
 """Find which version of ptxas changed a kernel first, between a good and a bad one.
 
 The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
-versions at hand are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
-trouble, or nothing is known about a kernel under the good or the bad version.
+installed versions are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
+trouble, or a kernel has no result under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
   tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers
@@ -47,13 +47,13 @@ class Options(Group):
     kernel: str = place(metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
     good: str = option(type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
-    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
+    on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"figure to compare: {', '.join(ON)}")
     entry: str | None = option(metavar="NAME", help="only kernels of this name")
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
     )
     all: bool = flag(help="try every version, and show all of them")
-    at_hand: bool = flag(help="take only the versions at hand; fetch none")
+    at_hand: bool = flag(help="use only installed versions; fetch none")
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
@@ -93,7 +93,7 @@ class _Kernel:
 
 
 def _kernels(options: Options) -> list[_Kernel]:
-    """The kernels to search for. Raises UsageError if there is none."""
+    """Read the kernels to search for. Raises UsageError if there is none."""
     own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     kernels = [
         _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
@@ -116,7 +116,7 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]
     elif path.is_dir():
         loaded = load_input(place, entry)
         if loaded.ptx is None:
-            raise UsageError(f"{place}: no PTX in it, so no ptxas can assemble it; capture it again")
+            raise UsageError(f"{place}: no PTX to assemble; capture it again")
         options = None if loaded.assembler is None else loaded.assembler.options
         yield _unknown(loaded.entry, loaded.ptx, options), loaded.ptx.text
     elif is_lock(path):
@@ -135,7 +135,7 @@ def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[KernelFacts,
 
 
 def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFacts:
-    """A kernel of which only its PTX is known."""
+    """Make facts for a kernel that has only PTX."""
     identity = Identity(name, ptx.target, "PTX")
     return KernelFacts(identity, name, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES))
 
@@ -145,13 +145,13 @@ def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFact
 
 @dataclass(slots=True)
 class _Tools:
-    """ptxas by version. fetched: those that were not at hand."""
+    """ptxas by version. fetched: versions downloaded by this run."""
 
     at_hand: dict[str, Tool]
     fetched: list[str] = field(default_factory=list)
 
     def get(self, version: str) -> Tool:
-        """Fetch it, if need be. Raises ToolError."""
+        """Return a version, fetched if it is not installed. Raises ToolError."""
         if version not in self.at_hand:
             with working(f"fetching ptxas {version} (about 30 MB)"):
                 self.at_hand[version] = add_ptxas(version)
@@ -160,7 +160,7 @@ class _Tools:
 
 
 def _versions(options: Options, tools: _Tools) -> tuple[str, ...]:
-    """All versions from the good one to the bad one. Raises UsageError for one that there is not."""
+    """List all versions from good to bad. Raises UsageError for a version that does not exist."""
     good, bad = options.good, options.bad
     known = set(tools.at_hand) | (set() if options.at_hand else set(_released()))
     for given, version in (("--good", good), ("--bad", bad)):
@@ -184,7 +184,7 @@ def _released() -> list[str]:
         try:
             return released_versions()
         except ToolError as error:
-            raise ToolError(f"{error}; --at-hand takes only the versions at hand") from None
+            raise ToolError(f"{error}; --at-hand uses only installed versions") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class _Assemble:
         return self.kernels[number].locked.identity.arch
 
     def _fetch(self, versions: set[str]) -> dict[str, str]:
-        """Fetch what is not at hand. Returns why a version cannot be had, by version."""
+        """Fetch versions that are not installed. Returns the reason for each version that could not be fetched."""
         failures = {}
         for version in sorted(versions, key=version_key):
             try:

@@ -1,6 +1,6 @@
-"""Show what tritonhook says about a bundled Triton kernel, without a GPU: what it needs, its source, another name.
+"""Show tritonhook's reports on a bundled Triton kernel, without a GPU: resources, source lines, effect of the name.
 
---table shows the published table of the name effect and what ptxas gives here. It needs no Triton. It takes ptxas
+--table shows the published table of the name effect and the results on this machine. It needs no Triton. It uses ptxas
 12.8.93, as published, and fetches it if it is missing. Everything is *assembled* by ptxas; nothing is executed or
 timed.
 
@@ -45,10 +45,10 @@ Assembled, not executed or timed. Your own kernels:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    table: bool = flag(help="the published table of the name effect beside this machine's ptxas")
+    table: bool = flag(help="show the published table of the name effect beside this machine's results")
     out: str | None = option(metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     ptxas: str | None = option(
-        metavar="VERSION|PATH", help=f"assemble with this (default: Triton's; with --table {PTXAS})"
+        metavar="VERSION|PATH", help=f"assemble with this ptxas (default: Triton's; with --table {PTXAS})"
     )
     results: Results = part(Results)
 
@@ -135,7 +135,7 @@ def _give_table(options: Options) -> int:
 
 
 def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
-    """Find the ptxas, and fetch the published version where it is missing; a note if another one has to do.
+    """Find the ptxas, and fetch the published version if it is missing; return a note if another version is used.
 
     Raises ToolError if there is none at all.
     """

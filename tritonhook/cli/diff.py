@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 class ToolOptions(Group):
     """Which kernel, which ptxas and its options: for diff and ab."""
 
-    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: one name a side")
+    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
@@ -90,22 +90,22 @@ class ToolOptions(Group):
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    b: str | None = place(nargs="?", help="as for a; leave it out with --rename and --rewrite")
+    b: str | None = place(nargs="?", help="second kernel, as for a; omit it with --rename and --rewrite")
     previous: bool = flag(
         help="compare the latest run in a capture folder (default: the one that `run` writes to) with the previous "
         "run of the same command; give a kernel to compare this one alone"
     )
     rewrite: str | None = option(
-        choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
+        choices=REWRITES, metavar="NAME", help=f"compare a with its rewritten form: {' or '.join(REWRITES)}"
     )
-    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or as the next options say")
+    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or set by the next options")
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(one_of="code", help="the same for the PTX; --ttgir, --ttir: for these stages of captured kernels")
+    ptx: bool = flag(one_of="code", help="print lines of PTX that differ; --ttgir, --ttir: of this stage of captures")
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
-    no_control: bool = flag(help="compare names of different length as they are")
+    no_control: bool = flag(help="use no control name if names differ in length")
     fail_on: tuple[Rule, ...] = fail_on_option()
     shown: ShownChanges = part(ShownChanges)
     results: Results = part(Results)
@@ -139,7 +139,7 @@ def _compare_names(options: Options, rename: Rename) -> int:
 
 
 def _with_previous(options: Options) -> Options:
-    """The options for the latest run and the run before, or for one kernel of both."""
+    """Replace the sides by the latest run and the run before, or by one kernel of both."""
     if options.b is not None or options.rewrite is not None:
         raise UsageError("--previous: give one capture folder or kernel, or none")
     path = Path(options.a or default_out())
@@ -162,20 +162,20 @@ def _with_previous(options: Options) -> Options:
 
 
 def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identity]) -> list[str]:
-    """The records of the kernel before an edit of its configuration: those with most of it in common. known: of the
-    run before; those that are still there now are other kernels."""
+    """List the records of the previous run that a kernel may come from: those that share most of its configuration.
+    known: kernels of the previous run; those in `now` still exist and are other kernels."""
     own, left = set(identity.specialisation), {r: it for r, it in known.items() if it not in now}
     apart = {r: len(own ^ set(it.specialisation)) for r, it in left.items() if it.lasting == identity.lasting}
     return [record for record, times in apart.items() if times == min(apart.values())]
 
 
 def _are_folders(*sides: str) -> bool:
-    """Whether these are meant as capture folders: beside one, a path that does not exist is, too."""
+    """Return whether these are meant as capture folders; beside a folder, a path that does not exist counts as one."""
     return any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
 
 
 def _files(options: Options) -> list[KernelFile] | None:
-    """Two files to compare kernel by kernel; None where one kernel is compared."""
+    """Read two files to compare kernel by kernel; None if only one kernel is compared."""
     if options.tool.entry is not None or options.b is None or any(Path(it).is_dir() for it in (options.a, options.b)):
         return None
     files = [load_file(path) for path in (options.a, options.b)]
@@ -217,8 +217,8 @@ def _compare_kernels(options: Options) -> int:
 def _compared(
     tool: ToolOptions, no_control: bool, inputs: Sequence[Input], own: tuple[str, str]
 ) -> tuple[CubinDiff, Callable[[bool], Diff]]:
-    """The difference of two kernels, and what makes its result, with the code if it is called with True. own: how the
-    user calls them."""
+    """Compare two kernels. Also return a function that makes the result, called with True to add the code. own: the
+    user's names for them."""
     from tritonhook.report.results.diff import Diff
 
     names, notes = _names(inputs, no_control)
@@ -232,7 +232,7 @@ def _compared(
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
-    """The lines that differ, of the machine code or of the stage that is asked for."""
+    """Draw the lines that differ, in machine code or in the requested stage."""
     from tritonhook.report.render.code import render_code_diff, render_text_diff
     from tritonhook.report.results.diff import CodePair
 
@@ -251,13 +251,13 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
 
 
 def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
-    """The names of both kernels; of two with one name with the configuration that differs."""
+    """Title both kernels; if they share a name, with the configuration that differs."""
     by_side = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
     return by_side[0], by_side[1]
 
 
 def _compare_folders(options: Options, b: str) -> int:
-    """Compare all kernels of two capture folders as they were compiled."""
+    """Compare all kernels of two capture folders as compiled."""
     if idle := [name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous")]:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
     return give_folders(options.results, options.fail_on, options.a, b, options.shown)
@@ -274,13 +274,13 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
 
 
 _AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
-Called = tuple[str, str, Capture]  # the place of a captured kernel, its title, itself
+Called = tuple[str, str, Capture]  # a captured kernel: path, title, capture
 
 
 def _pages(
     places: Sequence[str], sides: Sequence[Kernels], facts: Sequence[Sequence[KernelFacts]], changes: Sequence[Change]
 ) -> list[KernelPage]:
-    """A page for each change: of both kernels, or of the one that is there."""
+    """Make a page for each change: both kernels, or the one that exists."""
     from tritonhook.report.results.snapshot import page_key
 
     known = {
@@ -298,7 +298,7 @@ def _pages(
 
 
 def _page(kernels: Sequence[Called]) -> Result:
-    """The difference of two captured kernels with their code, or one kernel."""
+    """Compare two captured kernels with their code, or show one kernel."""
     inputs = [input_of(f"{place}: {title}", capture) for place, title, capture in kernels]
     if len(inputs) == 2 and all(given.cubin is not None or given.ptx is not None for given in inputs):
         return _compared(_AS_COMPILED, False, inputs, (kernels[0][1], kernels[1][1]))[1](True)
@@ -306,7 +306,7 @@ def _page(kernels: Sequence[Called]) -> Result:
 
 
 def _inputs(options: Options) -> list[Input]:
-    """Both kernels: two that are named, or one and what a rewrite makes of it."""
+    """Read both kernels: two on the command line, or one and its rewritten form."""
     if options.b is not None and options.rewrite is None:
         return load_pair(options.a, options.b, options.tool.entry)
     if options.b is not None or options.rewrite is None:
@@ -324,8 +324,7 @@ def _inputs(options: Options) -> list[Input]:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None where not known. ptx: the text
-    that it was made of."""
+    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None if unknown. ptx: its source."""
 
     name: str
     cubin: Cubin
@@ -335,7 +334,7 @@ class _Side:
 
 
 def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[str]]:
-    """The names to compare the kernels under, one of them a control name if their lengths differ; and notes on that."""
+    """Choose the names to compare the kernels under, one a control name if their lengths differ; and notes on that."""
     names = [given.entry for given in inputs]
     a, b = names
     if len(a) == len(b):
@@ -363,13 +362,13 @@ def _is_one_kernel(a: Input, b: Input) -> bool:
         return False
     try:
         renamed = a.ptx.rename_entries(names)
-    except PtxError:  # a name is taken
+    except PtxError:  # a name is already used
         return False
     return renamed.tokens.code.split() == b.ptx.tokens.code.split()
 
 
 def _control_side(a: str, b: str) -> int:
-    """The side that gets a control name: the one without the trigger, else the shorter."""
+    """Choose the side that gets a control name: the one without the trigger, else the shorter."""
     if (TRIGGER in a) != (TRIGGER in b):
         return int(TRIGGER in a)
     return 0 if len(a) < len(b) else 1
@@ -380,7 +379,7 @@ def _options(given: Input) -> Sequence[str] | None:
 
 
 def _side(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
-    """The cubin of one input under a name, assembled if need be. Adds a note if it is assembled."""
+    """Make the cubin of one input under a name. Assemble it if needed, and add a note."""
     given = inputs[number]
     chosen = tool.ptxas is not None or tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)
@@ -404,7 +403,7 @@ def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
 
 
 def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
-    """Notes on known miscompilations of these ptxas, and on two versions."""
+    """List known miscompilations of both ptxas, and note if their versions differ."""
     notes = [
         f"{given.label}: {sentence}"
         for given, side in zip(inputs, (a, b), strict=True)
@@ -421,8 +420,8 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
 
 
 def give_names(kernel: Input, rename: Rename, ptxas: Tool, options: Sequence[str], results: Results) -> int:
-    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, as other code
-    is; without the control there is no result."""
+    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, like other
+    code; without the control there is no result."""
     from tritonhook.report.results.names import Names
 
     if kernel.ptx is None:

@@ -6,7 +6,7 @@ wgmma or bulk copies read without fence.proxy.async. Each has its lines in PTX a
 question: does ptxas compute what the PTX says?
 
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
-  tritonhook emulate kernel.ptx --args launch.json --contents out  # also write what its buffers hold then
+  tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
 
 A kernel that hangs or traps is a finding too. Memory stays below 2 GiB, whatever a launch asks for.
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tritonhook.ptx.module import Ptx
     from tritonhook.report.results.emulation import EmulatedKernel
 
-_MOST_STATEMENTS = 300_000  # they take 1.5 GiB
-_LONGEST_S = 1e8  # that a timer takes
+_MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
+_LONGEST_S = 1e8  # limit of a timer
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
@@ -57,13 +57,13 @@ class Options(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     input: str = option(
-        choices=INPUTS, default=RECORDED, metavar="NAME", help=f"what buffers hold (default: {RECORDED}), as in verify"
+        choices=INPUTS, default=RECORDED, metavar="NAME", help=f"buffers' contents (default: {RECORDED}), as in verify"
     )
-    ctas: int | None = option(type=int, metavar="N", help="CTAs of a launch to execute (default: all)")
+    ctas: int | None = option(type=int, metavar="N", help="number of CTAs to execute of a launch (default: all)")
     limit: float = option(
-        type=float, default=LIMIT_S, metavar="S", help=f"seconds of a kernel, from reading it on (default: {LIMIT_S:g})"
+        type=float, default=LIMIT_S, metavar="S", help=f"seconds for a kernel, with reading it (default: {LIMIT_S:g})"
     )
-    seed: int = option(type=int, default=0, metavar="N", help="chooses the order of atomics")
+    seed: int = option(type=int, default=0, metavar="N", help="seed for the order of atomics")
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
     )
@@ -92,7 +92,7 @@ def run(options: Options) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A kernel to emulate. file: how files of its buffers begin. load: reads its PTX and its launch. is_one_of_many:
+    """A kernel to emulate. file: prefix of its buffers' file names. load: reads its PTX and its launch. is_one_of_many:
     if it fails, the others are still emulated."""
 
     kernel: str
@@ -102,7 +102,7 @@ class _Target:
 
 
 def _targets(options: Options) -> Iterator[_Target]:
-    """Each kernel with its launch."""
+    """Yield each kernel with its launch."""
     path = Path(options.target)
     if not (path / "index").is_dir() or options.args:
         record = launch_of(options.args, options.launch, [options.target], dry=True)
@@ -157,11 +157,12 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel:
 
 
 def _reason(error: BaseException, target: _Target) -> str:
-    """Why a kernel was not executed. Raises the error again where it is the only kernel, and the user's to mend."""
+    """Explain why a kernel was not executed. Raises the error again if it is the only kernel and the user can fix the
+    cause."""
     from tritonhook.emulate.errors import Unfinished
 
     if isinstance(error, (MemoryError, RecursionError)):
-        return f"more memory than there is ({type(error).__name__})"
+        return f"not enough memory ({type(error).__name__})"
     if isinstance(error, NotUnderstood):
         return f"NOT UNDERSTOOD: {error}"
     if not target.is_one_of_many and not isinstance(error, Unfinished):
@@ -171,7 +172,7 @@ def _reason(error: BaseException, target: _Target) -> str:
 
 @contextmanager
 def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
-    """Raise Unfinished in what takes longer. Other threads than the main one are not interrupted."""
+    """Raise Unfinished after `limit_s` seconds. Only the main thread is interrupted."""
     from tritonhook.emulate.errors import Unfinished
 
     limit_text = f"{limit_s:g} s"
@@ -193,7 +194,7 @@ def _limit(limit_s: float, more_s: float = 0) -> Iterator[None]:
 
 
 def _files(options: Options, name: str, count: int) -> list[Path]:
-    """Where the buffers of a kernel go. Raises UsageError for a file that is there already, before any work."""
+    """List the files for a kernel's buffers. Raises UsageError, before any work, if it cannot make them."""
     if options.contents is None:
         return []
     try:

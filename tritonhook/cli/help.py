@@ -13,7 +13,7 @@ from tritonhook.cli._parser import Group, argument
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    words: tuple[str, ...] = argument(nargs="*", metavar="VERB", help="a verb, and an action of it")
+    words: tuple[str, ...] = argument(nargs="*", metavar="VERB", help="a verb, or a verb and its action")
 
 
 def run(options: Options) -> int:

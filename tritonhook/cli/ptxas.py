@@ -1,4 +1,4 @@
-"""List the ptxas versions at hand, add one, or put a wrapper over one.
+"""List installed ptxas versions, add one, or replace one by a wrapper.
 
 tritonhook ptxas list
 tritonhook ptxas list --available # the versions that `ptxas add` can fetch
@@ -78,11 +78,11 @@ def _install(options: Install) -> int:
     target = find_target(options.path)
     if not options.system and not target.path.is_relative_to(Path(sys.prefix).resolve()):
         raise UsageError(
-            f"{target.path}: outside of this environment, where others call it too; --system replaces it all the same. "
+            f"{target.path}: outside of this environment; other programs call it too; --system replaces it anyway. "
             "`tritonhook run -- nvcc ...` needs no install"
         )
     undo = f"`tritonhook ptxas uninstall {target.path}` undoes it"
-    plan = f"a wrapper takes its place, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ where it is called; {undo}"
+    plan = f"a wrapper replaces it, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ where it is called; {undo}"
     if not options.yes and not _agreed(f"{target.path}: {plan}"):
         raise UsageError(f"{target.path}: nothing was changed; --yes installs without a question")
     done = install(target)
@@ -91,7 +91,7 @@ def _install(options: Install) -> int:
 
 
 def _agreed(text: str) -> bool:
-    """Ask on the terminal; without one the answer is no."""
+    """Ask on the terminal; without a terminal the answer is no."""
     if sys.stdin is None or not sys.stdin.isatty():
         return False
     say(f"tritonhook: {text}. Install? [y/N]")
@@ -124,7 +124,7 @@ def _released() -> list[str]:
 
 
 def _fetched(version: str) -> Tool:
-    """Fetch a version. Raises UsageError with the versions that there are, if it is none of them."""
+    """Fetch a version. Raises UsageError with the existing versions if it is not one of them."""
     try:
         return add_ptxas(version)
     except ToolError as error:
@@ -139,5 +139,5 @@ ACTIONS = (
     Verb("add", "fetch one version's wheel and keep its ptxas", Add, _add),
     Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Install, _install),
     Verb("uninstall", "put the original back", Wrapper, _uninstall),
-    Verb("status", "whether the wrapper is installed, and what it could not keep", Wrapper, _status),
+    Verb("status", "show whether the wrapper is installed, and what it could not keep", Wrapper, _status),
 )

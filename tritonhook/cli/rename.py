@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 class RenameOptions(Group):
     """How kernels are renamed: for rename, run, diff and ab."""
 
-    prefix: str | None = option(help='put this in front of kernel names, e.g. "cutlass_"')
+    prefix: str | None = option(help='prefix for kernel names, e.g. "cutlass_"')
     strip: bool = flag(help=f'remove "{TRIGGER}" from names')
     to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
 
     def wanted(self) -> Rename | None:
-        """The rename that the options ask for; None if they ask for none. Raises UsageError."""
+        """Build the rename from the options; None if they contain none. Raises UsageError."""
         pairs = [item.partition("=") for item in self.to]
         if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
             raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
@@ -50,7 +50,7 @@ class RenameOptions(Group):
 
 
 def rewrite_option(what: str) -> Any:
-    """A field for --rewrite NAME, which may be repeated. what: what it does, for the help."""
+    """Declare --rewrite NAME, which may be repeated. what: its effect, for the help."""
     return option(
         action="append",
         default=[],
@@ -66,7 +66,7 @@ class Options(Group):
     rename: RenameOptions = part(RenameOptions)
     rewrite: tuple[str, ...] = rewrite_option("rewrite kernels, after a rename")
     entry: str | None = option(metavar="NAME", help="change only this kernel (default: all)")
-    output: str | None = option("-o", "--output", metavar="FILE", help="write here (default, and -: standard output)")
+    output: str | None = option("-o", "--output", metavar="FILE", help="output file (default, and -: standard output)")
     results: Results = part(Results)
 
 
@@ -110,7 +110,7 @@ def _read(path: Path) -> Ptx:
 
 
 def _show(summary: Summary, result: Renamed) -> None:
-    """Print the PTX, if no file was named for it, and what was done on standard error."""
+    """Print the PTX, unless a file was named for it; report on standard error."""
     write_out(result.ptx or "", exact=True)
     for line in summary.facts:
         print(line, file=sys.stderr)
@@ -120,7 +120,7 @@ def _show(summary: Summary, result: Renamed) -> None:
 
 
 def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
-    """Raises PtxError if `rename` maps a name that no entry has."""
+    """Raise PtxError if `rename` maps a name that no entry has."""
     entries = set(ptx.entries)
     if missing := [old for old, _ in rename.mapping if old not in entries]:
         raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {listed(ptx.entries)}")

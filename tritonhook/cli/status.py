@@ -1,4 +1,4 @@
-"""Show versions, tools, and who holds each of Triton's hooks in a fresh process.
+"""Show versions, tools, and the owner of each of Triton's hooks in a fresh process.
 
 For the hooks inside a running program call `tritonhook.status()` there.
 """
@@ -56,7 +56,7 @@ def _installed(package: str) -> str | None:
 
 
 def _ptxas() -> list[str]:
-    """Each version, with where it was found."""
+    """List each version with its sources."""
     sources: dict[str, list[str]] = {}
     for tool in available_ptxas():
         sources.setdefault(tool.version, []).append(tool.source)
@@ -80,6 +80,6 @@ def _nvdisasm() -> str:
 
 
 def _environment(project: Project) -> dict[str, str]:
-    """The variables that the user has set; those that follow from the project's settings are left out."""
+    """List the variables that the user has set; those that come from the project's settings are left out."""
     names = (name for name in sorted(os.environ) if name.startswith("TRITONHOOK_") or name in _VARIABLES)
     return {name: os.environ[name] for name in names if project.variables.get(name) != os.environ[name]}

@@ -6,8 +6,8 @@ lever. Then the codes that store the same as the compiler's own code race on the
 is confirmed in fresh processes. For an autotuned kernel the configurations that its tuner tried race too: a lever has
 to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
 tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
---assemble-only and --check need neither. --check exits with 1 if an entry is stale, or cannot be applied here, or if
-another configuration than the pinned one won an autotuning.
+--assemble-only and --check need neither. --check exits with 1 if an entry is stale, or does not apply on
+this machine, or if another configuration than the pinned one won an autotuning.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
@@ -83,12 +83,12 @@ class Options(Group):
         "-o",
         "--policy",
         metavar="FILE",
-        help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps its entries of "
+        help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps entries of "
         "kernels that are not tuned now",
     )
     check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
     levers: str | None = option(
-        metavar="LEVER,...", help="try these, and what won before (default: all except controls=FILE)"
+        metavar="LEVER,...", help="levers to try, besides those that won before (default: all except controls=FILE)"
     )
     controls: tuple[str, ...] = option(
         action="append",
@@ -101,7 +101,7 @@ class Options(Group):
         type=share(0.01, zero=True),
         default=_MIN_SHARE,
         metavar="SHARE",
-        help="leave out kernels that take less of the GPU's time (default: 1%%)",
+        help="leave out kernels with a smaller share of the GPU's time (default: 1%%)",
     )
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     configs: int = option(
@@ -147,7 +147,7 @@ def run(options: Options) -> int:
         if captures is None:
             path = Path(folder) / "captures"
             record_launches([*options.target, *(options.rest or ())], path, "nothing was tuned")
-            options = replace(options, trust=True)  # the capture was made just now, here
+            options = replace(options, trust=True)  # this command made the capture
             captures = captures_at(path)
         kernels, skipped = _kernels(options, captures)
         with working("timing the recorded launches"):
@@ -159,7 +159,7 @@ def run(options: Options) -> int:
             ran = tune(chosen, TuneSettings(rtol=options.rtol, limit_s=options.limit, start=_start), progress)
     try:
         _keep(policy, before, ran)
-    finally:  # the result is shown also where the policy cannot be written
+    finally:  # show the result even if the policy cannot be written
         code = _give(options, ran, [*failed, *others, *skipped])
     return code
 
@@ -173,7 +173,7 @@ def _check_policy(options: Options) -> int:
 
 
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
-    """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
+    """Write the wins to the policy. before: its entries at the start, used if it can no longer be read. Raises
     PolicyError if it cannot be written."""
     judged = {
         (tried.kernel.name, *tried.kernel.identity[1:3], configuration.subject.ptx_sha256): configuration.levers
@@ -197,8 +197,9 @@ def _start(limit_s: float) -> GpuProcess:
 
 
 def _checked(options: Options) -> CaptureFolder | None:
-    """The captures to tune; None for a program, which is recorded first. Raises UsageError, before any work, for
-    arguments that do not go together, and where nothing could be written; ToolError for a ptxas that is not here."""
+    """Check the arguments before any work. Returns the captures to tune; None for a program, which is recorded first.
+    Raises UsageError for arguments that exclude each other or files that cannot be written; ToolError for a ptxas that
+    is not installed."""
     if not options.target:
         raise UsageError("nothing to tune; give a script, MODULE:FUNCTION or a capture folder with launches")
     target = " ".join(options.target)
@@ -224,7 +225,7 @@ def _checked(options: Options) -> CaptureFolder | None:
 
 
 def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
-    """The kernels that can be tuned, and the others. Raises UsageError where there is nothing to tune."""
+    """Find the kernels that can be tuned, and the others. Raises UsageError if there is nothing to tune."""
     met = kernels_in(captures, options.entry, dry=options.assemble_only)
     kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
     skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
@@ -247,7 +248,7 @@ def _give(options: Options, ran: TuneRun, skipped: Sequence[Skipped]) -> int:
 
 
 def _assemble_only(options: Options, captures: CaptureFolder, before: Sequence[Entry]) -> int:
-    """Keep the candidates of every kernel that has launches in the capture folder."""
+    """Keep the candidates of every kernel with launches in the capture folder."""
     kernels, skipped = _kernels(options, captures)
     chosen, failed = _assembled(options, captures, kernels, before)
     for kernel, choice in chosen:
@@ -258,7 +259,8 @@ def _assemble_only(options: Options, captures: CaptureFolder, before: Sequence[E
 def _assembled(
     options: Options, captures: CaptureFolder, kernels: Sequence[Kernel], before: Sequence[Entry]
 ) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
-    """The candidates of each kernel: those that the folder keeps, where no levers are named; else assembled here.
+    """Find the candidates of each kernel: those that the folder keeps if the options name no levers; else assemble
+    them.
 
     before: entries of the policy, whose levers have to win again.
     """
@@ -287,14 +289,14 @@ def _assembled(
 
 
 def _with_siblings(options: Options, captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice]) -> Choice:
-    """A kernel's choice with its other configurations: with the levers that were tried for them, else as captured."""
+    """Add a kernel's other configurations to its choice: with the levers tried for them, else as captured."""
     siblings = ((s, made.get(s) or plain_choice(captures, s, options.trust)) for s in kernel.siblings)
     configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
     return replace(made[kernel], siblings=tuple(configured))
 
 
 def _levers(options: Options, subject: Subject, earlier: Sequence[Lever]) -> tuple[Lever, ...]:
-    """What is tried for a kernel. earlier: what won for it before."""
+    """List the levers to try for a kernel. earlier: those that won for it before."""
     own = subject.ptxas
     usual = () if options.levers is not None else usual_levers(own, subject.arch, subject.front_end)
     given = levers(options.levers) if options.levers is not None else usual
@@ -302,14 +304,14 @@ def _levers(options: Options, subject: Subject, earlier: Sequence[Lever]) -> tup
 
 
 def _earlier(kernel: Kernel, before: Sequence[Entry]) -> tuple[Lever, ...]:
-    """The levers that won for a kernel before."""
+    """List the levers that won for a kernel before."""
     own = unnumbered(kernel.identity)
     return tuple(entry.lever for entry in before if unnumbered(entry.identity) == own)
 
 
 def _controls(options: Options, own: str) -> tuple[Lever, ...]:
-    """A lever for each controls file, with the newest ptxas where the compiler's own is too old for it. Its path begins
-    where the policy is."""
+    """Make a lever for each controls file; if the compiler's ptxas is too old for it, with the newest. Its path is
+    relative to the policy."""
     folder = options.policy.absolute().parent
     files = controls_levers(os.path.relpath(file, folder) for file in options.controls)
     if version_key(own) >= version_key(CONTROLS_VERSION):
@@ -323,7 +325,7 @@ def _controls(options: Options, own: str) -> tuple[Lever, ...]:
 
 @contextmanager
 def tune_progress(kernels: int) -> Iterator[Progress]:
-    """Show the steps of a tuning of so many kernels."""
+    """Show the steps of tuning this many kernels."""
     if is_quiet():
         yield lambda step: None
         return
@@ -352,7 +354,7 @@ def _say_finished(step: TuneProgress) -> None:
 
 
 def finished_line(kernel: TriedKernel) -> str:
-    """A kernel that has just come to its end. All are judged together later."""
+    """Report a kernel that has just finished. All are judged together later."""
     effect = None if kernel.comparison is None else kernel.comparison.effect()
     if kernel.reason or kernel.winner is None or effect is None:
         return f"{kernel.kernel.name}: {kernel.reason}"
@@ -363,7 +365,7 @@ def finished_line(kernel: TriedKernel) -> str:
 
 
 def give_policy(path: Path, results: Results) -> int:
-    """List the kernels, their levers and gains, and what can be applied here."""
+    """List the policy's kernels with levers and gains, and whether they apply on this machine."""
     from tritonhook.report.results.policy import PolicyResult
 
     give(results, PolicyResult.of(str(path), None, entries_here(path), pins=pins_here(path)), str(path))
@@ -371,11 +373,11 @@ def give_policy(path: Path, results: Results) -> int:
 
 
 def compare_policy(path: Path, place: str, sweep: Sweep, results: Results) -> int:
-    """Compare a policy with the kernels of a capture folder; 1 where an entry is stale or cannot be applied here, or
-    another configuration than the pinned one won."""
+    """Compare a policy with the kernels of a capture folder. Returns 1 if an entry is stale or does not apply on this
+    machine, or if another configuration than the pinned one won."""
     from tritonhook.report.results.policy import PolicyResult
 
-    folder = captures_at(place)  # what an earlier run left would count as having a lever
+    folder = captures_at(place)  # an earlier run's leftovers would count as having a lever
     captures = [folder.capture(record) for record in folder.records]
     with running(sweep, sweep.cache()) as (go, _):
         entries = against_captures(path, captures, go)

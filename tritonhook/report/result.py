@@ -1,10 +1,11 @@
-"""What every result of a verb is: value, JSON document and schema in one. Each kind has a module in `report/results/`.
+"""The base of all results: value, JSON document and schema in one class. Each kind has a module in `report/results/`.
 
-A kind's class has its name as the tag, which stands in the document's field `kind`. `of` makes it from the values of a
-run, `summary` reads its fields. Sentences are made in `summary` and read by nobody.
+Its tag is the document's field `kind`. `of` builds a result from the values of a run, `summary` shows its fields. Only
+`summary` makes sentences, and no code reads them.
 
-And what a result is shown as: Summary, Table and Page, which are values only and which `render` draws; numbers, sizes
-and names as text. An unknown value is written "not known", never as 0."""
+Also the values in which results are shown and which `render` draws (Summary, Table, Page), and numbers, sizes and names
+as text. An unknown value is written "not known", never as 0.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _TOOLS = ("ptxas", "nvdisasm", "tritonhook")
 
 
 def number(value: Any, unit: str = "") -> str:
-    """A value with its thousands separated; a list as its items, "none" if it is empty."""
+    """Format a value with thousands separators; a list as its items, "none" if empty."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -43,14 +44,15 @@ def number(value: Any, unit: str = "") -> str:
 
 
 def signed(value: int | float | None) -> str:
-    """A difference: "+3", "-1,024", "0"."""
+    """Format a difference: "+3", "-1,024", "0"."""
     if value is None:
         return ""
     return "0" if value == 0 else f"{value:+,}" if isinstance(value, int) else f"{value:+,.4g}"
 
 
 def size(value: int | float | None) -> str:
-    """Bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB"; GiB from 10 GiB on, so that no MiB is rounded away."""
+    """Format bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB"; GiB from 10 GiB on, so that no MiB is rounded
+    away."""
     if value is None:
         return UNKNOWN
     amount = abs(value)
@@ -63,28 +65,28 @@ def size(value: int | float | None) -> str:
 
 
 def size_range(low: int, high: int) -> str:
-    """ "2 KiB to 3 KiB", or one size if both read the same."""
+    """Format a range of bytes: "2 KiB to 3 KiB", or one size if both read the same."""
     sizes = dict.fromkeys((size(low), size(high)))
     return " to ".join(sizes)
 
 
 def ratio(a: int | float | None, b: int | float | None) -> str:
-    """b over a: "1.031x"; empty where one is not known."""
+    """Format b / a: "1.031x"; "" if one is unknown."""
     return f"{b / a:.3f}x" if a and b is not None else ""
 
 
 def percent_of(a: int | float | None, b: int | float | None) -> str:
-    """How much more b is than a: "+3.1%"; empty where one is not known."""
+    """Format by how much b exceeds a: "+3.1%"; "" if one is unknown."""
     return f"{(b - a) / a * 100:+.1f}%" if a and b is not None else ""
 
 
 def count(amount: int, what: str, several: str | None = None) -> str:
-    """ "1 block", "2 blocks"."""
+    """Format an amount with its noun: "1 block", "2 blocks"."""
     return f"{amount:,} {what if amount == 1 else several or what + 's'}"
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Texts with the names that each is said of: {"too old": "a, b and 3 more"}. entries: name and text."""
+    """Group names by text: {"too old": "a, b and 3 more"}. entries: (name, text)."""
     groups: dict[str, dict[str, None]] = {}
     for name, text in entries:
         groups.setdefault(text, {})[name] = None
@@ -92,17 +94,17 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def both(a: Any, b: Any) -> str:
-    """ "a" if both are equal, else "a → b"."""
+    """Format "a" if both are equal, else "a → b"."""
     return number(a) if a == b else f"{number(a)} → {number(b)}"
 
 
 def short(text: str, most: int = 80) -> str:
-    """A long text with its middle left out."""
+    """Shorten a long text in its middle."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-most // 4 :]}"
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter, unless it is one name, or its first word is a tool's name or no plain word.
+    """Capitalise the first letter, unless the text is a single name or begins with a tool's name or with no plain word.
 
     A text must not begin with a name that users choose: it can look like a word.
     """
@@ -113,34 +115,34 @@ def sentence(text: str) -> str:
 
 
 def trigger(what: Trigger) -> str:
-    """What makes ptxas take its other scheduler for a kernel: "none", "name", "pragma", or "name and pragma"."""
+    """Format what makes ptxas use its other scheduler: "none", "name", "pragma", or "name and pragma"."""
     if what.pragma is None:
         return f"name; pragma {UNKNOWN}" if what.name else UNKNOWN
     return " and ".join(word for word, there in (("name", what.name), ("pragma", what.pragma)) if there) or "none"
 
 
 def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
-    """Each kernel's name as people wrote it: without parameters, unless two kernels then had one name."""
+    """Demangle kernel names: without parameters, unless two kernels would then share a name."""
     brief = {name: function_name(name) for name in set(kernels)}
     counts = Counter(brief.values())
     return {name: text if counts[text] == 1 else demangled(name) for name, text in brief.items()}
 
 
 def mangled_note(kernels: Iterable[str]) -> tuple[str, ...]:
-    """A note where names of kernels are shown mangled because what they stand for is too long."""
+    """Note how many kernel names stay mangled because their C++ form is too long to show."""
     left = sum(map(is_left_mangled, dict.fromkeys(kernels)))
     return (f"{count(left, 'name')} shown mangled: written as C++ too long to show",) if left else ()
 
 
 def spills(stores: int | None, loads: int | None) -> str:
-    """Bytes of spill stores and loads: "0", "72/68", or "not known"."""
+    """Format bytes of spill stores and loads: "0", "72/68", or "not known"."""
     if stores is None or loads is None:
         return UNKNOWN
     return "0" if stores == loads == 0 else f"{number(stores)}/{number(loads)}"
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested JSON values as rows of a dotted name and a text."""
+    """Flatten nested JSON values to rows (dotted name, text)."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -153,7 +155,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def duration(microseconds: int) -> str:
-    """A time as people read it: "820 us", "14 ms", "151 s"."""
+    """Format a duration: "820 us", "14 ms", "151 s"."""
     for limit, unit, size in ((1_000, "us", 1), (1_000_000, "ms", 1_000)):
         if microseconds < limit:
             return f"{microseconds / size:.3g} {unit}"
@@ -161,7 +163,7 @@ def duration(microseconds: int) -> str:
 
 
 class Tone(str, Enum):
-    """How good or bad a finding is. A renderer has a colour for each; the text says it too."""
+    """How good or bad a result is. Renderers colour it; the text must state it too."""
 
     GOOD = "good"
     BAD = "bad"
@@ -174,12 +176,12 @@ class Tone(str, Enum):
 class Table:
     """Rows of texts under named columns.
 
-    left: the number of columns, from the first, that hold text and not figures. words: further columns with text.
-    tones: one for each row, or none at all.
-    one_line: a terminal gives each row one line. It shortens texts, and leaves out the last columns that do not fit.
-    extra: columns that a terminal leaves out unless it is asked for all of them.
-    kept: columns that are left out last, as the one by which the rows are sorted.
-    keys: one for each row, the key of its kernel's page; or none at all.
+    left: number of leading columns that hold text, not figures. words: further columns with text.
+    tones: one for each row, or empty.
+    one_line: a terminal gives each row one line: it shortens texts, then leaves out the last columns that do not fit.
+    extra: columns that a terminal shows only on request.
+    kept: columns that are left out last, such as the sort key.
+    keys: for each row, the key of its kernel's page; or empty.
     """
 
     title: str
@@ -199,10 +201,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A result in brief: all of it in a terminal, in Markdown and in a notebook, and the top of its HTML page.
+    """A result in brief: the whole output in a terminal, in Markdown and in a notebook, and the top of its HTML page.
 
-    what: the kind of result, e.g. "Diff". subject: what was examined. verdict: the answer in one line.
-    facts: sentences that support it. notes: how the result was obtained, and what is missing.
+    what: the kind of result, e.g. "Diff". subject: what was examined. verdict: the answer in one line. facts: sentences
+    that support it. notes: how the result was obtained, and what is missing.
     """
 
     what: str
@@ -225,8 +227,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An HTML page. template: the name of the one that draws it. parts: the template's variables. data: JSON values
-    for the page's script."""
+    """An HTML page. template: name of its template. parts: the template's variables. data: JSON values for the page's
+    script."""
 
     summary: Summary
     template: str = "tables"
@@ -238,30 +240,30 @@ class Page:
 
 
 T = TypeVar("T")
-FORMAT = 1  # of all kinds of documents
+FORMAT = 1  # version of all documents
 _PACKAGE = "tritonhook.report.results"
 
 
 class Result(Fields, tag_field="kind"):
     """Base of all results. A subclass names its kind: `class Policy(Result, tag="policy")`.
 
-    verbs: the verbs that give it, for the JSON reference, such as "ptxas install`, `uninstall".
+    verbs: the verbs that return it, for the JSON reference, such as "ptxas install`, `uninstall".
     """
 
     verbs: ClassVar[str]
 
     def summary(self) -> Summary:
-        """The result in brief."""
+        """Summarise the result."""
         raise NotImplementedError
 
     def document(self) -> dict[str, Any]:
-        """The result as JSON values."""
+        """Convert the result to JSON values."""
         return {"format": FORMAT, **to_builtins(self)}
 
 
 @lru_cache(maxsize=1)
 def kinds() -> Mapping[str, type[Result]]:
-    """Every kind of result by its tag."""
+    """Map each tag to its kind of result."""
     for _ in _loaded():
         pass
     return {tag_of(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
@@ -273,19 +275,19 @@ def _modules() -> tuple[str, ...]:
 
 
 def _loaded(tag: str = "") -> Iterator[type[Result]]:
-    """The kinds, as their modules are loaded: first those that the tag names, for each loads what it tells of."""
+    """Import the modules of results and yield their kinds; modules named in `tag` come first."""
     for name in sorted(_modules(), key=lambda name: name not in tag.split()):
         import_module(f"{_PACKAGE}.{name}")
         yield from Result.__subclasses__()
 
 
 def tag_of(kind: type[Result]) -> str:
-    """The kind's name, as documents give it."""
+    """Return the kind's name as written in documents."""
     return str(kind.__struct_config__.tag)
 
 
 def kind_of(document: Mapping[str, Any]) -> type[Result]:
-    """Raises UsageError if the document's kind is missing or not known."""
+    """Look up a document's kind. Raises UsageError if it is missing or unknown."""
     name = document.get("kind")
     if not isinstance(name, str):
         raise UsageError(
@@ -302,7 +304,7 @@ def kind_of(document: Mapping[str, Any]) -> type[Result]:
 
 
 def read_result(document: Mapping[str, Any]) -> Result:
-    """A document as its result. Raises UsageError if it does not fit the schema of its kind."""
+    """Read a document as its result. Raises UsageError if it does not fit its kind's schema."""
     kind = kind_of(document)
     version = document.get("format")
     if isinstance(version, int) and version > FORMAT:
@@ -316,8 +318,8 @@ def read_result(document: Mapping[str, Any]) -> Result:
 
 
 def fitting(make: Callable[[], T]) -> T:
-    """What a result's summary or page is made of that was read. Raises UsageError for what no schema says: a row that
-    names a file that is not listed, sides that are missing."""
+    """Call `make`, which summarises or draws a result read from a file. Raises UsageError for damage that no schema
+    finds: a row that refers to an unlisted file, a missing side."""
     try:
         return make()
     except (LookupError, ValueError, ArithmeticError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Time two forms of a kernel in turns on a GPU: under its own name and a new one, or as the options say.
+"""Time two forms of a kernel in turns on a GPU: under its own name and a new one, or changed by options.
 
 It times MODULE:FUNCTION (a function that launches, or returns one that does), the launch that takes most of the time
 of SCRIPT.py, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX with a recorded

@@ -49,7 +49,7 @@ from tritonhook.timing.images import CandidateChange, KernelImage, Sides, change
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.rough import rough_times
 
-OF_SAVED = {"--from", "--band", "--fail-on"}  # of the options of timing
+OF_SAVED = {"--from", "--band", "--fail-on"}  # timing options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Timing(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
+        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each is tuned",
     )
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
@@ -78,8 +78,8 @@ class Timing(Group):
         metavar="SHARE",
         help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
     )
-    processes: int | None = option(type=int, metavar="N", help="fresh processes to begin with (default: 5)")
-    seconds: float | None = option(type=float, help="stop after about this time (default: 50)")
+    processes: int | None = option(type=int, metavar="N", help="number of fresh processes at first (default: 5)")
+    seconds: float | None = option(type=float, help="stop after about this many seconds (default: 50)")
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
@@ -100,7 +100,7 @@ class Options(Group):
     results: Results = part(Results)
 
 
-_LISTED = 5  # of a script's other launches
+_LISTED = 5  # other launches of a script
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class Target(Protocol):
     """Something that can be launched."""
 
     def prepare(self, folder: Path) -> PreparedPlan:
-        """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
+        """Make the plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
 
 
 def target_of(options: Options) -> Target:
-    """The target that the command line names. Raises UsageError for options that it would ignore."""
+    """Choose the target from the command line. Raises UsageError for options that it would ignore."""
     first, *rest = options.target
     if is_function(first):
         _refuse_script_arguments(options)
@@ -142,7 +142,7 @@ def target_of(options: Options) -> Target:
 
 
 def refuse_without_gpu(undone: str) -> None:
-    """Raise DeviceError, with what can be done, where nothing can be timed. undone: such as "nothing was timed"."""
+    """Raise DeviceError with a remedy if this machine cannot time kernels. undone: such as "nothing was timed"."""
     if (why := why_not_timed()) is not None:
         raise DeviceError(
             f"{undone}: a timed comparison needs torch and a GPU; {why}. "
@@ -189,7 +189,7 @@ class FunctionTarget:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One capture or PTX file, changed as the options say, launched by `launch` or by the record that fits."""
+    """One capture or PTX file, changed by the options, launched by `launch` or by its recorded launch."""
 
     options: Options
     path: str
@@ -201,18 +201,16 @@ class Recorded:
         given = load_input(self.path, options.tool.entry)
         check_entry(options.tool.entry, [given])
         if given.ptx is None:
-            raise UsageError(
-                f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture that has PTX"
-            )
+            raise UsageError(f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture with PTX")
         change = _change(options)
         if change.rename is not None:
-            change.rename.other_name(given.entry)  # raises where the rename leaves the name as it is
+            change.rename.other_name(given.entry)  # raises if the rename changes nothing
         toolchain = toolchain_of(chosen_ptxas(options.tool.ptxas, options.tool.trust, [given]))
         arguments = chosen_arguments(options.tool.ptxas_options, [given])
         sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, arguments)
         notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(arguments) or 'no options'}"]
         if given.cubin is not None and given.cubin.text(given.entry) != _reference_code(sides):
-            notes.append("the code assembled here is not that of the captured cubin")
+            notes.append("the assembled code differs from the captured cubin")
         own = [given.entry]
         names = change_names(own, self.path, change.rename, change.rewrites, options.timing.candidate_options)
         return PreparedPlan(_launched_plan(options, self.path, folder, sides, launch, names), tuple(notes))
@@ -220,7 +218,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class TwoCubins:
-    """Two cubins, captures or PTX files, compared as they are: the reference first."""
+    """Two cubins, captures or PTX files, compared unchanged: the reference first."""
 
     options: Options
     reference: str
@@ -235,7 +233,7 @@ class TwoCubins:
             or options.timing.candidate_options
         ):
             raise UsageError(
-                "two targets are compared as they are; give a change (a rename, --rewrite, ...) for one target"
+                "two targets are compared as they are; a change (a rename, --rewrite, ...) needs a single target"
             )
         launch = launch_of(options.timing.args, options.timing.launch, paths)
         given = load_pair(self.reference, self.candidate, options.tool.entry)
@@ -257,7 +255,7 @@ class TwoCubins:
 
 @dataclass(frozen=True, slots=True)
 class CapturedRun:
-    """A capture folder: the launch that takes most of the GPU's time in all, or the one that the options name."""
+    """A capture folder: the launch that takes most GPU time in total, or the one that the options name."""
 
     options: Options
     path: Path
@@ -277,7 +275,7 @@ class CapturedRun:
         return PreparedPlan(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
 
     def _longest(self, kernels: Mapping[str, Selected]) -> tuple[Launched, tuple[str, ...]]:
-        """Time every launch roughly. Returns the one with most time in all, and notes with the shares of the others.
+        """Time every launch roughly. Returns the one with most time in total, and notes with the shares of the others.
 
         A single launch is not timed. Raises UsageError if none can be repeated, DeviceError without a GPU.
         """
@@ -288,7 +286,7 @@ class CapturedRun:
         timed = with_times(launches, rough_times(self.path))
         usable = [launch for launch in timed if launch.us is not None]
         if not usable:
-            raise UsageError(f"{self.label}: none of its launches can be launched again: {timed[0].why}")
+            raise UsageError(f"{self.label}: none of its launches can be repeated: {timed[0].why}")
         total, called = sum(launch.total for launch in usable), _titles(kernels)
         lines = [
             f"{called[launch.record]} {launch.total / total:.0%} "
@@ -309,7 +307,7 @@ class CapturedRun:
         elif any(captures.capture(record).dry_run for record in captures.records):
             why += f"; {DRY_LAUNCH}"
         elif captures.records:
-            why += "; its kernels were compiled and not launched: is there a GPU?"
+            why += "; its kernels were compiled but not launched: is there a GPU?"
         return f"no launch{what} was recorded{why}; `tritonhook diff CAPTURE --rename` compares only the code"
 
 
@@ -328,14 +326,13 @@ class Script:
     def prepare(self, folder: Path) -> PreparedPlan:
         captures = folder / "captures"
         self._run(captures)
-        trusted = replace(
-            self.options, tool=replace(self.options.tool, trust=True)
-        )  # the capture was made just now, here
+        trusted = replace(self.options, tool=replace(self.options.tool, trust=True))  # this command made the capture
         return CapturedRun(trusted, captures, " ".join(self.words)).prepare(folder)
 
     def _run(self, out: Path) -> None:
-        """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""
-        script_command(list(self.words), False)  # raises where there is no such script
+        """Record the script's launches. Raises UsageError if the script fails, and DeviceError before it runs if this
+        machine cannot time kernels."""
+        script_command(list(self.words), False)  # raises if the script does not exist
         refuse_without_gpu(f"{self.words[0]} was not run")
         record_launches(self.words, out, "nothing was timed")
 
@@ -346,13 +343,13 @@ class Script:
 def _launched_plan(
     options: Options, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]
 ) -> Plan:
-    """The plan of cubins that are launched by a record. What the options change is in the cubins already."""
+    """Make the plan for cubins with a recorded launch. The cubins already contain the changes of the options."""
     images = sides.write(folder / "images")
     return Plan(target=label, out=folder, images=images, launch=launch, names=names, **_common(options))
 
 
 def _common(options: Options) -> dict[str, Any]:
-    """The fields that all plans share, by their names in Plan."""
+    """Return the fields that all plans share, by their names in Plan."""
     return {
         "candidate": options.timing.candidate,
         "baselines": tuple(options.timing.baseline),
@@ -365,7 +362,7 @@ def _common(options: Options) -> dict[str, Any]:
 
 
 def _rename(options: Options) -> Rename | None:
-    """The rename asked for; the usual prefix if no change at all was asked for."""
+    """Choose the rename; the default prefix if the options change nothing else."""
     wanted = options.rename.wanted()
     others = (
         options.timing.candidate,

@@ -45,9 +45,9 @@ def run(options: Options) -> int:
 
 
 def _saved(options: Options, path: Path) -> Timed:
-    """Read the saved comparison; --band replaces the band that it was judged by."""
+    """Read the saved comparison; --band replaces its band."""
     if options.target or options.results.save:
-        raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
+        raise UsageError("--from reads a saved comparison: omit the target and --save")
     if idle := [name for name in given_options(options.rename, options.tool, options.timing) if name not in OF_SAVED]:
         raise UsageError(f"{', '.join(idle)}: not allowed with --from: nothing is timed again")
     from tritonhook.report.results.ab import load
@@ -57,7 +57,7 @@ def _saved(options: Options, path: Path) -> Timed:
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
-    """0 same, 1 different, 2 inconclusive or wrong outputs; with --fail-on 1 is for that verdict only."""
+    """Return 0 same, 1 different, 2 inconclusive or wrong outputs; with --fail-on 1 means that verdict only."""
     if timed.wrong:
         return 2
     if timed.same_code and not timed.comparison.blocks:
@@ -71,7 +71,7 @@ def exit_code(timed: Timed, fail_on: str | None) -> int:
 def _measure(options: Options) -> Timed:
     processes = MIN_PROCESSES if options.timing.processes is None else options.timing.processes
     seconds = DEFAULT_SECONDS if options.timing.seconds is None else options.timing.seconds
-    if processes < 1 or not seconds > 0:  # nan too
+    if processes < 1 or not seconds > 0:  # also rejects nan
         raise UsageError("--processes and --seconds must be positive")
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
         with working("preparing the sides"):
@@ -96,7 +96,8 @@ def _try(option: str, write: Callable[[], None]) -> None:
 
 
 def _code(plan: Plan, timed: Timed) -> dict[str, str]:
-    """What differs in the code, by kernel. An error becomes the text: the times are there, and are shown."""
+    """Describe what differs in the code, by kernel. An error becomes the text, so that the measured times are still
+    shown."""
     if not timed.changed_kernels:
         return {}
     try:
@@ -116,7 +117,7 @@ _WIDTH = 20  # of the bar, in characters
 
 @contextmanager
 def progress_bar(seconds: float) -> Iterator[Callable[[Comparison | None], None] | None]:
-    """Show a bar on standard error, and remove it at the end; elsewhere a line, and gives None.
+    """Show a bar on standard error, and remove it at the end. Without a terminal print a line and yield None.
 
     seconds: how long the whole comparison may take.
     """
@@ -137,7 +138,7 @@ def progress_bar(seconds: float) -> Iterator[Callable[[Comparison | None], None]
 
 
 def progress_line(comparison: Comparison | None, share: float = 0.0) -> str:
-    """The bar for the share of the time that has passed, and the estimate so far, in one line."""
+    """Format the bar for the share of time passed, with the current estimate, in one line."""
     done = min(max(round(share * _WIDTH), 0), _WIDTH)
     bar = f"[{'#' * done}{'.' * (_WIDTH - done)}] "
     if comparison is None:

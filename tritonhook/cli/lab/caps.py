@@ -3,7 +3,7 @@
 A cell is "inline" (with the SASS opcode), "syscall" (a call into the driver), "emulated" (by other opcodes),
 "rejected", or "unknown PTX version" (this ptxas is too old for the instruction).
 
-  tritonhook lab caps                                  # the newest ptxas at hand, the usual architectures
+  tritonhook lab caps                                  # the newest installed ptxas, the usual architectures
   tritonhook lab caps --arch sm_120a,sm_121a --only 'TMA|mxf'
   tritonhook lab caps --arch all --ptxas all --markdown
 """
@@ -26,8 +26,8 @@ from tritonhook.ptxas.tool import find_nvdisasm
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import InstructionProbe
 
-_MANY = 1000  # assemblies whose cost is said first
-_SECONDS = 0.02  # of a processor for one of them, roughly
+_MANY = 1000  # assemblies: from here on the cost is announced first
+_SECONDS = 0.02  # of processor time for one, roughly
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
 
@@ -36,12 +36,12 @@ class Options(Group):
     arch: str | None = option(
         metavar="SM,...|all", help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)"
     )
-    ptxas: str = option(metavar="VERSION,...|all", default="", help="assemble with these (default: the newest at hand)")
+    ptxas: str = option(metavar="VERSION,...|all", default="", help="ptxas to assemble with (default: the newest)")
     only: str = option(
         metavar="REGEX",
         default="",
-        help="only instructions whose group or name has a word that begins with this, e.g. TMA; if there are none, "
-        "those with any match",
+        help="only instructions whose group or name has a part that begins with this, e.g. TMA; if none match, "
+        "match anywhere",
     )
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
@@ -69,7 +69,7 @@ def run(options: Options) -> int:
         def announced(jobs: int) -> None:
             if jobs >= _MANY and not is_quiet():
                 minutes = jobs * _SECONDS / usable_processors() / 60
-                say(f"tritonhook: {jobs:,} assemblies, about {minutes:.0f} min here; those of earlier runs are cached")
+                say(f"tritonhook: {jobs:,} assemblies, about {minutes:.0f} min; those of earlier runs are cached")
             expect(jobs)
 
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), announced, cache)
@@ -78,7 +78,8 @@ def run(options: Options) -> int:
 
 
 def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
-    """Find the probes in which a part of the name begins with `only` ("TMA" does not find stmatrix), else any match."""
+    """Find the probes with a part of the name that begins with `only` ("TMA" does not match stmatrix), else any
+    match."""
     try:
         anywhere = re.compile(only, re.IGNORECASE)
     except re.error as error:

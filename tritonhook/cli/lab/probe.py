@@ -65,10 +65,10 @@ class Options(Group):
         type=_words,
         default=(),
         metavar="all|VERSION,...",
-        help="assemble with these (default: the capture's, else the newest at hand)",
+        help="assemble with these ptxas (default: the capture's, else the newest installed)",
     )
     arch: tuple[str, ...] = option(
-        type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
+        type=_words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
     )
     levels: tuple[str, ...] = option(
         "-O", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
@@ -110,8 +110,8 @@ def run(options: Options) -> int:
 
 
 def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Setup], list[str]]:
-    """The setups for the pragma, and a note on the ptxas versions that do not know it. Raises UsageError if the pragma
-    alone is asked about, and no ptxas knows it."""
+    """List the setups for the pragma, and note ptxas versions that are too old for it. Raises UsageError if only the
+    pragma is probed and every ptxas is too old."""
     old = sorted({s.tool.version for s in chosen if ThroughputPragma().why_not(s.tool.version)}, key=version_key)
     with_pragma = list(pragma_setups(chosen))
     if not (with_pragma or names):

@@ -23,7 +23,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    variants: str = option(required=True, metavar="A,B", help="names, the baseline first")
+    variants: str = option(required=True, metavar="A,B", help="values of the last argument, the baseline first")
     results: Results = part(Results)
     command: tuple[str, ...] = argument(nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     result = Variants.of(seen)
     if all(variant.used_bytes is None and variant.growth_bytes is None for variant in result.variants.values()):
         raise DeviceError(
-            f"nothing was measured for {' or '.join(names)}, so nothing can be compared; the lines above say why. "
+            f"nothing was measured for {' or '.join(names)}, so nothing can be compared; see the reasons above. "
             "The script must load Triton"
         )
     give(options.results, result)

@@ -33,11 +33,11 @@ _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be stat
 
 
 def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[StackNeed]:
-    """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
+    """List the stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
         folder = next((path for path in paths if Path(path).is_dir()), None)
-        raise UsageError(f"{', '.join(paths)}: no kernels there") if folder is None else no_kernels(folder)
+        raise UsageError(f"{', '.join(paths)}: no kernels in it") if folder is None else no_kernels(folder)
     return needs
 
 
@@ -59,7 +59,7 @@ def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]
 
 
 def captures(place: Path) -> dict[str, Capture]:
-    """One capture, or all of a capture folder, by record."""
+    """Open one capture, or all of a capture folder, by record."""
     if (place / "capture.json").exists():
         return {place.name: read_capture(place)}
     folder = captures_at(place)
@@ -92,7 +92,7 @@ def _of_ptx(
 
 
 def _target(ptx: Ptx, label: str, gpu: GpuSpecs) -> str:
-    """The target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs there."""
+    """Choose the target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs on it."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
     number = int(match[1]) if match else 0
     if gpu.arch is None or number == gpu.arch:
@@ -114,7 +114,7 @@ class GpuOptions(Group):
     threads_per_sm: int | None = option(type=int, metavar="N", help="maximum of resident threads per SM")
 
     def wanted(self) -> GpuSpecs:
-        """The GPU the options name. Raises UsageError if they name none or two."""
+        """Find the GPU from the options. Raises UsageError if they name none or two."""
         if self.gpu is not None:
             if self.sms is not None or self.threads_per_sm is not None:
                 raise UsageError("--gpu names a GPU with its SMs; do not combine it with --sms and --threads-per-sm")
@@ -131,7 +131,7 @@ class Options(Group):
     )
     on: GpuOptions = part(GpuOptions)
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
+    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end exceeds SIZE, e.g. 256MiB")
     results: Results = part(Results)
 
 

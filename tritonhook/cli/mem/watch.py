@@ -60,7 +60,7 @@ def run(options: Options) -> int:
 
 
 def _check_gpu() -> None:
-    """Raises DeviceError where there is no GPU, with what can be done without one."""
+    """Raise DeviceError without a GPU, with a remedy."""
     if (why := why_no_gpu()) is not None:
         raise DeviceError(
             f"{why}; the script was not run. Without a GPU, `tritonhook mem predict FILE|CAPTURES --gpu NAME` computes "
@@ -71,7 +71,7 @@ def _check_gpu() -> None:
 def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
     """Run a program to its end. Returns how it ended, the timelines, and notes on what is missing.
 
-    Raises DeviceError where there is no GPU; then nothing is run.
+    Raises DeviceError without a GPU, before anything runs.
     """
     _check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
@@ -83,7 +83,7 @@ def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, li
 
 
 def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
-    """Whether the growth outside allocators is above the limit on some GPU, or not known."""
+    """Return whether growth outside allocators is above the limit on some GPU, or unknown."""
     grown = [timeline.outside_allocators_bytes for timeline in timelines]
     return not grown or any(value is None or value > limit for value in grown)
 

@@ -1,6 +1,6 @@
 """List the kernels in a capture folder or a lock; show one kernel, any file with GPU code, or a saved result.
 
-Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits are
+Each captured kernel has a short id. Every verb accepts it instead of the kernel's folder; its first four digits are
 enough. A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or
 --json. With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page
 for each kernel of a folder.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable[[FolderKernel], tuple[bool, int]]:
-    """A sort key: the kernels with most first, those for which it is not known last."""
+    """Make a sort key: kernels with the largest figure first, those with an unknown figure last."""
 
     def key(kernel: FolderKernel) -> tuple[bool, int]:
         values = [None] if kernel.resources is None else figures(kernel.resources)
@@ -85,8 +85,8 @@ class Listed(Group):
 class OfFile(Group):
     """Options for a file."""
 
-    entry: str | None = option(metavar="NAME", help="show only this kernel of a file")
-    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
+    entry: str | None = option(metavar="NAME", help="show only the file's kernel of this name")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="assemble a PTX file with this ptxas (default: the newest)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Options(Group):
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     llir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     source: bool = flag(
-        one_of="code", help="print the lines of the source with the instructions, live registers and spills of each"
+        one_of="code", help="print source lines with the instructions, live registers and spills of each"
     )
     file: OfFile = part(OfFile)
     results: Results = part(Results)
@@ -140,7 +140,7 @@ def run(options: Options) -> int:
 
 
 def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
-    """Raises UsageError for an option that would change nothing."""
+    """Raise UsageError for an option without effect on this input."""
     if idle and path.exists():
         raise UsageError(f"{path}: {what}; {', '.join(idle)} cannot be used with it")
 
@@ -164,7 +164,7 @@ def _give_capture(options: Options, path: Path) -> None:
     if options.source:
         code = CapturedOne.of(capture, full=True).code
         if not code:
-            raise UsageError(f"{path}: no machine code that can be read")
+            raise UsageError(f"{path}: no readable machine code")
         from tritonhook.report.render.terminal import render_terminal
         from tritonhook.report.results.capture import source_summary
 
@@ -198,7 +198,7 @@ def _give_lock(options: Options, path: Path) -> None:
 def _with_code(
     options: Options, kernels: Callable[[], Sequence[CapturedOne | FileKernel]]
 ) -> Callable[[Summary], None]:
-    """How to print a summary: with --sass, the code of the kernels follows."""
+    """Return a printer of summaries; with --sass, it also prints the code of the kernels."""
 
     def show(summary: Summary) -> None:
         from tritonhook.report.render.code import LEGEND, render_sass
@@ -246,13 +246,13 @@ def _give_folder(options: Options, path: Path) -> None:
 
 
 def _page(folder: CaptureFolder, kernel: FolderKernel) -> Result:
-    """A kernel of a folder, for its page."""
+    """Make the result of a folder's kernel, for its page."""
     path = str(folder.path / "kernels" / kernel.record)
     return capture_page(folder.capture(kernel.record), kernel.title or None, path)
 
 
 def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields | None:
-    """With the occupancy on a GPU, where one is given. Raises UsageError for one that is not known."""
+    """Replace the occupancy by that on `gpu`, if not None. Raises UsageError for an unknown GPU."""
     if resources is None or gpu is None:
         return resources
     from msgspec import structs
@@ -263,7 +263,7 @@ def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields
 
 
 def _sorted(summary: Summary, heading: str | None) -> Summary:
-    """The summary, whose tables know by which column --sort has sorted them."""
+    """Mark the column that --sort used, so that the tables keep it."""
     order = "kernel" if heading == "name" else heading
     return replace(
         summary,
@@ -275,7 +275,8 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
 
 
 def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel, ...]:
-    """The kernels in whose line the expression is found. wide: with all columns. Raises UsageError if it is none."""
+    """Keep the kernels whose row matches the expression. wide: match all columns. Raises UsageError for an invalid
+    expression."""
     try:
         expression = re.compile(wanted, re.IGNORECASE)
     except re.error as error:

@@ -25,7 +25,7 @@ _EM_CUDA = 190
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What a file holds. ptxas: the version that assembled its PTX here."""
+    """Contents of a file. ptxas: the version that assembled its PTX for this command."""
 
     what: str
     cubins: Sequence[Cubin]
@@ -36,7 +36,7 @@ class _Contents:
 def read_gpu_file(path: Path, entry: str | None, ptxas: str | None) -> GpuFile:
     """Read a file and its machine code.
 
-    entry: only kernels of this name, mangled or as people wrote it. ptxas: which one assembles PTX.
+    entry: only kernels of this name, mangled or demangled. ptxas: which one assembles PTX.
 
     Raises UsageError, PtxError, CubinError or ToolError.
     """
@@ -67,7 +67,7 @@ def _contents(path: Path, data: bytes, ptxas: str | None) -> _Contents:
 
 
 def _is_text(data: bytes) -> bool:
-    """Triton ends PTX with a zero byte."""
+    """Return whether data is text; Triton ends PTX with a zero byte."""
     try:
         return "\0" not in data.decode().rstrip("\0")
     except UnicodeDecodeError:
@@ -87,7 +87,7 @@ def _embedded(path: Path, data: bytes) -> _Contents:
 
 
 def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[list[Mapping[str, Sass]], list[str]]:
-    """The code of the kernels wanted, by image; without it, why."""
+    """Disassemble the kernels named in `wanted`, by image; or return empty code and the reason."""
     none: list[Mapping[str, Sass]] = [{} for _ in cubins]
     kernels = sum(map(len, wanted))
     if kernels > _MOST_KERNELS:

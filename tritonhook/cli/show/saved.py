@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a file is JSON by its first letter: neither PTX nor an image begins so."""
+    """Return whether a file is JSON by its first letter: neither PTX nor an image begins with it."""
     with path.open("rb") as file:
         return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
 def give_saved(path: Path, results: Results) -> None:
-    """Show the result."""
+    """Show a saved result."""
     from tritonhook.report.pages import page_of
     from tritonhook.report.result import fitting
 
     try:
         result = _read(path)
-        fitting(lambda: page_of(result))  # raises, before anything is printed or written, if the document is damaged
+        fitting(lambda: page_of(result))  # raises before anything is printed or written if the document is damaged
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     give(results, result, path.name)

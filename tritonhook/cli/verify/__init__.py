@@ -13,7 +13,7 @@ launch are emulated on the CPU: the PTX, and each build, which must store what t
 With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 
   tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
-  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be here
+  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
 
 Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
 may be; 2 if none could be run or read.
@@ -54,7 +54,7 @@ __all__ = ["Options", "run"]
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
 _AHEAD = 4  # kernels that are assembled while another one runs
-_MOST_CHARACTERS = 100  # of a folder named by a kernel
+_MOST_CHARACTERS = 100  # in the name of a kernel's folder
 
 
 def run(options: Options) -> int:
@@ -79,7 +79,7 @@ def run(options: Options) -> int:
 
 
 def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
-    """What runs the kernels. most_s: seconds of a launch."""
+    """Choose what runs the kernels. most_s: seconds per launch."""
     if options.cpu:
         limit_s = options.limit or CPU_LIMIT_S
         return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s)
@@ -88,13 +88,13 @@ def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExec
 
 
 def _built(options: Options, subject: VerifySubject, folder: Path, pool: ThreadPoolExecutor) -> Built:
-    """The builds of a kernel; without a GPU the PTX comes before them."""
+    """Assemble the builds of a kernel; with --cpu its PTX comes first."""
     built = subject.build(folder, pool)
     return with_ptx(built, subject.ptx, subject.kernel, folder) if options.cpu and subject.ptx is not None else built
 
 
 def _verified(options: Options, folder: Path, executor: Runner) -> Iterator[Verified]:
-    """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
+    """Yield each kernel of the target, verified. While one runs on the GPU, the next ones are assembled."""
     waiting: deque[tuple[VerifySubject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(options, folder))
     with (
@@ -139,7 +139,7 @@ def _one(
 
 
 def _minimised(options: Options, subject: VerifySubject, case: Case, verified: Verified, device: str) -> str:
-    """Write a reproducer; a line that says where, or why there is none."""
+    """Write a reproducer. Returns a line with its path, or with the reason why there is none."""
     assert options.minimise is not None
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
@@ -167,9 +167,9 @@ def _minimised(options: Options, subject: VerifySubject, case: Case, verified: V
 
 
 def _give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> int:
-    """List what is known of the PTX in files, captures and capture folders.
+    """List known bugs in the PTX of files, captures and capture folders.
 
-    ptxas: a version, whether it is here or not, or a path; None: each capture's own, and the newest here for a file.
+    ptxas: a version, installed or not, or a path; None: each capture's own, and the newest installed for a file.
     Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read. Raises CaptureError for a folder
     without kernels.
     """
@@ -202,7 +202,7 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
 
 
 def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: str | None) -> Iterator[KnownModule]:
-    """Each module of the captures, judged at its own level. ptxas: the version to judge by; None: its own."""
+    """Yield each module of the captures, judged at its own level. ptxas: the version to judge by; None: its own."""
     for module in by_module(captures):
         record, first = next(iter(module.items()))
         name, version = ids.get(record, record), ptxas or first.assembler.version
@@ -216,7 +216,7 @@ def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: st
 def _file(path: Path, ptxas: str | None) -> KnownModule:
     data = read_bytes(path)
     if data[:4] == MAGIC:
-        raise UsageError(f"{path}: machine code; give PTX, or a capture, which has the PTX of its kernels")
+        raise UsageError(f"{path}: machine code has no PTX; give PTX, or a capture")
     ptx = Ptx.from_bytes(data, str(path))
     version = ptxas or find_ptxas(None).version
     return KnownModule(str(path), ptx.target, version, findings(ptx.text, version))

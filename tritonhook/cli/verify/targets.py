@@ -1,4 +1,4 @@
-"""What `tritonhook verify` runs: the kernels of a target, each with a launch, and how its builds are made."""
+"""What `tritonhook verify` runs: the kernels of a target, each with a launch, and the recipes of its builds."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class Options(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
-    ptxas_options: str | None = option("--options", metavar="'...'", help="its options (default: the capture's)")
+    ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
         metavar="VERSION,...",
-        help="compare with these ptxas (default: the oldest and the newest here that take the kernel)",
+        help="compare with these ptxas (default: the oldest and the newest installed that accept the kernel)",
     )
     inputs: tuple[str, ...] = option(
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
-        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
+        help=f"contents of buffers before a launch (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
     runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
     limit: float | None = option(
@@ -81,7 +81,9 @@ class Options(Group):
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
     cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
-    ctas: int = option(type=int, default=CTAS, metavar="N", help=f"CTAs of a launch to emulate (default: {CTAS})")
+    ctas: int = option(
+        type=int, default=CTAS, metavar="N", help=f"number of CTAs to emulate of a launch (default: {CTAS})"
+    )
     minimise: Path | None = option(
         type=Path,
         metavar="FOLDER",
@@ -93,7 +95,7 @@ class Options(Group):
 
 @dataclass(frozen=True, slots=True)
 class VerifySubject:
-    """A kernel, a launch of it, and where its builds come from: recipes for its PTX, or cubins as they are.
+    """A kernel, a launch of it, and where its builds come from: recipes for its PTX, or existing cubins.
 
     folder: of the launch's recorded contents.
     """
@@ -114,7 +116,7 @@ class VerifySubject:
 
 
 def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skipped]:
-    """The kernels of the target. folder: for captures and cubins, as long as the verification lasts.
+    """Yield the kernels of the target. folder: for captures and cubins, as long as the verification lasts.
 
     Raises TritonHookError if there is nothing to run.
     """
@@ -136,7 +138,7 @@ def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skip
 
 
 def check_cpu(options: Options) -> None:
-    """Raises DeviceError where nothing can be emulated, UsageError for a script: without a GPU it is run dry first."""
+    """Raise DeviceError if nothing can be emulated; UsageError for a script: without a GPU it needs a dry run first."""
     if find_spec("numpy") is None:
         raise DeviceError(
             f"{why_no_gpu() or 'numpy is not installed'}; verify can emulate kernels with numpy: "
@@ -154,7 +156,8 @@ def check_cpu(options: Options) -> None:
 
 
 def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipped]:
-    """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
+    """Yield each kernel of a capture folder with its most frequent launch; configurations that lost an autotuning are
+    left out."""
     captures = captures_at(path)
     has_kernels = False
     for kernel in selected(captures, options.entry, options.launch, dry=options.cpu):
@@ -178,7 +181,7 @@ def _of_record(options: Options, captures: CaptureFolder, chosen: Selected) -> V
 
 
 def _of_file(options: Options, path: str) -> VerifySubject:
-    """A PTX file, a capture, or one kernel of a capture folder."""
+    """Read a PTX file, a capture, or one kernel of a capture folder."""
     given = load_input(path, options.entry)
     launch = launch_of(options.args, options.launch, [path], dry=options.cpu)
     return _subject(options, given, launch)
@@ -186,9 +189,7 @@ def _of_file(options: Options, path: str) -> VerifySubject:
 
 def _subject(options: Options, given: Input, launch: Path) -> VerifySubject:
     if given.ptx is None:
-        raise UsageError(
-            f"{given.label}: no PTX to assemble again; give a second build, to compare the two as they are"
-        )
+        raise UsageError(f"{given.label}: no PTX to assemble again; give a second build to compare the two unchanged")
     own = chosen_ptxas(options.ptxas, options.trust, [given])
     arguments = chosen_arguments(options.ptxas_options, [given])
     latitude = latitude_of(given.ptx)
@@ -199,14 +200,14 @@ def _subject(options: Options, given: Input, launch: Path) -> VerifySubject:
 
 
 def _others(options: Options) -> list[Tool]:
-    """The ptxas of --against, else all that are here."""
+    """Find the ptxas of --against, else all installed ones."""
     if not options.against:
         return list(available_ptxas())
     return [find_ptxas(version) for version in options.against]
 
 
 def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
-    """Every version that was asked for on its own, instead of the oldest and the newest that take the kernel."""
+    """Make a recipe for every version of --against, instead of the oldest and the newest that accept the kernel."""
     flat = [r for recipe in wanted for r in ((recipe, *recipe.others) if recipe.ptxas != own else (recipe,))]
     single = [replace(recipe, others=recipe.others if recipe.ptxas == own else ()) for recipe in flat]
     mine, others = [r for r in single if r.ptxas == own], [r for r in single if r.ptxas != own]
@@ -214,7 +215,7 @@ def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
 
 
 def _of_cubins(options: Options, a: str, b: str, folder: Path) -> VerifySubject:
-    """Two builds as they are: cubins, captures of other compilers or options, PTX files."""
+    """Read two builds to compare unchanged: cubins, captures of other compilers or options, PTX files."""
     launch = launch_of(options.args, options.launch, [a, b], dry=options.cpu)
     given = load_pair(a, b, options.entry)
     builds = tuple(_as_it_is(options, kernel, folder / f"{n}.cubin") for n, kernel in enumerate(given))

@@ -1,4 +1,4 @@
-"""What only the HTML page draws: charts, code listings, tables that filter. Results in, a Page out."""
+"""HTML pages with more than a Summary: charts, code listings, tables that filter. In: a result; out: a Page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGES = {  # by kind of result: the module and its function, loaded when such a
 
 
 def page_of(result: Result) -> Page:
-    """The result as an HTML page: the summary's tables, where a kind has no page of its own."""
+    """Make the HTML page of a result; a kind without a page of its own shows only its Summary."""
     if (place := _PAGES.get(tag_of(type(result)))) is None:
         return Page(result.summary())
     module, function = place

@@ -29,7 +29,7 @@ def captures_page(captures: Captures) -> Page:
 
 
 def capture_page(capture: CapturedOne) -> Page:
-    """One capture. Its machine code and the texts of its stages become listings, where the result has them."""
+    """Make the page of one capture. Its machine code and its stages become listings if the result has their text."""
     summary, listings = capture.summary(), list(_listings(capture))
     metadata = tuple((name, short(text, 300)) for name, text in flat(capture.metadata))
     parts = {

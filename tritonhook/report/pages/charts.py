@@ -23,7 +23,7 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 2)
 
     def ticks(self, about: int = 5, percent: bool = False) -> list[tuple[str, float]]:
-        """Round values within the scale as texts, each with its position in pixels. percent: as "+0.5%"."""
+        """List round values within the scale: (text, position in pixels). percent: write them as "+0.5%"."""
         values = round_values(self.low, self.high, about)
         places = decimals(values)
         if percent:
@@ -32,7 +32,7 @@ class Scale:
 
 
 def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]."""
+    """List multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return (low,)
@@ -44,13 +44,13 @@ def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """The number of decimal places that these values need, at most six."""
+    """Return how many decimal digits these values need, at most six."""
     step = min((abs(b - a) for a, b in pairwise(values) if b != a), default=0.0)
     return next((p for p in range(6) if all(abs(round(v, p) - v) <= step * 1e-3 for v in values)), 6)
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
-    """The first, lowest, highest and last point of each column of pixels: the drawn line stays the same."""
+    """Keep the first, lowest, highest and last point of each pixel column: the drawn line stays the same."""
     if len(points) <= 4 * columns:
         return list(points)
     low, high = points[0][0], points[-1][0]
@@ -68,7 +68,7 @@ def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[floa
 
 
 def line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, steps: bool = False) -> str:
-    """The attribute `d` of an SVG path. steps: each value holds until the next point."""
+    """Write the `d` attribute of an SVG path. steps: each value holds until the next point."""
     parts: list[str] = []
     for index, (at, value) in enumerate(points):
         if index == 0:

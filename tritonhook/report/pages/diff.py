@@ -1,4 +1,4 @@
-"""The page of a diff: bars of the files, loops, and the code."""
+"""HTML page of a diff: both files as bars, loops, and the code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _resource(resource: Resource, same_threads: bool) -> dict[str, Any]:
 
 
 def _figures(diff: Diff) -> list[Figure]:
-    """The numbers in large type."""
+    """List the figures in large type at the top of the page."""
     s, sizes = diff.sass, (diff.a.file_bytes, diff.b.file_bytes)
     a, b = s.instructions.a, s.instructions.b
     registers = next(((r.a, r.b) for r in diff.resources if r.field == "registers"), (None, None))
@@ -79,7 +79,7 @@ def _difference(a: object, b: object) -> str:
 
 
 def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
-    """Both files as bars on one scale, with each byte in one part. None if a side has no layout."""
+    """Draw both files as bars on one scale, each byte in one part. None if a side has no layout."""
     if a_side.layout is UNSET or b_side.layout is UNSET:
         return None
     longest = max(a_side.file_bytes, b_side.file_bytes) or 1
@@ -115,7 +115,7 @@ def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
 
 
 def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
-    """Bytes by the label of a part."""
+    """Sum bytes by part label."""
     sizes: Counter[str] = Counter()
     for label, start, end in layout:
         sizes[label] += end - start
@@ -123,7 +123,7 @@ def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
 
 
 def _part(label: str, start: int, end: int, longest: int) -> dict[str, Any]:
-    """A part of a file as a part of its bar, in percent of the longest file."""
+    """Describe a part of a file as a part of its bar, in percent of the longer file."""
     return {
         "label": label,
         "bytes": end - start,
@@ -169,7 +169,7 @@ def _opcode_changes(pair: LoopDelta, most: int = 8) -> list[str]:
 
 
 def _opcodes(changed: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """Opcodes whose count differs, with the width of a bar."""
+    """List opcodes whose count differs, with their bar widths."""
     largest = max((abs(b - a) for _, a, b in changed), default=1)
     return [
         {
@@ -195,7 +195,7 @@ def _listings(code: CodePair, loops: Sequence[LoopDelta]) -> Iterator[dict[str, 
 
 
 def names_page(names: Names) -> Page:
-    """The diff of the two names of equal length, with the three builds beside it."""
+    """Make the page of the two names of equal length, and list all three builds."""
     if names.diff is None:
         return Page(names.summary())
     inner = diff_page(names.diff)

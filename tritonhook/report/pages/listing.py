@@ -1,4 +1,4 @@
-"""Code side by side as the page's script reads it: rows, folds, and where moved instructions went."""
+"""Code side by side, as data for the page's script: rows, folds, and the new position of moved instructions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tritonhook.compare.diff import LoopDelta, LoopSummary
 from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
 from tritonhook.report.results.capture import CodeFields
 
-_CONTEXT = 3  # equal rows that stay visible beside a change
+_CONTEXT = 3  # equal rows that stay visible around a change
 _SHORTEST_FOLD = 6
-_BEYOND = -1  # None, in the flat arrays of the script
+_BEYOND = -1  # stands for None in the script's flat arrays
 
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 
 
 def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> dict[str, Any]:
-    """Two kernels side by side. loops: the pairs of their diff; folds are named after them."""
+    """List two kernels side by side. loops: their pairs of loops, which name the folds."""
     a_sass, b_sass = a.sass(), b.sass()
     alignment = align(a_sass, b_sass)
     left = _loop_numbers(a_sass, [pair.a for pair in loops])
@@ -36,7 +36,7 @@ def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> di
 
 
 def single_listing(code: CodeFields) -> dict[str, Any]:
-    """One kernel. Its loops can be folded."""
+    """List one kernel. Its loops can be folded."""
     sass = code.sass()
     starts = {i: n for n, loop in enumerate(sass.innermost_loops) for i in loop.instructions}
     rows = [Pair(i, None, True) for i in range(len(sass.instructions))]
@@ -53,9 +53,10 @@ def single_listing(code: CodeFields) -> dict[str, Any]:
 
 
 def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) -> dict[str, Any]:
-    """PTX or another text, or two side by side. A line of b that equals the line beside it in a is left out.
+    """List PTX or another text, or two of them side by side. Where a line of b equals its neighbour in a, b's is
+    omitted.
 
-    names: the kernel's name on each side; a difference in them alone does not count.
+    names: the kernel's name on each side; lines that differ only in it count as equal.
     """
     left = a.rstrip("\0").splitlines()
     if b is None:
@@ -79,7 +80,7 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
 
 
 def _side(code: CodeFields) -> dict[str, Any]:
-    """A row for each instruction: text, control bits, file, line, PTX line."""
+    """Make a row for each instruction: text, control bits, file, line, PTX line."""
     return {
         "files": code.files,
         "code": [
@@ -100,7 +101,7 @@ def _classes(*sides: Sass) -> dict[str, int]:
 
 
 def _flat(rows: Sequence[Pair]) -> list[int]:
-    """Three numbers for each row: index in a, index in b, and whether both are in the same order."""
+    """Write three numbers for each row: index in a, index in b, and 1 if the pair keeps its order."""
     return [
         value
         for row in rows
@@ -109,7 +110,7 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 
 
 def _loop_numbers(sass: Sass, loops: Sequence[LoopSummary | None]) -> dict[int, int]:
-    """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
+    """Map each instruction in an innermost loop to the number of its loop pair, matched by the loop header's offset."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     numbers = {}
     for loop in sass.innermost_loops:
@@ -133,7 +134,8 @@ def _differs(row: Pair, a: Sass, b: Sass) -> bool:
 def _folds(
     rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], places: Sequence[str]
 ) -> Iterator[Segment]:
-    """What can be folded: the rows of a loop, and between loops the rows that are equal. places: of the loops."""
+    """Yield what can be folded: the rows of a loop, and equal rows between loops. places: offsets of each loop as
+    text."""
     unequal = [not row.in_place for row in rows]
     for first, end, number in _runs(numbers, lambda value: value):
         if number is None:
@@ -159,5 +161,5 @@ def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[in
 
 
 def _places(pair: LoopDelta) -> str:
-    """Where a loop is on each side that has it."""
+    """Write the offset of a loop on each side that has it."""
     return ", ".join(f"{side} 0x{loop.offset:04x}" for side, loop in (("a", pair.a), ("b", pair.b)) if loop)

@@ -1,4 +1,4 @@
-"""The page of a watched program's GPU memory: the summary, and the use over time with the events."""
+"""HTML page of a watched program's GPU memory: the Summary, and memory use over time with its events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def memory_page(result: Memory) -> Page:
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """Memory in use over time, torch's share of it, the stack limit and the marks. None without samples."""
+    """Draw memory in use over time, torch's share, the stack limit and the marks. None without samples."""
     samples = _of_one_source(timeline)
     if not samples:
         return None
@@ -66,7 +66,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
 
 
 def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple[float, float]]]:
-    """Points in seconds and bytes, for all memory in use and for torch's share. The last value holds until the end."""
+    """List points (seconds, bytes) of all memory in use and of torch's share. The last value holds until the end."""
     wanted = {
         "used": "used_bytes",
         "torch reserved": "torch_reserved_bytes",
@@ -81,7 +81,7 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
 
 
 def _flags(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
-    """The marks as lines in the chart. Those that took most memory have a number and a flag."""
+    """Draw the marks as lines. Only those with the largest growth get a number and a flag."""
     took = [m for m in timeline.marks if (m.growth_bytes or 0) > 0 or m.stack_growth_bytes]
     largest = sorted(took, key=lambda m: -(m.growth_bytes or 0))[:_FLAGS]
     numbered = {id(mark): n for n, mark in enumerate(sorted(largest, key=lambda m: m.t_ns), 1)}
@@ -99,7 +99,7 @@ def _flags(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
 
 
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
-    """The samples of one source: of the one that tells the growth, else of the most frequent.
+    """Choose the samples of one source: the source of the growth figure, else the most frequent source.
 
     Sources count differently: a line through several would show steps that never happened.
     """
@@ -112,7 +112,7 @@ def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
 
 
 def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
-    """The row of each flag: flags that would overlap are put in different rows."""
+    """Assign each flag a row such that no flags overlap."""
     ends: list[float] = []
     levels = {}
     for key, at in flags:
@@ -123,7 +123,7 @@ def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
 
 
 def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any] | None:
-    """The context's stack limit per thread, as a chart below the other."""
+    """Draw the context's stack limit (bytes per thread) as a chart below the first."""
     points = [
         (m.t_ns / 1e9, float(r.stack_limit_bytes))
         for m in sorted(timeline.marks, key=lambda m: m.t_ns)

@@ -1,4 +1,5 @@
-"""The page of a timed comparison: the summary, and each side's effect with its interval over the band of the same."""
+"""HTML page of a timed comparison: the Summary, and each side's effect with its interval over the band of equal
+times."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def timing_page(timed: TimedComparison) -> Page:
 
 
 def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
-    """Each side's effect with its interval, over the band."""
+    """Draw each side's effect with its interval, over the band of equal times."""
     control = effects[FLOOR]
     lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, FLOOR)]
     if control is not None:
@@ -54,5 +55,5 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
 
 
 def _side_of(label: str) -> str:
-    """The side whose colour a lane has; a baseline has none."""
+    """Return the side whose colour a lane has; "baseline" for baselines."""
     return next((side for side in (CANDIDATE, CONTROL) if label.startswith(side)), "baseline")

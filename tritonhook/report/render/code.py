@@ -1,4 +1,4 @@
-"""Code in a terminal: one kernel as a listing, or what differs between two, line by line."""
+"""Code in a terminal: the listing of one kernel, or the lines that differ between two."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tritonhook.report.render.terminal import drawn
 from tritonhook.report.result import number, visible
 from tritonhook.report.results.capture import CodeFields, Row
 
-_CONTEXT = 3  # equal lines that stay visible beside a change
+_CONTEXT = 3  # equal lines that stay visible around a change
 _STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}
 _LOCATIONS = re.compile(r'^#loc(\d*) = loc\("([^"]*)":(\d+):\d+\)', re.MULTILINE)
 _AT = re.compile(r" loc\(#loc(\d*)\)")
@@ -26,22 +26,22 @@ _AT = re.compile(r" loc\(#loc(\d*)\)")
 
 @dataclass(frozen=True, slots=True)
 class _CodeLine:
-    """A line to show. place: of the source; "" where it is not known."""
+    """A line to show. place: its source file and line; "" if unknown."""
 
     text: str
     place: str = ""
 
 
 def render_code_diff(a: CodeFields, b: CodeFields, stream: TextIO) -> str:
-    """The machine code of two kernels: - only in a, + only in b, < and > moved; registers and branch targets alone are
-    no difference."""
+    """Draw how the machine code of two kernels differs: - only in a, + only in b, < and > moved. Changes of only
+    registers or branch targets are ignored."""
     alignment = align(a.sass(), b.sass())
     moved = set(alignment.moved_to), set(alignment.moved_to.values())
     return _drawn_diff(alignment.rows, list(_of_code(a)), list(_of_code(b)), moved, stream)
 
 
 def render_text_diff(a: str, b: str, stream: TextIO) -> str:
-    """Two texts of one stage. Positions in the source are no difference."""
+    """Draw how two texts of one stage differ. Source positions are ignored."""
     left, right = _of_text(a), _of_text(b)
     rows = align_texts([line.text for line in left], [line.text for line in right])
     return _drawn_diff(rows, left, right, (set(), set()), stream)
@@ -99,7 +99,7 @@ def _drawn_diff(
 def _marked(
     rows: Sequence[Pair], a: Sequence[_CodeLine], b: Sequence[_CodeLine], moved: tuple[set[int], set[int]]
 ) -> Iterator[tuple[str, _CodeLine]]:
-    """Each line with its mark. Of adjoining changes the lines of a come first."""
+    """Yield each line with its mark. Where changes adjoin, lines of a come first."""
     waiting: list[tuple[str, _CodeLine]] = []
     for row in rows:
         if row.in_place and row.b is not None:
@@ -128,7 +128,7 @@ set; yield bit; stall cycles. One | for each loop around."""
 
 
 def render_sass(code: CodeFields, arch: str) -> str:
-    """The listing of one kernel, ending with a line break."""
+    """List one kernel's machine code, with a final line break."""
     return "".join(f"{line}\n" for line in _lines(code, arch))
 
 
@@ -151,7 +151,7 @@ def _lines(code: CodeFields, arch: str) -> Iterator[str]:
 
 
 def _depths(sass: Sass) -> list[int]:
-    """How many loops each instruction is in."""
+    """Return how many loops each instruction is in."""
     depths = [0] * len(sass.instructions)
     for loop in sass.loops:
         for index in loop.instructions:
@@ -160,7 +160,7 @@ def _depths(sass: Sass) -> list[int]:
 
 
 def _control(instruction: Instruction) -> str:
-    """As on the HTML page: "0----- 1- Y 05"."""
+    """Format the control field as on the HTML page: "0----- 1- Y 05"."""
     wait = "".join(str(bit) if instruction.wait_mask >> bit & 1 else "-" for bit in range(6))
     read, write = instruction.control >> 8 & 7, instruction.control >> 5 & 7
     barriers = "".join("-" if barrier == _NO_BARRIER else str(barrier) for barrier in (read, write))

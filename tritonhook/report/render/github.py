@@ -1,7 +1,7 @@
-"""Kernels before and after, as GitHub shows them: a comment on the pull request, the job's summary, and annotations.
+"""GitHub output for kernels before and after: a comment on the pull request, the job's summary, and annotations.
 
-Several checks share one comment, each with a section of its own. A section begins with the commit that it speaks of.
-All texts of a result are untrusted, as in Markdown.
+Several checks share one comment, each with a section of its own. A section begins with the commit it reports on. All
+texts of a result are untrusted, as in Markdown.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tritonhook.report.results.snapshot import KernelChange, KernelChanges, name
 from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import ChangeStatus
 
-MARK = "<!-- tritonhook -->"  # begins the comment
-_MOST_BYTES = 65_000  # of a comment; GitHub takes 65,536 characters
-_LEAST_BYTES = 1_000  # of a section: its verdict fits
+MARK = "<!-- tritonhook -->"  # first line of the comment
+_MOST_BYTES = 65_000  # in a comment; GitHub accepts 65,536 characters
+_LEAST_BYTES = 1_000  # for a section: its verdict fits
 _LEAST_ROW_BYTES = 40
 _MOST_FACTS = 10
-_MOST_SUMMARY_FACTS = 200  # GitHub takes a summary of 1 MiB
-_MOST_ANNOTATIONS = 10  # of a level; GitHub shows no more of one step
+_MOST_SUMMARY_FACTS = 200  # GitHub accepts a summary of 1 MiB
+_MOST_ANNOTATIONS = 10  # per level; GitHub shows no more for one step
 _COLUMNS = ("kernel", "architecture", "registers", "spills", "code, bytes", "changed by")
 _SECTION = re.compile(
     r"<!-- tritonhook section (?P<key>[0-9a-f]+) (?P<commit>\S+) -->\n(?P<text>.*?)<!-- tritonhook end -->\n", re.DOTALL
@@ -36,18 +36,18 @@ _SECTION = re.compile(
 
 
 def section_key(result: KernelChanges) -> str:
-    """What tells one check from the others of a workflow: the lock, and what it is compared with."""
+    """Return a key for the check, unique in a workflow: hash of both compared paths."""
     return hashlib.sha256(f"{result.old}\n{result.new}".encode()).hexdigest()[:12]
 
 
 def joined(comment: str, result: KernelChanges, commit: str, link: str) -> str:
-    """The comment with the section of this check: in the place of its last one, or at the end. Sections of other
-    commits go. comment: the text that is there; "" for none. link: the address of the workflow's run."""
+    """Insert this check's section into the comment, or replace its older one; remove sections of other commits.
+    comment: the current text, "" if there is no comment. link: URL of the workflow run."""
     own = section_key(result)
     kept = {match["key"]: match[0] for match in _SECTION.finditer(comment) if match["commit"] == commit}
     room = _MOST_BYTES - len(MARK) - 1 - sum(_bytes(text) for key, text in kept.items() if key != own)
     begin, end = f"<!-- tritonhook section {own} {commit} -->\n", "<!-- tritonhook end -->\n"
-    text = _section(result, commit, link, max(room // 2, _LEAST_BYTES))  # the next check takes half of what is left
+    text = _section(result, commit, link, max(room // 2, _LEAST_BYTES))  # each check may use half of the room left
     kept[own] = begin + text.replace("<!--", "<\u200b!--") + end
     while len(kept) > 1 and sum(map(_bytes, kept.values())) > _MOST_BYTES:
         del kept[next(key for key in kept if key != own)]
@@ -55,7 +55,7 @@ def joined(comment: str, result: KernelChanges, commit: str, link: str) -> str:
 
 
 def has_section(comment: str, result: KernelChanges, commit: str) -> bool:
-    """Whether the comment has the section of this check for this commit."""
+    """Return whether the comment has this check's section for this commit."""
     sections = ((each["key"], each["commit"]) for each in _SECTION.finditer(comment))
     return (section_key(result), commit) in sections
 
@@ -65,7 +65,7 @@ def _bytes(text: str) -> int:
 
 
 def _section(result: KernelChanges, commit: str, link: str, room: int) -> str:
-    """At most `room` bytes: the verdict always; then as many rows, facts and notes as fit, in this order."""
+    """Write at most `room` bytes: always the verdict; then as many rows, facts and notes as fit, in this order."""
     summary = result.summary()
     head = f"### {SIGNS[summary.tone]} {escaped(summary.verdict)}\n\n"
     head += f"{code_span(short(result.old, 100))} → {code_span(short(result.new, 100))} at {code_span(commit[:12])}\n\n"
@@ -81,14 +81,14 @@ def _section(result: KernelChanges, commit: str, link: str, room: int) -> str:
 
 
 def _facts(result: KernelChanges) -> list[str]:
-    """Of each rule how many kernels break it; who changed how many."""
+    """List how many kernels break each rule, and how many each cause changed."""
     broken = Counter(rule for kernel in result.kernels for rule in kernel.fails)
     failing = [f"fails: {rule}: {count(times, 'kernel')}" for rule, times in broken.items()]
     return [*failing, *list(result.who())[:_MOST_FACTS]]
 
 
 def _table(result: KernelChanges, room: int) -> str:
-    """The rows that fit, the worst first; and how many do not."""
+    """Write as many rows as fit, the worst first, and count the rest."""
     kernels = [kernel for kernel in result.kernels if kernel.status is not ChangeStatus.SAME]
     if not kernels:
         return ""
@@ -129,7 +129,7 @@ def _row(kernel: KernelChange) -> tuple[str, ...]:
 
 
 def job_summary(result: KernelChanges) -> str:
-    """The Markdown of the result, without facts beyond the first."""
+    """Write the result as Markdown with at most 200 facts."""
     summary = result.summary()
     further = len(summary.facts) - _MOST_SUMMARY_FACTS
     if further > 0:
@@ -144,8 +144,8 @@ _LEVELS = ("error", "warning", "notice")
 
 
 def annotation_commands(result: KernelChanges, lines: Iterable[SourceLine | None]) -> Iterator[str]:
-    """A command for the runner for each line on which kernels spill: an error where a rule on spills is broken, a
-    warning where the spills grew, a notice where they are as they were. lines: of each kernel of the result."""
+    """Yield an annotation command for each source line with spills: an error if a rule on spills is broken, a warning
+    if spills grew, a notice if not. lines: one for each kernel of the result."""
     name = namer(result.kernels)
     at: dict[SourceLine, list[KernelChange]] = {}
     for kernel, line in zip(result.kernels, lines, strict=False):

@@ -23,8 +23,8 @@ _REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2
 
 
 def render_html(page: Page, source: str = "", links: Mapping[str, str] | None = None, home: str = "") -> str:
-    """The file's text. source: the name of what the values were read from. links: the pages of kernels, by the key of
-    their rows. home: the page that leads to this one. Raises UsageError without jinja2."""
+    """Write a Page as the text of an HTML file. source: name of the file with the values. links: addresses of kernels'
+    pages, by row key. home: address of the parent page. Raises UsageError without jinja2."""
     environment = _environment()
     script = _script()
     policy = (
@@ -49,12 +49,12 @@ def render_html(page: Page, source: str = "", links: Mapping[str, str] | None = 
 
 
 def check_available() -> None:
-    """Raises UsageError without jinja2."""
+    """Raise UsageError if jinja2 is not installed."""
     _environment()
 
 
 def _script() -> str:
-    """The page's script: its parts joined into one function."""
+    """Join the parts of the page's script into one function."""
     parts = "\n".join(_asset(name) for name in _SCRIPTS)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
@@ -64,7 +64,7 @@ def _asset(name: str) -> str:
 
 
 def _embedded(data: Any) -> Any:
-    """JSON in which nothing can end the <script> element around it."""
+    """Encode as JSON in which nothing can end the surrounding <script> element."""
     from markupsafe import Markup
 
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)

@@ -22,7 +22,8 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!$@])")
 
 
 def render_markdown(summary: Summary) -> str:
-    """The verdict as a heading, then facts, tables and notes. A long table is cut, and says so."""
+    """Write the verdict as a heading, then facts, tables and notes. A long table is cut, with a line that counts the
+    rest."""
     parts = [f"### {SIGNS[summary.tone]} {escaped(summary.what)}: {escaped(summary.verdict)}"]
     if summary.subject:
         parts.append(code_span(short(summary.subject, 200)))
@@ -38,7 +39,7 @@ def render_markdown(summary: Summary) -> str:
 
 
 def escaped(text: str) -> str:
-    """One line in which nothing is markup. Text in backquotes becomes a code span."""
+    """Escape text as one line without markup. Text in backquotes becomes a code span."""
     pieces = re.split(r"`([^`\n]+)`", visible(short(text, 1000)))
     return "".join(
         code_span(piece) if index % 2 else _SPECIAL.sub(r"\\\1", piece).replace("://", ":\u200b//")
@@ -47,7 +48,7 @@ def escaped(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """The text as code: between more backquotes than it has in a row."""
+    """Write a code span, fenced with more backquotes than the text has in a row."""
     text = visible(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -56,7 +57,7 @@ def code_span(text: str) -> str:
 
 
 def markdown_table(table: Table, most: int = _MOST_ROWS) -> str:
-    """A table without its title. most: rows; those beyond are only counted."""
+    """Write a table without its title. most: maximum number of rows; further rows are only counted."""
     lines = ["| " + " | ".join(escaped(column) or "&nbsp;" for column in table.columns) + " |"]
     lines.append("|" + "|".join("---:" if table.is_figure(i) else "---" for i in range(len(table.columns))) + "|")
     for number, row in enumerate(table.rows[:most]):

@@ -1,5 +1,5 @@
-"""Values in a notebook: the Summary of any value that shows itself, as a fragment of HTML without a script and with its
-few styles inline, so that Jupyter, VS Code and GitHub all show it. `tritonhook show` makes the full page."""
+"""Notebook output: the Summary of a value as an HTML fragment without a script and with inline styles, which Jupyter,
+VS Code and GitHub all show. `tritonhook show` makes the full page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tritonhook.report.results.names import Names
 from tritonhook.snapshot.kernels import Kernels
 from tritonhook.timing.plan import Timed
 
-# Readable on white and on black: the notebook's theme is not known here.
+# Readable on white and on black: the notebook's theme is unknown.
 _COLOURS = {
     Tone.GOOD: "#1f8f55",
     Tone.BAD: "#d0433a",
@@ -40,7 +40,7 @@ _MOST_ROWS = 30
 
 
 def fragment(value: Any) -> str | None:
-    """The HTML of a result. None for other values: the notebook shows their repr."""
+    """Write a value's Summary as HTML. None if it has no Summary: the notebook then shows its repr."""
     try:
         summary = summary_of(value)
         return None if summary is None else render_fragment(summary)
@@ -49,7 +49,7 @@ def fragment(value: Any) -> str | None:
 
 
 def render_fragment(summary: Summary) -> str:
-    """Verdict, facts, tables, notes."""
+    """Write verdict, facts, tables and notes as HTML."""
     colour = _COLOURS[summary.tone]
     parts = [
         '<div style="font-family:system-ui,sans-serif;line-height:1.45;max-width:960px">',
@@ -88,7 +88,7 @@ def _table(table: Table) -> str:
 
 
 def summary_of(value: Any) -> Summary | None:
-    """None for a value that is no result."""
+    """Summarise a value; None if it has no Summary."""
     if isinstance(value, Ptx):
         return _ptx_summary(value)
     if isinstance(value, Sass):
@@ -100,7 +100,7 @@ def summary_of(value: Any) -> Summary | None:
 
 
 def result_of(value: Any) -> Result | None:
-    """A value as a result; None for one that is none."""
+    """Convert a value to its Result, else None."""
     if isinstance(value, CubinDiff):
         return Diff.of(value)
     if isinstance(value, NameComparison):
@@ -123,7 +123,7 @@ def result_of(value: Any) -> Result | None:
 
 
 def _kernels_summary(kernels: Kernels) -> Summary:
-    """A row for each kernel, with its figures."""
+    """Make a row for each kernel, with its figures."""
     columns = ("id", "title", "arch", "registers", "spills", "stack", "shared", "instructions")
     called, _ = kernels.titles, kernels.facts
     rows = tuple(
@@ -138,7 +138,7 @@ def _kernels_summary(kernels: Kernels) -> Summary:
 
 
 def _ptx_summary(ptx: Ptx) -> Summary:
-    """The kernels of a module with their parameters."""
+    """List a module's kernels with their parameters."""
     rows = tuple((entry, ", ".join(ptx.parameters(entry))) for entry in ptx.entries)
     facts = (f"PTX {ptx.version}, {count(ptx.text.count(chr(10)), 'line')}",)
     verdict = f"{count(len(ptx.entries), 'kernel')} for {ptx.target}"
@@ -147,7 +147,7 @@ def _ptx_summary(ptx: Ptx) -> Summary:
 
 
 def _sass_summary(sass: Sass) -> Summary:
-    """The instructions of a kernel by class, and its loops."""
+    """Count a kernel's instructions by class, and list its loops."""
     mix = tuple((name, number(n)) for name, n in class_counts(sass.opcode_counts()).items())
     loops = tuple(
         (f"{sass.instructions[sass.blocks[loop.header].first].offset:#x}", number(len(loop.instructions)))

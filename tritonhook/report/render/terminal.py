@@ -1,8 +1,8 @@
-"""A Summary for a terminal, drawn with rich.
+"""A Summary in a terminal, drawn with rich.
 
-Figures are never cut or folded, and no word is broken that fits into a line. A table that is too wide has its texts
-folded between words; if that does not suffice, each row is written as a list of its cells. A table of one line a row
-has its texts shortened instead, and then its last columns left out, but those that it keeps.
+Figures are never cut or folded. A word that fits into a line is never broken. If a table is too wide, its texts are
+folded between words; if that does not suffice, each row becomes a list of its cells. In tables with one line per row,
+texts are shortened first; then the last columns are left out, except those in `kept`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from rich.text import Text
 from tritonhook.report.result import Summary, Table, Tone, sentence, visible
 
 _FOLDERS = re.compile(r"[^/]*/|[^/]+")
-_BETWEEN = re.compile(r"[^/\\_,.;:=-]*[/\\_,.;:=-]+|[^/\\_,.;:=-]+")  # a long word may end behind these signs
+_BETWEEN = re.compile(r"[^/\\_,.;:=-]*[/\\_,.;:=-]+|[^/\\_,.;:=-]+")  # a long word may break after these signs
 
 
 class Words:
-    """A text in lines that end between words. A word longer than a line is broken behind a sign such as "/".
+    """Text in lines that break between words. A word longer than a line breaks after a sign such as "/".
 
-    mark: stands before the first line; the others are indented as much."""
+    mark: prefix of the first line; further lines are indented by its width.
+    """
 
     def __init__(self, text: str, style: str = "", mark: str = "") -> None:
         self._text = text
@@ -69,7 +70,7 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _pieces(start: str, word: str, width: int) -> list[str]:
-    """A word in lines of at most `width` cells, the first behind `start`."""
+    """Split a word into lines of at most `width` cells, the first after `start`."""
     lines = [start]
     parts = _FOLDERS.findall(word)
     if max(map(cell_len, parts)) > width:
@@ -85,33 +86,33 @@ def _pieces(start: str, word: str, width: int) -> list[str]:
 
 
 def least_width(text: str, available: int, least: int) -> int:
-    """The width in which no word of a text is broken but behind a "/". A word longer than `available` is broken
-    wherever it stands: it counts as `least`."""
+    """Return the width at which words break only after a "/". A word longer than `available` can break anywhere and
+    counts as `least`."""
     widths = [cell_len(part) for word in text.split() for part in _FOLDERS.findall(word)]
     return max((width if width <= available else least for width in widths), default=0)
 
 
 def elided(text: str, width: int) -> str:
-    """A text with its middle left out: names often differ at their end."""
+    """Shorten a text in its middle: names often differ at their end."""
     tail = min(max(width - 1, 0) // 3, len(text))
     head = max(width - 1 - tail, 0)
-    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:  # wide characters
+    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:  # characters two cells wide
         head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
     return f"{text[:head]}…{text[len(text) - tail :]}"
 
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
-_HEIGHT = 25  # lines; not used, but without it rich takes no width for a dumb terminal
+_HEIGHT = 25  # lines; unused, but rich ignores the width of a dumb terminal without it
 _GAP = 2  # blanks between columns
 _WIDTH_OF_A_FILE = 1_000_000  # no text is as wide: nothing is folded, and no path is broken
-_NARROWEST = 12  # of a column of texts
-_SHORTEST = 16  # that a text in a table of one line a row is shortened to
-_LONGEST = 20_000  # characters of a text; of a longer one, which no compiler makes, the middle is left out
+_NARROWEST = 12  # width of a text column
+_SHORTEST = 16  # width of a shortened text in a table with one line per row
+_LONGEST = 20_000  # characters; longer texts, which no compiler writes, are shortened in the middle
 
 
 def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str:
-    """Verdict, facts, tables and notes, as wide as `stream` is. wide: all columns of tables of one line a row, in lines
-    as long as that takes."""
+    """Draw verdict, facts, tables and notes at the width of `stream`. wide: show all columns in tables with one line
+    per row, however long the lines become."""
     style = f"bold {_STYLES[summary.tone]}".strip()
     parts: list[RenderableType] = [_text(sentence(summary.verdict), style)]
     if summary.subject:
@@ -125,12 +126,12 @@ def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str
 
 
 def render_title(text: str, stream: TextIO) -> str:
-    """A title above several results."""
+    """Draw a title above several results."""
     return drawn(Group("", _text(text, "bold reverse")), stream)
 
 
 def drawn(renderable: RenderableType, stream: TextIO) -> str:
-    """What rich makes of it, as wide as the terminal. In a file or pipe lines are as long as their text.
+    """Draw with rich, at the terminal's width. In a file or pipe, lines are as long as their text.
 
     rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".
     """
@@ -151,8 +152,8 @@ def drawn(renderable: RenderableType, stream: TextIO) -> str:
 
 
 def _width(terminal: bool) -> int | None:
-    """COLUMNS decides for a terminal, and not elsewhere: a shell or Python with readline gives its children the width
-    of its own terminal. None lets rich ask the terminal."""
+    """Read COLUMNS, but only for a terminal: a shell or Python with readline exports its own terminal's width to
+    children. None: rich asks the terminal."""
     if not terminal:
         return _WIDTH_OF_A_FILE
     columns = os.environ.get("COLUMNS", "")
@@ -160,12 +161,12 @@ def _width(terminal: bool) -> int | None:
 
 
 def cell_len(text: str) -> int:
-    """How wide a text without control characters is."""
+    """Return the width in cells of a text without control characters."""
     return len(text) if text.isascii() or text.replace("→", "").isascii() else rich_cells.cell_len(text)
 
 
 def _line(text: str, style: str, console: Console) -> Iterator[Segment]:
-    """One line, however long. rich takes ten times as long for a Text."""
+    """Draw one line of any length. rich takes ten times as long for a Text."""
     yield Segment(text, console.get_style(style) if style else None)
     yield Segment.line()
 
@@ -184,7 +185,7 @@ def _item(text: str, style: str = "") -> RenderableType:
 
 
 class TextTable:
-    """A Table as rich draws it within the width there is. A column without any text is left out."""
+    """A Table drawn by rich in the available width. Columns without any text are left out."""
 
     def __init__(self, table: Table) -> None:
         filled = [i for i in range(len(table.columns)) if any(row[i] for row in table.rows)]
@@ -205,14 +206,14 @@ class TextTable:
             yield self._grid(widths)
 
     def _lines(self, widths: Sequence[int], console: Console) -> Iterator[Segment]:
-        """A line for each row: rich takes ten times as long for a grid, and much memory."""
+        """Draw a line for each row: rich takes ten times as long for a grid, and much memory."""
         heading = [(self.columns, "bold")] if any(self.columns) else []
         for row, style in chain(heading, ((row, self._style(n)) for n, row in enumerate(self.rows))):
             cells = map(_aligned, row, widths, self.is_figure)
             yield from _line((" " * _GAP).join(cells), style, console)
 
     def _widths(self, available: int) -> list[int] | None:
-        """The width of each column; None if not even figures and the longest words of headings fit."""
+        """Return each column's width; None if not even figures and the longest words of headings fit."""
         cells = [max((cell_len(row[i]) for row in self.rows), default=0) for i in range(len(self.columns))]
         words = [max(map(cell_len, heading.split()), default=0) for heading in self.columns]
         folded = [cells[i] if figure else self._least(i, available) for i, figure in enumerate(self.is_figure)]
@@ -238,7 +239,7 @@ class TextTable:
         return grid
 
     def _lists(self) -> RenderableType:
-        """Each row under its first cell, a line for each other cell that is not empty."""
+        """Draw each row as a list: its first cell as heading, then a line for each other cell that is not empty."""
         parts: list[RenderableType] = []
         for number, (first, *others) in enumerate(self.rows):
             parts.append(Words(first, f"bold {self._style(number)}".strip()))
@@ -254,7 +255,7 @@ class TextTable:
 
 
 class OneLineTable(TextTable):
-    """A Table of one line a row. wide: with all its columns, in lines as long as that takes."""
+    """A Table with one line per row. wide: show all columns, however long the lines become."""
 
     def __init__(self, table: Table, wide: bool) -> None:
         kept = [i for i in range(len(table.columns)) if wide or i not in table.extra]
@@ -275,7 +276,7 @@ class OneLineTable(TextTable):
             yield _text(f"not shown, for lack of width: {', '.join(hidden)}", "dim")
 
     def _fitted(self, available: int) -> tuple[dict[int, int], list[str]]:
-        """The widths of the columns shown, and the headings of those that do not fit."""
+        """Return the widths of the shown columns, and the headings of those that do not fit."""
         columns = range(len(self.columns))
         full = [max(map(cell_len, (self.columns[i], *(row[i] for row in self.rows)))) for i in columns]
         least = [full[i] if i == 0 or self.is_figure[i] else min(full[i], _SHORTEST) for i in columns]
@@ -301,7 +302,7 @@ def _aligned(text: str, width: int, is_figure: bool) -> str:
 
 
 def _widen(widths: list[int], wanted: Sequence[int], spare: int) -> int:
-    """Give columns what they want of the spare width, those that want little first; what is left of it."""
+    """Widen columns up to their `wanted` widths, those that lack least first; return the width left over."""
     wanting = sorted((i for i, width in enumerate(widths) if wanted[i] > width), key=lambda i: wanted[i] - widths[i])
     for done, i in enumerate(wanting):
         more = min(wanted[i] - widths[i], spare // (len(wanting) - done))

@@ -1,6 +1,6 @@
-"""The kinds of results, each declared once: its fields, how it is made from a run, and its Summary.
+"""The kinds of results, each declared once: its fields, how a run fills them, and its Summary.
 
-A class's docstring says what it is, then what each field means, as "field: meaning": docs/_cog/schema.py makes the
-reference of these. A field that is UNSET by default may be missing: `--save` writes it, `--json` does not, or only some
-documents have it.
+A class's docstring first names the thing, then each field's meaning, as "field: meaning": docs/_cog/schema.py makes the
+JSON reference from these. A field whose default is UNSET may be absent: `--save` writes it and `--json` does not, or
+only some documents have it.
 """

@@ -31,7 +31,7 @@ _TONES = {
     TimingVerdict.SAME: Tone.NEUTRAL,
     TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
 }
-FLOOR = "control / its side"  # the control against the side that has its code: the noise floor
+FLOOR = "control / its side"  # control against the side with equal code: the noise floor
 CYCLES = "candidate, in cycles"
 Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20
@@ -58,7 +58,7 @@ class TimedComparison(Result, Timed, tag="ab"):
 
     @classmethod
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
-        """All raw samples. judged: also today's verdict on them."""
+        """Build from a timed comparison, with all raw samples. judged: add today's verdict on them."""
         run = timed.comparison
         verdict = {"verdict": run.verdict, "reason": run.reason} if judged else {"verdict": UNSET, "reason": UNSET}
         return cls(**asdict(timed) | verdict)
@@ -68,7 +68,8 @@ class TimedComparison(Result, Timed, tag="ab"):
 
 
 def load(path: Path) -> Timed:
-    """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError."""
+    """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError if the file is damaged or of another
+    kind."""
     try:
         data = read_given(path, MOST_JSON)
     except OSError as error:
@@ -91,7 +92,8 @@ def load(path: Path) -> Timed:
 
 
 def effects_of(comparison: Comparison) -> Effects:
-    """Each side against the reference, the candidate in cycles too, and the control against its own side."""
+    """Estimate effects: each side against the reference (the candidate in cycles too), and the control against the side
+    with its code."""
     effects = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
     if CANDIDATE in effects:
         effects[CYCLES] = comparison.cycles()
@@ -99,7 +101,7 @@ def effects_of(comparison: Comparison) -> Effects:
 
 
 def summarise(timed: Timed, effects: Effects) -> Summary:
-    """The Summary of a comparison whose effects are known."""
+    """Summarise a comparison from its effects."""
     verdict, reason, tone = _judged(timed)
     facts, tables = [reason, _counts(timed)], [kernels_table(timed)]
     if timed.comparison.blocks:
@@ -111,7 +113,7 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
 
 
 def side_name(timed: Timed, side: str) -> str:
-    """What a side is: a kernel's name, a function, a file."""
+    """Return a side's name: a kernel, a function, a file."""
     return timed.compared[side].name if side in timed.compared else side
 
 
@@ -120,19 +122,19 @@ def _versus(timed: Timed) -> str:
 
 
 def _subject(timed: Timed) -> str:
-    """The target, the GPU and the ptxas."""
+    """Name the target, the GPU and the versions of ptxas."""
     known = [ptxas_of(timed, side) for side in (REFERENCE, CANDIDATE)]
     ptxas = " against ".join(dict.fromkeys(reversed(known)))
     return ", ".join((timed.target, timed.device or "GPU not known", f"ptxas {ptxas}"))
 
 
 def ptxas_of(timed: Timed, side: str) -> str:
-    """The versions of a side's ptxas."""
+    """List the ptxas versions of a side."""
     return ", ".join(timed.compared[side].ptxas) or UNKNOWN
 
 
 def headline(timed: Timed) -> tuple[str, str]:
-    """The verdict, and the reason for it in one sentence."""
+    """Return the verdict, and its reason in one sentence."""
     verdict, reason, _ = _judged(timed)
     return verdict, reason
 
@@ -180,7 +182,7 @@ def _cycles_fact(comparison: Comparison, effects: Effects) -> str:
 
 
 def span(effect: Effect | None) -> str:
-    """An effect's interval: "-0.05% to +0.05%"."""
+    """Format an effect's interval: "-0.05% to +0.05%"."""
     return "" if effect is None else f"{percent(effect.low)} to {percent(effect.high)}"
 
 
@@ -189,7 +191,7 @@ def _with_span(effect: Effect) -> str:
 
 
 def value_range(values: Sequence[float], unit: str) -> str:
-    """From the smallest to the largest: "1,755 to 1,980 MHz"."""
+    """Format the smallest and the largest value: "1,755 to 1,980 MHz"."""
     low, high = f"{min(values):,.0f}", f"{max(values):,.0f}"
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
@@ -219,7 +221,7 @@ def _label(side: str, timed: Timed) -> str:
 
 
 def kernels_table(timed: Timed) -> Table:
-    """Registers and stack of each kernel on both sides; kernels with other code first."""
+    """Show registers and stack of each kernel on both sides; kernels whose code differs come first."""
     before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
     names = sorted(before, key=lambda name: name not in timed.changed_kernels)
     rows = []
@@ -237,7 +239,7 @@ def _resources(configurations: Sequence[KernelCode]) -> str:
 
 
 def environment_table(timed: Timed) -> Table:
-    """How and where the times were taken."""
+    """Show how and on which GPU the times were measured."""
     comparison = timed.comparison
     rows = [("GPU", number(timed.device))]
     rows += [(f"ptxas, {side}", ptxas_of(timed, side)) for side in (REFERENCE, CANDIDATE)]
@@ -260,7 +262,7 @@ def _launched(how: HowLaunched) -> str:
 
 
 def _tuning(timed: Timed) -> list[tuple[str, str]]:
-    """The configurations that ran, where something was autotuned."""
+    """List the configurations that ran, if a kernel was autotuned."""
     if timed.tuning is None:
         return []
     sides = timed.tuning.sides
@@ -276,7 +278,7 @@ def _tuning(timed: Timed) -> list[tuple[str, str]]:
 
 
 def _conditions(comparison: Comparison) -> list[tuple[str, str]]:
-    """What NVML said of the GPU while the blocks were taken."""
+    """List what NVML reported for the GPU while the blocks ran."""
     blocks = [block.conditions for block in comparison.usable]
     clocks = [conditions.sm_clock_mhz for conditions in blocks if conditions.sm_clock_mhz]
     capped = count(sum(bool(conditions.power_capped) for conditions in blocks), "block")

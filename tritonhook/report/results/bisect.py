@@ -12,14 +12,14 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count, groupe
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
 from tritonhook.snapshot.bisection import Search, value_of
 
-_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures that each table of versions has
+_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures in every table of versions
 
 
 class VersionFields(Fields):
-    """A kernel under one version of ptxas. changed: null where that is not known. reason: why it is not assembled.
+    """A kernel under one version of ptxas. changed: null: not known. reason: why it is not assembled.
 
-    values: what was looked at, of each code that this version gave: a figure, "stores + loads" for spills, the hash of
-    the code. made: figures of each code; several where ptxas gives one input several codes.
+    values: the compared figure for each code that this version gave: a number, "stores + loads" for spills, or the hash
+    of the code. made: figures of each code; several if ptxas gives one input several codes.
     """
 
     version: str
@@ -49,10 +49,10 @@ class VersionFields(Fields):
 class BisectedKernel(Fields):
     """One kernel. number, specialisation: as in KernelChange.
 
-    first: the oldest version seen that changed it; null where the good and the bad version do the same, or where
-    nothing is known of one of them: `problem` then says why. before: the newest one older than `first` that did not
-    change it. between: versions between these two of which nothing is known. returned: versions after `first` that are
-    as the good one again. tried: from the oldest version to the newest.
+    first: the oldest version tried that changed it; null if the good and the bad version give the same, or if one of
+    them has no result: then `problem` gives the reason. before: the newest version older than `first` that did not
+    change it. between: versions between these two without a result. returned: versions after `first` that again give
+    what the good version gives. tried: from the oldest version to the newest.
     """
 
     kernel: str
@@ -73,17 +73,17 @@ class BisectedKernel(Fields):
 
     @property
     def step(self) -> str:
-        """What it was and what it became. Raises KeyError if it did not change."""
+        """Values before and after the first change. Raises KeyError if nothing changed."""
         values = {tried.version: " or ".join(tried.values) for tried in self.tried}
         return f"{values[self.before or '']} → {values[self.first or '']}"
 
 
 class Bisect(Result, tag="bisect"):
-    """Which version of ptxas changed a kernel first.
+    """The first version of ptxas that changed a kernel.
 
-    subject: the file or folder of the kernels. good, bad: the versions between which it was searched. on: what counts.
-    versions: all there are from the good one to the bad one. all_versions: whether all of them were tried. notes: what
-    else was done.
+    subject: file or folder of the kernels. good, bad: the ends of the search, both versions of ptxas. on: the figure
+    that is compared. versions: all installed versions from good to bad. all_versions: whether all of them were tried.
+    notes: what else was done.
     """
 
     verbs: ClassVar = "bisect"
@@ -99,7 +99,7 @@ class Bisect(Result, tag="bisect"):
 
     @classmethod
     def of(cls, subject: str, searches: Sequence[Search], all_versions: bool, notes: Sequence[str]) -> Bisect:
-        """searches: over the same versions; at least one."""
+        """Build from at least one search; all searches cover the same versions."""
         kernels = tuple(map(BisectedKernel.of, searches))
         return like(searches[0], cls, subject=subject, all_versions=all_versions, kernels=kernels, notes=tuple(notes))
 
@@ -140,7 +140,7 @@ class Bisect(Result, tag="bisect"):
         return f"{', '.join(filter(None, (changed, unknown)))}; first by {by}", Tone.CHANGED
 
     def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
-        """What one cannot see from the first version alone."""
+        """Yield facts that the first version alone hides: skipped versions, and changes that did not stay."""
         for kernel in self._changed:
             if kernel.between:
                 skipped = f"{', '.join(kernel.between)} {_do(kernel.between, 'does', 'do')} not assemble it"
@@ -166,7 +166,7 @@ class Bisect(Result, tag="bisect"):
                 yield self._versions(kernel, f": {name(kernel)}")
 
     def _versions(self, kernel: BisectedKernel, which: str) -> Table:
-        """A row for each version that was tried."""
+        """Make a row for each version tried."""
         figures = [figure for figure in dict.fromkeys((self.on, *_BESIDE)) if figure in TITLES]
         columns = ("ptxas", *(TITLES[figure] for figure in figures), "code")
         rows, tones = tuple(tried.row(figures) for tried in kernel.tried), tuple(tried.tone for tried in kernel.tried)

@@ -26,8 +26,8 @@ _Outcome = tuple[Status, str, str]
 
 
 class PtxasCells(Fields):
-    """One ptxas. ptx_version: the newest that it reads, in which the probes were written. cells: by probe, a number for
-    each of `archs`."""
+    """One ptxas. ptx_version: the newest PTX version that it reads; the probes are written in it. cells: by probe, an
+    index into `outcomes` for each of `archs`."""
 
     ptx_version: Version
     archs: tuple[str, ...]
@@ -35,9 +35,9 @@ class PtxasCells(Fields):
 
 
 class Capabilities(Result, tag="capabilities"):
-    """Which instructions each architecture has.
+    """The instructions of each architecture.
 
-    evidence: what was done. ptxas: by version. outcomes: by number, the status, the SASS opcodes, and ptxas's reason or
+    evidence: what was done. ptxas: by version. outcomes: by index, the status, the SASS opcodes, and ptxas's reason or
     the driver calls; {arch} stands for the target.
     """
 
@@ -49,7 +49,7 @@ class Capabilities(Result, tag="capabilities"):
 
     @classmethod
     def of(cls, matrix: Matrix) -> Capabilities:
-        """`outcomes` are the distinct cells; each ptxas has their numbers by probe and target."""
+        """Build from a matrix. `outcomes` are its distinct cells; each ptxas refers to them by probe and target."""
         numbers = {cell: i for i, cell in enumerate(dict.fromkeys(matrix.cells.values()))}
 
         def row(version: PtxasVersion, probe: str) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ class Capabilities(Result, tag="capabilities"):
 
     @property
     def matrix(self) -> Matrix:
-        """Raises KeyError or ValueError if outcomes are missing."""
+        """The cells as a Matrix. Raises KeyError or ValueError if outcomes are missing."""
         outcomes = {int(number): Cell(*outcome) for number, outcome in self.outcomes.items()}
         cells = {
             (version, arch, probe): outcomes[number]
@@ -91,7 +91,7 @@ class Capabilities(Result, tag="capabilities"):
 
 
 def _tables(matrix: Matrix) -> tuple[Table, ...]:
-    """Every cell in full for few targets; for many, a condensed table and what it leaves out."""
+    """Yield all cells in full for few targets; for many, a condensed table and what it leaves out."""
     newest = matrix.newest
     if not _is_condensed(matrix):
         return tuple(_in_full(matrix, assembler) for assembler in reversed(matrix.assemblers))
@@ -131,7 +131,7 @@ def _in_full(matrix: Matrix, assembler: PtxasVersion) -> Table:
 
 
 def _condensed(matrix: Matrix) -> Table:
-    """The newest ptxas. Targets whose columns would be equal share one."""
+    """Show the cells of the newest ptxas. Targets with equal columns share one."""
     newest = matrix.newest
     groups = merged(matrix, newest)
 
@@ -144,7 +144,7 @@ def _condensed(matrix: Matrix) -> Table:
 
 
 def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
-    """Targets in groups with equal columns, in the order of their first."""
+    """Group targets with equal columns, ordered by the first target of each group."""
     groups: dict[tuple[Status, ...], list[str]] = {}
     for arch in assembler.archs:
         column = tuple(matrix.cells[assembler.version, arch, probe].status for probe in matrix.probes)
@@ -153,13 +153,13 @@ def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
 
 
 def _listed(archs: Iterable[str]) -> str:
-    """ "sm_80, 86, 87": the prefix once."""
+    """List targets with the prefix once: "sm_80, 86, 87"."""
     first, *others = archs
     return ", ".join([first, *(arch.removeprefix("sm_") for arch in others)])
 
 
 def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
-    """The opcode of the targets that have the instruction inline; where some have another one, after their names."""
+    """List an instruction's inline opcodes; those other than the first follow the names of their targets."""
 
     def of(arch: str) -> str:
         cell = matrix.cells[assembler.version, arch, probe]
@@ -170,7 +170,7 @@ def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
 
 
 def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[str, list[str]]]:
-    """Targets by a value, without those where it is empty; the most frequent value first."""
+    """Group targets by value, the most frequent value first; targets with an empty value are left out."""
     by_value: dict[str, list[str]] = {}
     for arch in archs:
         if text := value(arch):
@@ -182,7 +182,7 @@ def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[s
 
 
 def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterator[tuple[str, str, str]]:
-    """Instruction, targets, and opcodes with reasons, of the cells with this status."""
+    """Yield (instruction, targets, opcodes with reasons) for the cells with this status."""
     for probe in matrix.probes:
 
         def made_of(arch: str, probe: str = probe) -> str:
@@ -194,7 +194,8 @@ def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterato
 
 
 def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
-    """Where an older ptxas has another status than the newest: versions, instruction, targets, "then, now inline"."""
+    """Yield (versions, instruction, targets, "then, now inline") where an older ptxas has another status than the
+    newest."""
     newest = matrix.newest
     changes: dict[tuple[str, str, str], list[str]] = {}
     for assembler in matrix.assemblers[:-1]:
@@ -216,7 +217,7 @@ def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _target_changes(matrix: Matrix) -> Iterator[str]:
-    """A sentence for each older ptxas that has other targets than the newest."""
+    """Yield a sentence for each older ptxas whose targets differ from those of the newest."""
     newest = matrix.newest
     for assembler in matrix.assemblers[:-1]:
         if missing := [arch for arch in newest.archs if arch not in assembler.archs]:

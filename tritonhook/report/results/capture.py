@@ -1,6 +1,6 @@
-"""What results say of every captured kernel, and reading it from captures, each module once; one captured kernel: `show
-CAPTURE`. A kernel's code: its instructions, line info and PTX, with which a saved result needs neither its cubin nor
-nvdisasm to be shown in full; and what each line of the source became."""
+"""What results report on every captured kernel, read from captures, each module once. One captured kernel: `show
+CAPTURE`. A kernel's code: instructions, line info and PTX; with it a saved result needs neither cubin nor nvdisasm to
+be shown in full. And the instructions that each source line became."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SOURCES = (".py", ".ptx", ".cu", ".cuh", ".h", ".hpp", ".hxx", ".c", ".cc", ".c
 
 
 class Row(NamedTuple):
-    """One instruction. source: index into `files`, and line. ptx: line of the PTX."""
+    """One instruction. source: index into `files`, and line. ptx: line number in the PTX."""
 
     predicate: str
     opcode: str
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 class CodeFields(Fields):
     """A kernel's code.
 
-    indirect_targets: offsets. files: source files. ptx: its text; null if it is not at hand. instructions: lists of
+    indirect_targets: offsets. files: source files. ptx: its text; null: not available. instructions: lists of
     predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
     *i* is at byte 16 *i*. live: for each instruction, how many general registers are live.
     """
@@ -81,7 +81,7 @@ class CodeFields(Fields):
 
     @classmethod
     def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> CodeFields:
-        """ptx: None if it is not at hand."""
+        """Build from a kernel's instructions. ptx: None if not available."""
         lines = read_lines(cubin, sass.kernel)
         rows = (
             Row(instruction.predicate, instruction.opcode, instruction.operands, instruction.control, source, line)
@@ -90,7 +90,7 @@ class CodeFields(Fields):
         return cls(sass.kernel, sass.indirect_targets, lines.files, ptx, tuple(rows))
 
     def sass(self) -> Sass:
-        """The instructions with their blocks and loops."""
+        """Rebuild the instructions with their blocks and loops."""
         rows = enumerate(self.instructions)
         listed = (Instruction(i * INSTRUCTION_BYTES, r.predicate, r.opcode, r.operands, r.control) for i, r in rows)
         return Sass(self.kernel, tuple(listed), self.indirect_targets)
@@ -106,7 +106,7 @@ _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4
 
 @dataclass(slots=True)
 class _Line:
-    """What one line became. live: the registers at its peak. stored, loaded: bytes of local memory."""
+    """What one source line became. live: the most registers live on it. stored, loaded: bytes of local memory."""
 
     instructions: int = 0
     live: int = 0
@@ -123,8 +123,8 @@ class _Line:
 
 
 def source_summary(code: CodeFields) -> Summary:
-    """For each line of the source instructions, live registers, and bytes of local memory stored and loaded, which are
-    spills where the kernel has no local variables."""
+    """Count, for each source line, instructions, live registers, and bytes of local memory stored and loaded. These
+    bytes are spills if the kernel has no local variables."""
     files: dict[int, dict[int, _Line]] = {}
     live = code.live or [0] * len(code.instructions)
     for row, instruction, registers in zip(code.instructions, code.sass().instructions, live, strict=True):
@@ -134,16 +134,16 @@ def source_summary(code: CodeFields) -> Summary:
     tables = [_of_file(code.files[file], lines, bool(code.live)) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
     verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
-    notes = ["lines are read from the files as they are now"] if tables else ["the machine code has no line info"]
+    notes = ["source lines are read from the current files"] if tables else ["the machine code has no line info"]
     if tables and not code.live:
         notes.append(
-            "live registers are not known: no nvdisasm here analyses this cubin; install Triton, which has one"
+            "live registers are not known: no installed nvdisasm can analyse this cubin; install Triton, which has one"
         )
     return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), tuple(notes))
 
 
 def _of_file(path: str, became: Mapping[int, _Line], with_live: bool) -> Table:
-    """live: how many registers are in use where most are, on this line."""
+    """Show the lines of one file. with_live: add the most registers live on each line."""
     try:
         is_source = os.path.realpath(path).endswith(_SOURCES)
         texts = read_given(path).decode("utf-8", "replace").splitlines() if is_source else []
@@ -172,9 +172,9 @@ class ResourceFields(Fields):
     """What a kernel needs; null: not known.
 
     registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
-    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them. shared: static
-    bytes per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end.
-    threads: of a block. arch: that occupancy is of.
+    local_stores, local_loads: bytes of all instructions that access local memory, spills included. shared: static bytes
+    per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end. threads:
+    per block. arch: the architecture for occupancy.
     """
 
     registers: Count | None
@@ -196,7 +196,7 @@ class ResourceFields(Fields):
 
     @property
     def shared_memory(self) -> str:
-        """Bytes of shared memory; "1,024+" where the launch may add some that is not known here."""
+        """Bytes of shared memory; "1,024+" if a launch may add an unknown number."""
         if self.shared is None:
             return UNKNOWN
         if self.dynamic_shared is None:
@@ -205,14 +205,14 @@ class ResourceFields(Fields):
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """What an SM holds of it at a time."""
+        """How many blocks and warps an SM holds at a time; None if unknown."""
         if self.shared is None or self.dynamic_shared is None:
             return None
         return occupancy(self.arch or "", self.registers, self.threads or None, self.shared + self.dynamic_shared)
 
     @property
     def rows(self) -> Iterator[tuple[str, str]]:
-        """In words, one by one."""
+        """Rows (label, text) of a table."""
         yield "registers", number(self.registers)
         yield "stack", number(self.stack, "bytes")
         yield "spill stores", number(self.spill_stores, "bytes")
@@ -227,8 +227,8 @@ class ResourceFields(Fields):
 
 
 class KernelFields(KernelRecord, kw_only=True):
-    """What the documents of captures say of a kernel. stages: what was kept. trigger: what makes ptxas take its other
-    scheduler. resources: null without a cubin."""
+    """A captured kernel in documents. stages: those kept. trigger: what makes ptxas use its other scheduler. resources:
+    null without a cubin."""
 
     stages: tuple[str, ...]
     trigger: Trigger
@@ -241,22 +241,22 @@ class KernelFields(KernelRecord, kw_only=True):
 
     @property
     def kept(self) -> str:
-        """What was kept of it, from source to machine code."""
+        """The stages kept, from source to machine code."""
         return "binary only" if self.stages == (Stage.CUBIN.value,) else " ".join(self.stages)
 
     @property
     def option_rows(self) -> Iterator[tuple[str, str]]:
-        """What decides the code besides the source."""
+        """Rows of what decides the code besides the source."""
         for name, value in flat(self.options):
             yield name if "." in name else name.replace("_", " "), short(value, 400)
 
 
 @dataclass
 class KernelsRead:
-    """Kernels as documents tell of them, by record; an error, if its PTX cannot be read from disk.
+    """Kernels for documents, by record; an error where the PTX cannot be read from disk.
 
-    unread: by the error of a cubin that cannot be read, its records. modules: for each kernel the text of its PTX, and
-    the version of its ptxas and its level.
+    unread: records by the error of their unreadable cubin. modules: for each kernel its ptxas version, optimisation
+    level and PTX text.
     """
 
     kernels: dict[str, KernelFields | CaptureError] = field(default_factory=dict)
@@ -271,7 +271,7 @@ class KernelsRead:
         return cls({record: read.kernels[record] for record in captures}, read.unread, read.modules)
 
     def add(self, module: Mapping[str, Capture]) -> None:
-        """Read kernels that share their files."""
+        """Read the kernels of one module, which share their files."""
         first = next(iter(module.values()))
         version = first.assembler.version
         try:
@@ -293,7 +293,7 @@ class KernelsRead:
 
 
 def _threads(capture: Capture) -> int | UnsetType:
-    """Return the threads of a block, for a Triton kernel; for others only the launch says it."""
+    """Return the threads per block of a Triton kernel; for other kernels only a launch defines them."""
     warps = capture.options.get("num_warps")
     return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
 
@@ -312,7 +312,7 @@ def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None
 
 
 def kernel_fields(capture: Capture) -> KernelFields:
-    """What documents say of one kernel. Raises CaptureError if its PTX cannot be read."""
+    """Read one kernel for documents. Raises CaptureError if its PTX cannot be read."""
     return only(KernelsRead.of({capture.kernel: capture}))
 
 
@@ -332,9 +332,9 @@ _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some fr
 class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     """One captured kernel.
 
-    path: its folder. title: its name with the configuration that tells it from others of its name. warnings: known bugs
-    of its ptxas that its PTX meets. notes: why its cubin cannot be read.
-    artifacts: the texts by stage. code: its machine code.
+    path: its folder. title: its name, with the configuration if others share the name. warnings: known bugs of its
+    ptxas that its PTX meets. notes: why its cubin cannot be read. artifacts: the texts by stage. code: its machine
+    code.
     """
 
     verbs: ClassVar = "show CAPTURE"
@@ -348,7 +348,8 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
 
     @classmethod
     def of(cls, capture: Capture, path: str | UnsetType = UNSET, full: bool = False) -> CapturedOne:
-        """full: with the texts of its stages and its machine code. Raises CaptureError if its PTX cannot be read."""
+        """Build from a capture. full: add the texts of its stages and its machine code. Raises CaptureError if its PTX
+        cannot be read."""
         read = KernelsRead.of({capture.kernel: capture})
         notes = (*dry_run_note([capture]), *read.unread)
         given = asdict(only(read)) | {"warnings": _warnings(capture), "notes": notes, "path": path}
@@ -361,10 +362,10 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
             return cls(**given, code=_code(capture) if Stage.CUBIN in capture.artifacts else UNSET)
         except (CubinError, ToolError) as error:
             said = f"{capture.note}; " if capture.note else ""
-            return cls(**given | {"note": f"{said}no machine code is shown: {error}"})
+            return cls(**given | {"note": f"{said}machine code not shown: {error}"})
 
     def summary(self) -> Summary:
-        """How the kernel was compiled."""
+        """Summarise how the kernel was compiled."""
         tables = [Table("Kernel", ("", ""), tuple(self._rows()), 2)]
         if self.options:
             tables.append(self.options_table())
@@ -384,7 +385,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         if lever := self.metadata.get(META_LEVER):
             yield f"changed by the policy's lever {lever}"
         if self.cache_hit is not None:
-            yield "taken from Triton's disk cache" if self.cache_hit else "compiled here"
+            yield "taken from Triton's disk cache" if self.cache_hit else "compiled, not taken from a cache"
         if self.note:
             yield self.note
         for warning in self.warnings or ():
@@ -413,7 +414,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
 
 
 def _code(capture: Capture) -> CodeFields:
-    """Raises CubinError or ToolError."""
+    """Disassemble the kernel's cubin. Raises CubinError or ToolError."""
     from tritonhook.ptxas.tool import available_nvdisasm
     from tritonhook.ptxas.toolchain import count_live_registers, reading_toolchain
 
@@ -425,9 +426,9 @@ def _code(capture: Capture) -> CodeFields:
 
 
 def _warnings(capture: Capture) -> tuple[str, ...]:
-    """Warnings of known miscompilations by its ptxas."""
+    """List warnings of known miscompilations by the kernel's ptxas."""
     try:
         level = level_of(capture.assembler.options)
         return tuple(warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version, level))
-    except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
+    except (CaptureError, PtxError):  # no readable PTX: nothing to warn of
         return ()

@@ -1,4 +1,4 @@
-"""The kernels of a capture folder: `show DIR`, `run`. One that could not be compiled: `show ID`."""
+"""The kernels in a capture folder: `show DIR`, `run`. A kernel that could not be compiled: `show ID`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from tritonhook.report.results.capture import KernelFields, KernelsRead, Resourc
 
 
 class Seen(Fields):
-    """One process that met the kernel. process: the name of its index. rank: "-" if it has none. time_ns: when, as of
-    time.time_ns. run: the number of its run; null outside of `tritonhook run`. compile_us: microseconds of each stage,
-    where it was compiled: ir, then the stages, then store; of other compilers what they tell."""
+    """One process that met the kernel. process: the name of its index. rank: "-" if it has none. time_ns: time of the
+    event, as of time.time_ns. run: number of its run; null outside of `tritonhook run`. compile_us: microseconds of
+    each stage if it was compiled: ir, then the stages, then store; for other compilers the stages they report."""
 
     process: str
     rank: str
@@ -60,8 +60,8 @@ class Seen(Fields):
 
 
 class FolderKernel(KernelFields, kw_only=True):
-    """A kernel of a folder. id: the short name that verbs take. record: the name of its folder. seen: by which
-    processes. title: its name with the configuration that tells it from others of its name."""
+    """A kernel of a folder. id: the short name that verbs accept. record: the name of its folder. seen: the processes
+    that met it. title: its name, with the configuration if others share the name."""
 
     id: str
     record: str
@@ -69,19 +69,19 @@ class FolderKernel(KernelFields, kw_only=True):
     title: str | UnsetType = UNSET
 
     def resource(self, text: Callable[[ResourceFields], str]) -> str:
-        """A text of its resources. Without a cubin it has none; of a cubin that cannot be read they are not known."""
+        """Format a resource: "-" without a cubin, "not known" if the cubin cannot be read."""
         if Stage.CUBIN.value not in self.stages:
             return "-"
         return UNKNOWN if self.resources is None else text(self.resources)
 
     @property
     def run(self) -> str:
-        """The number of the latest run that met it."""
+        """Number of the latest run that met it."""
         return str(max((seen.run for seen in self.seen if seen.run is not None), default="-"))
 
     @property
     def time(self) -> str:
-        """When a process met it last, as this machine's clock shows it: "14:03:22" of today, "11-22 14:03" before."""
+        """Time of its latest event on this machine's clock: "14:03:22" for today, else "11-22 14:03"."""
         if not self.seen:
             return "-"
         at, now = (time.localtime(ns / 1e9) for ns in (max(seen.time_ns for seen in self.seen), time.time_ns()))
@@ -89,23 +89,23 @@ class FolderKernel(KernelFields, kw_only=True):
 
     @property
     def hits(self) -> int:
-        """How many processes took it from a cache."""
+        """Number of processes that took it from a cache."""
         return sum(seen.cache_hit for seen in self.seen)
 
     @property
     def compile_us(self) -> Mapping[str, int]:
-        """Microseconds of each stage of its latest compile; empty where that is not known."""
+        """Microseconds of each stage of its latest compile; empty if unknown."""
         known = [seen for seen in self.seen if seen.compile_us]
         return (max(known, key=lambda seen: seen.time_ns).compile_us or {}) if known else {}
 
     @property
     def ranks(self) -> str:
-        """The ranks that met it: "0 1 3"; "-" is a process that has none."""
+        """Ranks that met it: "0 1 3"; "-" for a process without a rank."""
         return " ".join(sorted({seen.rank for seen in self.seen}, key=lambda rank: (len(rank), rank)))
 
     @property
     def configuration(self) -> str:
-        """What an autotuner varies: "4 warps, 3 stages, BLOCK=128"."""
+        """Options that an autotuner varies: "4 warps, 3 stages, BLOCK=128"."""
         counts = ((self.options.get(f"num_{what}"), what) for what in ("warps", "stages", "ctas"))
         parts = [f"{count} {what}" for count, what in counts if count is not None and (what, count) != ("ctas", 1)]
         if self.options.get("maxnreg") is not None:
@@ -119,8 +119,8 @@ class FolderKernel(KernelFields, kw_only=True):
 
 
 class FailedKernel(Fields):
-    """A kernel that could not be compiled. id: the short name that `show` takes. by: the ptxas, or the stage that
-    Triton did not make. error: the first one. path: its folder."""
+    """A kernel that could not be compiled. id: the short name that `show` accepts. by: the ptxas, or the Triton stage
+    that failed. error: the first one. path: its folder."""
 
     id: str
     kernel: str
@@ -132,7 +132,7 @@ class FailedKernel(Fields):
 
 
 class Damaged(Fields):
-    """A record that cannot be read. error: why."""
+    """A record that cannot be read. error: the reason."""
 
     record: str
     error: str
@@ -150,10 +150,10 @@ class TuningFields(Fields):
 class Captures(Result, tag="captures"):
     """The kernels in a capture folder.
 
-    path: the folder. processes: for each its host, rank, pid, argv and versions. torn_lines: lines of an index that a
-    killed process left. kernels: the largest first. damaged: records that cannot be read. tunings: choices of
-    autotuners. failed: kernels that could not be compiled. notes: what the programs' processes said, and which cubins
-    cannot be read. hidden: how many kernels `--filter` left out.
+    path: the folder. processes: for each its host, rank, pid, argv and versions. torn_lines: index lines cut short by a
+    killed process. kernels: the largest first. damaged: records that cannot be read. tunings: choices of autotuners.
+    failed: kernels that could not be compiled. notes: messages of the programs' processes, and which cubins cannot be
+    read. hidden: how many kernels `--filter` left out.
     """
 
     verbs: ClassVar = "show DIR`, `run"
@@ -198,15 +198,15 @@ class Captures(Result, tag="captures"):
         return made._titled()
 
     def only(self, records: Collection[str]) -> Captures:
-        """With the kernels of these records alone."""
+        """Keep only the kernels of these records."""
         return replace(self, kernels=tuple(kernel for kernel in self.kernels if kernel.record in records))
 
     def with_notes(self, notes: Iterable[str]) -> Captures:
-        """With further notes, each once."""
+        """Add notes, each once."""
         return replace(self, notes=tuple(dict.fromkeys((*(self.notes or ()), *notes))))
 
     def summary(self) -> Summary:
-        """A row for each kernel, in the document's order."""
+        """Summarise: a row for each kernel, in the document's order."""
         return Summary(
             "Captures",
             self.path,
@@ -265,7 +265,8 @@ class Captures(Result, tag="captures"):
         )
 
     def _further_columns(self) -> dict[str, Cell]:
-        """What only some folders need: autotuning, renames, triggers, ranks; and what is shown only if asked for."""
+        """Choose columns that only some folders need (autotuning, renames, triggers, ranks), and those shown on
+        request."""
         columns: dict[str, Cell] = {}
         if any(k.compile_us for k in self.kernels):
             columns["compile-time"] = lambda k: duration(sum(k.compile_us.values())) if k.compile_us else "-"
@@ -281,22 +282,22 @@ class Captures(Result, tag="captures"):
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
 
     def names(self) -> dict[str, str]:
-        """The kernels' names as people wrote them."""
+        """Demangle the kernels' names."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def titles(self) -> dict[str, str]:
-        """By record, the name with the configuration that tells it from others of its name."""
+        """Title each kernel, by record: its name, with the configuration if others share the name."""
         names = self.names()
         by_record = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
         return {k.record: k.title or by_record[k.record] for k in self.kernels}
 
     def _titled(self) -> Captures:
-        """With the titles in the kernels, so that they stay what they are where some are left out."""
+        """Store the titles in the kernels, so that they stay the same after filtering."""
         by_record = self.titles()
         return replace(self, kernels=tuple(replace(k, title=by_record[k.record]) for k in self.kernels))
 
     def outcomes(self) -> dict[str, str]:
-        """By record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
+        """Count, by record, how often an autotuner tried and chose it: "won", "tried", or "won 1 of 3"."""
         tried = Counter(record for tuning in self.tunings for record in {*tuning.among, tuning.winner})
         won = Counter(tuning.winner for tuning in self.tunings)
         return {
@@ -305,7 +306,7 @@ class Captures(Result, tag="captures"):
         }
 
     def _shared(self) -> dict[str, str]:
-        """The target, the ptxas, the front end and the stages, where they are the same for all kernels."""
+        """Find the columns (target, ptxas, front end, stages) whose value is the same for all kernels."""
         values = {name: {cell(kernel) for kernel in self.kernels} for name, cell in _COMMON.items()}
         return {name: next(iter(texts)) for name, texts in values.items() if len(texts) == 1}
 
@@ -350,16 +351,16 @@ _EXTRA = ("stages", "stages of it", "code", "compiled", "from cache", "configura
 
 
 _LINE = re.compile(r"line (\d+)")
-_AROUND = 3  # lines of PTX before and after one that the log names
-_MOST_LINES = 10  # that the log names
+_AROUND = 3  # lines of PTX before and after a line named in the log
+_MOST_LINES = 10  # lines of PTX named in the log
 
 
 class RejectedKernel(Result, tag="failed kernel"):
-    """A kernel that a pass of Triton or ptxas rejected, with all that is needed to report it.
+    """A kernel that a Triton pass or ptxas rejected, with everything needed to report it.
 
-    path: its folder, which has what the stages before made. stage: what was to be made. by: the ptxas, or the stage.
-    error: the first one. log: all that was printed. lines: the lines of the PTX that the log names, with those around
-    them, by number. ptxas, triton: versions. arguments: ptxas's options. options: what else decides the code.
+    path: its folder, with the output of all earlier stages. stage: the stage that failed. by: the ptxas, or the stage.
+    error: the first one. log: the compiler's whole output. lines: PTX lines named in the log and their neighbours, by
+    number. ptxas, triton: versions. arguments: ptxas's options. options: what else decides the code.
     """
 
     verbs: ClassVar = "show CAPTURE"
@@ -379,7 +380,7 @@ class RejectedKernel(Result, tag="failed kernel"):
 
     @classmethod
     def of(cls, folder: Path) -> RejectedKernel:
-        """Raises CaptureError if it is damaged."""
+        """Read a rejected kernel's folder. Raises CaptureError if it is damaged."""
         rejected = read_rejected(folder)
         ptx = folder / "kernel.ptx"
         lines = read_given(ptx).decode("utf-8", "replace").splitlines() if ptx.exists() else []

@@ -41,7 +41,7 @@ _MOST_LOOPS = 12
 class DiffSide(Fields):
     """One side of a diff.
 
-    name: the user's, with the configuration where that tells both sides apart. kernel: the name under which it was
+    name: the user's, with the configuration if that distinguishes the sides. kernel: the name under which it was
     assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin.
     layout: the whole file in order, without a gap: lists of label, start, end.
     """
@@ -71,7 +71,7 @@ class DiffSide(Fields):
 
     @property
     def control(self) -> str:
-        """The control name under which it was assembled; "" if under its own."""
+        """The control name under which it was assembled; "" under its own name."""
         return "" if self.kernel == self.name.partition("[")[0] else self.kernel
 
     @property
@@ -80,8 +80,8 @@ class DiffSide(Fields):
 
 
 class SectionRow(Fields):
-    """A section of both files. role: its name, with the kernel's as {kernel}. a_bytes, b_bytes: null where it is
-    absent. changed: whether its bytes differ."""
+    """A section of both files. role: its name, with the kernel's name as {kernel}. a_bytes, b_bytes: null if absent.
+    changed: whether its bytes differ."""
 
     role: str
     a_bytes: Count | None
@@ -116,8 +116,8 @@ class Resource(Fields):
         return _UNITS.get(self.field, "")
 
     def judgement(self, same_threads: bool) -> tuple[str, str, Tone]:
-        """The change in figures, in words, and how good it is. same_threads: whether both kernels have as many threads;
-        else what each thread or block needs is no verdict."""
+        """Describe the change: (figures, words, tone). same_threads: whether both kernels have equal threads per block;
+        else figures per thread or block are not judged."""
         a, b = self.a, self.b
         if a is None or b is None:
             return "", "" if a == b else "known on one side only", Tone.NEUTRAL
@@ -135,7 +135,7 @@ class Resource(Fields):
 
 
 def _warps(diff: CubinDiff) -> Iterator[Resource]:
-    """The warps of each kernel that an SM holds at a time, where they are known of both."""
+    """Yield how many warps of each kernel an SM holds at a time, if known for both."""
     known = {resource.field: (resource.a, resource.b) for resource in diff.resources}
     held = []
     for side, arch in enumerate((diff.a.arch, diff.b.arch)):
@@ -164,7 +164,7 @@ class KnownCounts(Fields):
 
 
 def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
-    """Where it is, each of its figures as "a → b", and whether it has the other scheduler's mark."""
+    """List a loop's offset, each of its figures as "a → b", and whether it has the other scheduler's mark."""
     if pair.a:
         there = f"{pair.a.offset:#x}"
     elif pair.b:
@@ -179,10 +179,10 @@ def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
 class SassChanges(Fields):
     """How the instructions differ.
 
-    in_place: pairs in the same order with registers erased. identical: those of them that are equal in every character.
-    moved: on both sides, in another order. removed, added: only in a; only in b. control_changed: pairs in place whose
-    stall, yield, barrier, wait or reuse field differs. yield_bits, stall_cycles: sums; static, not time. opcodes: by
-    base opcode. loops: innermost loops.
+    in_place: pairs in the same order with registers erased. identical: those pairs with equal text. moved: on both
+    sides, in another order. removed, added: only in a; only in b. control_changed: pairs in place whose stall, yield,
+    barrier, wait or reuse field differs. yield_bits, stall_cycles: sums; static, not time. opcodes: by base opcode.
+    loops: innermost loops.
     """
 
     instructions: CountPair
@@ -211,14 +211,14 @@ class SassChanges(Fields):
 
 
 class Flags(Fields):
-    """A property of both sides; null: cannot be told."""
+    """A property of both sides; null: not known."""
 
     a: bool | None
     b: bool | None
 
 
 class Scheduler(Fields):
-    """ptxas's other scheduler: whether it was taken, its records in .nv.capmerc, loops that it has scheduled."""
+    """ptxas's other scheduler: whether it was used, its records in .nv.capmerc, the loops that it scheduled."""
 
     other_scheduler: Flags
     capmerc_records: KnownCounts
@@ -226,7 +226,7 @@ class Scheduler(Fields):
 
     @property
     def judged_by_marks(self) -> bool:
-        """Whether loops tell, whose yield bits are set throughout: an image has no records of the other scheduler."""
+        """Whether loops decide, by yield bits set throughout: an image has no records of the other scheduler."""
         return None in (self.capmerc_records.a, self.capmerc_records.b)
 
 
@@ -245,8 +245,8 @@ class Diff(Result, tag="diff"):
     """What differs between two kernels.
 
     verdict: in a few words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
-    used. loaded_changed: of the same code, what else differs that the driver loads: parameters, attributes, data,
-    relocations, resources. code: for a page.
+    used. loaded_changed: if the code is the same, what else differs that the driver loads: parameters, attributes,
+    data, relocations, resources. code: for a page.
     """
 
     verbs: ClassVar = "diff A B"
@@ -262,7 +262,7 @@ class Diff(Result, tag="diff"):
     notes: tuple[str, ...] | UnsetType = UNSET
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     code: CodePair | UnsetType = UNSET
-    format: Literal[1] = 1  # also where it is a part of another result
+    format: Literal[1] = 1  # also inside another result
 
     @classmethod
     def of(
@@ -274,9 +274,8 @@ class Diff(Result, tag="diff"):
         notes: Sequence[str] | None = None,
         full: bool = False,
     ) -> Diff:
-        """ptxas: the versions that made each side, for images that do not name theirs. ptx: the PTX of each side; None
-        if it is not at hand. names: the kernels' own names, where one has a control name in its image. full: with the
-        code."""
+        """Build from a CubinDiff. ptxas: each side's version, for images that do not name it. ptx: each side's PTX;
+        None if not available. names: the kernels' own names, if an image has a control name. full: add the code."""
         a_name, b_name = names or (diff.a_kernel, diff.b_kernel)
         return cls(
             verdict=diff.verdict,
@@ -313,7 +312,7 @@ class Diff(Result, tag="diff"):
         return Summary("Diff", subject, verdict, tone, tuple(self._facts()), tuple(tables), notes)
 
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
-        """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
+        """List how each side is scheduled, and the evidence: the image's records, else marks of loops."""
         s, other = self.scheduler, self.scheduler.other_scheduler
         pairs: list[tuple[str, CountPair | KnownCounts]] = [
             ("loops that it has scheduled", s.rescheduled_loops)
@@ -326,13 +325,13 @@ class Diff(Result, tag="diff"):
         return ("ptxas's other scheduler", _TAKEN[other.a], _TAKEN[other.b]), *figures
 
     def changed_opcodes(self) -> list[tuple[str, int, int]]:
-        """Opcodes whose count differs, with both counts; the largest differences first."""
+        """List opcodes whose count differs, with both counts; the largest differences first."""
         counts = ((name, pair.a, pair.b) for name, pair in self.sass.opcodes.items() if pair.a != pair.b)
         return sorted(counts, key=lambda c: (-abs(c[2] - c[1]), c[0]))
 
     @property
     def same_threads(self) -> bool:
-        """Whether both kernels have as many threads, or neither says how many."""
+        """Whether both kernels declare the same number of threads, or neither declares one."""
         return all(row.a == row.b for row in self.resources if row.field == "threads")
 
     @property
@@ -369,7 +368,7 @@ class Diff(Result, tag="diff"):
         )
 
     def _sections(self) -> Iterator[Table]:
-        """Sections whose bytes differ. They can overlap, so that they need not add up to the file."""
+        """Show sections whose bytes differ. Sections can overlap, so they need not add up to the file."""
         rows = tuple(section.row for section in self.sections if section.changed)
         if rows:
             a, b = self.a.file_bytes, self.b.file_bytes
@@ -393,7 +392,7 @@ class Diff(Result, tag="diff"):
         return Table("Opcodes whose count differs", ("opcode", "a", "b", "change"), rows or (("none", "", "", ""),))
 
     def _loops(self) -> Table:
-        """The largest innermost loops that differ, each as "a → b"."""
+        """Show the largest innermost loops that differ, each figure as "a → b"."""
         pairs = self.sass.loops
         changed = [pair for pair in pairs if pair.differs]
         largest = sorted(changed, key=lambda pair: -pair.longest)[:_MOST_LOOPS]

@@ -1,4 +1,4 @@
-"""Kernels that were executed on the CPU from their PTX, and what the sanitizer found: `emulate`."""
+"""Kernels executed on the CPU from their PTX, and the sanitizer's faults: `emulate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FaultyAccess(Fields):
-    """what: "read by warp 2 of CTA 0". line, instruction: of the PTX. source: as .loc says it; "" where it does not."""
+    """One access. what: "read by warp 2 of CTA 0". line, instruction: in the PTX. source: from .loc; "" without it."""
 
     what: str
     line: Count
@@ -35,8 +35,8 @@ class KernelFault(Fields):
 
 
 class EmulatedKernel(Fields):
-    """One kernel. reason: why it did not come to its end; "" if it did. steps: of groups of threads. stored: the hash
-    of each buffer after it."""
+    """One kernel. reason: why it did not finish; "" if it did. steps: executed by groups of threads. stored: the hash
+    of each buffer afterwards."""
 
     kernel: str
     launch: str
@@ -47,7 +47,7 @@ class EmulatedKernel(Fields):
 
     @classmethod
     def of(cls, kernel: str, launch: str, done: Sanitized | None, stored: Sequence[str], reason: str) -> EmulatedKernel:
-        """done: None where the kernel is not understood."""
+        """Build from one launch. done: None if the emulator cannot execute the kernel."""
         faults = tuple(map(KernelFault.of, done.findings)) if done is not None else ()
         steps = done.ran.steps if done is not None and done.ran is not None else 0
         return cls(kernel, launch, reason, steps, tuple(stored), faults)
@@ -58,7 +58,7 @@ class EmulatedKernel(Fields):
 
 
 class Emulation(Result, tag="emulation"):
-    """Kernels executed on the CPU. ctas: of each launch; null: all."""
+    """Kernels executed on the CPU. ctas: per launch; null: all."""
 
     verbs: ClassVar = "emulate"
 

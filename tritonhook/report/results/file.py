@@ -15,7 +15,7 @@ from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_
 from tritonhook.report.result import Result, Summary, Table, Tone, count, kernel_names, mangled_note, number
 from tritonhook.report.results.capture import CodeFields, ResourceFields
 
-_OPCODES = 4  # of a loop, the most frequent
+_OPCODES = 4  # the most frequent of a loop
 _MOST_LOOPS = 12
 _COLUMNS = ("kernel", "target", "ptxas", "regs", "spills", "stack", "shared", "instrs", "barriers", "threads")
 _SHORT = {"global memory": "global", "shared memory": "shared", "floating point": "float", "synchronisation": "sync"}
@@ -25,8 +25,8 @@ _SHORT = {"global memory": "global", "shared memory": "shared", "floating point"
 class GpuFile:
     """A file with GPU code. what: "cubin", "PTX", "fat binary" or "shared library".
 
-    ptxas: the version that made the images where they do not say it. code: of each image by kernel; empty if it was not
-    read, and `notes` say why.
+    ptxas: the version that made the images, if they do not name it. code: by image, then kernel; empty if it was not
+    read, and `notes` give the reason.
     """
 
     path: str
@@ -60,8 +60,8 @@ class LoopMix(Fields):
 class FileKernel(Fields):
     """A kernel of a file.
 
-    ptxas: its version; null: not known. threads: per block, as the kernel limits them. needs: symbols of others. mix:
-    instructions by class; null: the code was not read; so of `loops`. code: its machine code.
+    ptxas: its version; null: not known. threads: the kernel's limit per block. needs: symbols defined elsewhere. mix:
+    instructions by class; null: the code was not read. loops: null as for mix. code: its machine code.
     """
 
     kernel: str
@@ -85,7 +85,7 @@ class FileKernel(Fields):
             resources=like(
                 resources,
                 ResourceFields,
-                dynamic_shared=None,  # the launch gives it
+                dynamic_shared=None,  # decided by the launch
                 threads=UNSET,
                 instructions=len(code) // INSTRUCTION_BYTES,
                 code_bytes=len(code),
@@ -106,7 +106,7 @@ class FileKernel(Fields):
 
 
 class File(Result, tag="file"):
-    """A cubin, PTX, fat binary or shared library. what: which of them. notes: what could not be read."""
+    """A cubin, PTX, fat binary or shared library. what: its type. notes: what could not be read."""
 
     verbs: ClassVar = "show FILE"
 
@@ -117,7 +117,7 @@ class File(Result, tag="file"):
 
     @classmethod
     def of(cls, file: GpuFile, full: bool = False) -> File:
-        """full: with the code of its kernels."""
+        """Build from a file. full: add the code of its kernels."""
         kernels = (
             FileKernel.of(cubin, kernel, file.ptxas, code.get(kernel), full)
             for cubin, code in zip(file.cubins, file.code, strict=True)
@@ -126,7 +126,7 @@ class File(Result, tag="file"):
         return cls(file.path, file.what, tuple(kernels), tuple(file.notes))
 
     def summary(self) -> Summary:
-        """The kernels, their instructions by class, and their largest loops."""
+        """Summarise the kernels, their instructions by class, and their largest loops."""
         kernels = count(len(self.kernels), "kernel")
         what = f"{kernels} in a {self.what}" if self.kernels else f"a {self.what}, no kernel"
         tone = Tone.NEUTRAL if self.kernels else Tone.UNSURE
@@ -134,7 +134,7 @@ class File(Result, tag="file"):
         return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), notes)
 
     def names(self) -> dict[str, str]:
-        """The kernels' names as people wrote them."""
+        """Demangle the kernels' names."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def _facts(self) -> Iterator[str]:

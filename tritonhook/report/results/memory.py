@@ -13,7 +13,7 @@ from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
 from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
 
-_SMALL = 16 * MIB  # growth below it is no finding
+_SMALL = 16 * MIB  # smaller growth is ignored
 _MOST_MARKS = 20
 _STEPS = "▁▂▃▄▅▆▇█"
 _SPARKS = 40  # characters
@@ -22,7 +22,7 @@ _VARIANT_ROWS = (*_USED, *_TORCH, "local-memory pool")
 
 
 class Cause(Fields):
-    """One cause of growth. source: how the number was found. detail: e.g. which kernel."""
+    """One cause of growth. source: what measured the number. detail: e.g. which kernel."""
 
     name: str
     bytes: Whole | None
@@ -52,10 +52,10 @@ class Causes(Fields):
 class ExplainedTimeline(Fields):
     """One GPU during one watch, in one process, with the causes of its growth.
 
-    device: its UUID. name, arch, total_bytes, resident_threads: the GPU. period_ns, duration_ns, process: the sampling.
-    samples: those that differ from the one before, and one a second. marks: loads and first launches. notes: what is
-    missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own peaks. outside_allocators_bytes: what
-    `--fail-over` is held against. explanation: cause and remedy as sentences.
+    device: its UUID. name, arch, total_bytes, resident_threads: of the GPU. period_ns, duration_ns, process: of the
+    sampling. samples: those that differ from the one before, and one a second. marks: loads and first launches. notes:
+    what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own peaks. outside_allocators_bytes:
+    compared with `--fail-over`. explanation: cause and remedy as sentences.
     """
 
     device: str
@@ -103,11 +103,11 @@ class Memory(Result, tag="memory"):
         return cls(tuple(notes), tuple(map(ExplainedTimeline.of, timelines)))
 
     def values(self) -> list[MemoryTimeline]:
-        """The timelines as they were watched."""
+        """Convert to MemoryTimelines."""
         return [like(timeline, MemoryTimeline) for timeline in self.timelines]
 
     def summary(self) -> Summary:
-        """What grew outside the allocators, and why."""
+        """Summarise what grew outside the allocators, and why."""
         timelines = self.values()
         notes = (*self.notes, *(f"missing: {note}" for timeline in timelines for note in timeline.notes))
         if not timelines:
@@ -129,7 +129,7 @@ def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:
 
 
 def explain(timeline: MemoryTimeline) -> list[str]:
-    """Sentences: cause and remedy if the local-memory pool grew, and what no watched event accounts for."""
+    """Explain in sentences: cause and remedy if the local-memory pool grew, and growth without a watched event."""
     sentences = []
     raised = [m for m in timeline.launches if m.stack_growth_bytes and m.before is not None and m.after is not None]
     for mark in raised[-1:]:
@@ -152,7 +152,7 @@ def explain(timeline: MemoryTimeline) -> list[str]:
 
 
 def _is_syscall_stack(arch: int | None, limit: int | None) -> bool:
-    """Whether a stack limit is one that a TMA load's driver call was seen to set, on a GPU that has this call."""
+    """Return whether this GPU's TMA load calls the driver and a limit is one that this call sets."""
     if arch is None or arch // 10 != 12 or limit is None:
         return False
     return min(SYSCALL_STACK.values()) <= limit <= max(SYSCALL_STACK.values()) + 512
@@ -173,7 +173,7 @@ def _tables(timeline: MemoryTimeline, named: str) -> list[Table]:
 
 
 def parts_table(timeline: MemoryTimeline, named: str = "") -> Table:
-    """The causes of the growth. named: the process and GPU, where there are several."""
+    """Show the causes of the growth. named: the process and GPU, if there are several."""
     attribution = timeline.attribution()
     rows = [(p.name, size(p.bytes), p.detail, p.source) for p in attribution.parts]
     rows.append(("unexplained", size(attribution.unexplained_bytes), "", "the growth less the parts above"))
@@ -198,7 +198,8 @@ def _watched_table(timeline: MemoryTimeline, named: str) -> Table:
 
 
 def _sparkline(timeline: MemoryTimeline) -> str:
-    """Memory in use over time: each character is the highest value of its time, from the lowest seen to the highest."""
+    """Draw memory in use over time: one character for each interval's highest value, scaled from the lowest to the
+    highest."""
     duration = max(timeline.duration_ns, 1)
     columns: list[int | None] = [None] * _SPARKS
     for sample in timeline.samples:
@@ -230,7 +231,7 @@ def event(mark: Mark) -> str:
 
 
 def stack_limits(mark: Mark) -> str:
-    """The stack limit before and after an event, in bytes per thread."""
+    """Format the stack limit before and after an event, in bytes per thread."""
     if mark.before is None or mark.after is None:
         return UNKNOWN
     a, b = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes
@@ -245,8 +246,8 @@ def _titled(title: str, named: str) -> str:
 
 
 class VariantMemory(Fields):
-    """What one variant took, in the process and GPU that grew most; null: no source says. pool_bytes: the local-memory
-    pool."""
+    """Memory of one variant, for its process and GPU with the largest growth; null: no source measures it. pool_bytes:
+    the local-memory pool."""
 
     used_bytes: Whole | None
     growth_bytes: Whole | None
@@ -263,7 +264,7 @@ class VariantMemory(Fields):
 
     @classmethod
     def _of(cls, timeline: MemoryTimeline, told: tuple[ExplainedTimeline, ...]) -> VariantMemory:
-        """told: the timelines of all processes and GPUs."""
+        """Build from one timeline. told: the timelines of all processes and GPUs."""
         start, attribution, reading = timeline.start.used, timeline.attribution(), timeline.end.reading
         ends = [s.used_bytes for s in timeline.samples if s.source == attribution.source]
         if attribution.source in timeline.end.used:
@@ -281,7 +282,7 @@ class VariantMemory(Fields):
 
     @property
     def figures(self) -> tuple[int | None, ...]:
-        """In the order of `_VARIANT_ROWS`."""
+        """Figures in the order of `_VARIANT_ROWS`."""
         torch = self.torch_allocated_bytes, self.torch_reserved_bytes
         return self.used_bytes, self.growth_bytes, *torch, self.pool_bytes
 
@@ -298,7 +299,7 @@ class Variants(Result, tag="memory variants"):
         return cls({name: VariantMemory.of(timelines) for name, timelines in variants.items()})
 
     def summary(self) -> Summary:
-        """The memory that each variant took, side by side."""
+        """Show the memory of each variant, side by side."""
         columns = zip(*(variant.figures for variant in self.variants.values()), strict=True)
         rows = tuple((label, *map(size, values)) for label, values in zip(_VARIANT_ROWS, columns, strict=True))
         table = Table("Variants", ("", *self.variants), rows)

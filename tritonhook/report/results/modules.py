@@ -58,14 +58,14 @@ class KernelPair(Fields):
 
     @property
     def growth(self) -> int:
-        """By how many bytes of code they differ."""
+        """Difference in code size, in bytes."""
         size = self.resources[_CODE_BYTES]
         return abs((size.b or 0) - (size.a or 0))
 
     @property
     def is_worse(self) -> bool:
         pairs = [self.resources[name] for name in WORSE_WHEN_GROWING if name in self.resources]
-        threads = self.resources.get("threads")  # a document of an older version has none
+        threads = self.resources.get("threads")  # absent in documents of older versions
         if threads is not None and threads.a != threads.b:
             return False
         return any(pair.a is not None and pair.b is not None and pair.b > pair.a for pair in pairs)
@@ -79,7 +79,7 @@ class KernelPair(Fields):
 class ModuleDiffResult(Result, tag="module diff"):
     """Two modules compared.
 
-    same_code: whether both have the same kernels with the same code. only_a, only_b: names of the kernels of one side.
+    same_code: whether both have the same kernels with the same code. only_a, only_b: names of kernels on one side only.
     notes: ptxas and options used.
     """
 
@@ -97,7 +97,7 @@ class ModuleDiffResult(Result, tag="module diff"):
     def of(
         cls, diff: modules.ModuleDiff, a_ptxas: str | None, b_ptxas: str | None, notes: Sequence[str]
     ) -> ModuleDiffResult:
-        """a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs."""
+        """Build from a ModuleDiff. a_ptxas, b_ptxas: each side's version, for images that do not name it."""
         return cls(
             same_code=diff.identical_code,
             a=ModuleFields.of(diff.a, a_ptxas),
@@ -144,7 +144,7 @@ class ModuleDiffResult(Result, tag="module diff"):
 
 
 def _kernels(changed: Sequence[KernelPair]) -> Table:
-    """A row for each kernel that differs: those with other instructions first, then those whose code grew most."""
+    """Make a row for each kernel that differs: those with other instructions first, then by growth of the code."""
     ordered = sorted(changed, key=lambda k: (k.verdict is not CodeVerdict.DIFFERENT_CODE, -k.growth, k.a))
     shown = ordered[:_MOST_KERNELS]
     title = f"Kernels whose code differs ({len(changed):,})"

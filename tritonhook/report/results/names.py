@@ -1,5 +1,5 @@
 """One kernel under two names and a control name, `diff --rename` and `demo`: does the name change its code? And the
-published table of that effect, beside what was assembled here, `demo --table`."""
+published table of that effect, beside the same measured on this machine, `demo --table`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tritonhook.report.results.diff import Diff
 
 
 class AssemblerFields(Fields):
-    """The ptxas that assembled. version, path: null if not known."""
+    """The ptxas used. version, path: null: not known."""
 
     version: str | None
     path: str | None
@@ -30,7 +30,7 @@ class AssemblerFields(Fields):
 
 
 class CrashFields(Fields):
-    """A run of ptxas that made no cubin. summary: in one line. signal: what ended it. command: repeats it."""
+    """A run of ptxas that crashed. summary: one line. signal: the signal that ended it. command: repeats the crash."""
 
     summary: str
     signal: str | None
@@ -63,7 +63,7 @@ class NameBuild(Fields):
 
 
 class CodesSeen(Fields):
-    """How many different codes ptxas gave each name."""
+    """How many different codes ptxas gave under each name."""
 
     original: Count
     renamed: Count
@@ -73,8 +73,8 @@ class CodesSeen(Fields):
 class Names(Result, tag="names"):
     """One kernel under two names and a control name.
 
-    runs: how often each was assembled. control_is_neutral: whether the control has the code of the original; null:
-    not assembled. control_diff: how it differs. diff: of the pair of equal name length; null if one crashed.
+    runs: how often each was assembled. control_is_neutral: whether the control has the original's code; null: not
+    assembled. control_diff: how it differs. diff: compares the names of equal length; null if one crashed.
     """
 
     verbs: ClassVar = "diff --rename"
@@ -88,13 +88,14 @@ class Names(Result, tag="names"):
     control_is_neutral: bool | None
     control_diff: str | None
     diff: Diff | None
-    format: Literal[1] = 1  # also where it is a part of another result
+    format: Literal[1] = 1  # also inside another result
 
     @classmethod
     def of(
         cls, comparison: NameComparison, ptxas: Tool | None = None, arguments: Sequence[str] = (), full: bool = False
     ) -> Names:
-        """ptxas, arguments: what assembled them. full: with the code, for a page."""
+        """Build from a NameComparison. ptxas, arguments: the assembler and its options. full: add the code, for a
+        page."""
         version, path = (None, None) if ptxas is None else (ptxas.version, str(ptxas.path))
         original, renamed, control = builds = comparison.original, comparison.renamed, comparison.control
         diff = comparison.diff
@@ -151,7 +152,7 @@ class Names(Result, tag="names"):
         return self.diff is not None and self.diff.verdict is CodeVerdict.SAME_CODE
 
     def _other(self, diff: Diff) -> str:
-        """The two names of equal length have one code, and the third name has another."""
+        """Explain that both names of equal length give one code and the third name another."""
         pair = [diff.a.kernel, diff.b.kernel]
         (other,) = (build.kernel for _, build, _ in self._builds if build.kernel not in pair)
         return f"the names {' and '.join(pair)} have one code, and {other} has another: {self.control_diff}"
@@ -188,7 +189,7 @@ class Names(Result, tag="names"):
 
 
 class Demo(Result, tag="demo"):
-    """The demo's kernel. comparisons: under two names, by title."""
+    """The demo's kernel. comparisons: between two names, by title."""
 
     verbs: ClassVar = "demo"
 
@@ -211,7 +212,7 @@ _CODE = {True: "changed", False: "same", None: "not known"}
 
 
 class PublishedRatio(Fields):
-    """What was published. size, capmerc: with the trigger, divided by without."""
+    """Published ratios. size, capmerc: with the trigger, divided by without."""
 
     size: Number | UnsetType | None = UNSET
     capmerc: Number | UnsetType | None = UNSET
@@ -265,14 +266,14 @@ class PublishedRow(Fields):
 
 
 def _ratio(here: float | None, published: float | UnsetType | None = None) -> str:
-    """ "1.55 (1.56)": the ratio here, and the published one if there is one."""
+    """Format a ratio with the published one, if any: "1.55 (1.56)"."""
     beside = "" if published is None or published is UNSET else f" ({published:.2f})"
     return ("-" if here is None else f"{here:.2f}") + beside
 
 
 class PublishedTable(Result, tag="table"):
-    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it
-    is not the published ptxas."""
+    """The published table of the name effect, measured again on this machine. ptxas: its version. targets: of the rows.
+    notes: why another ptxas than the published one was used."""
 
     verbs: ClassVar = "demo --table"
 

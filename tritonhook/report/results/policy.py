@@ -24,10 +24,10 @@ _TONES = {
 class PolicyEntry(Fields):
     """One kernel of a policy.
 
-    lever: as --levers takes it. gain_percent: by how much less time the kernel takes under it; interval_percent: its
-    95% interval. gpu, date: where and when that was measured. ptxas: the compiler's own, whose code the lever beat.
-    ptx: the hash of the normalised PTX. code: the hash of the machine code. reason: why the lever is not applied; "" if
-    it is. title: its name with the configuration that tells it from other captured kernels of its name.
+    lever: as --levers accepts it. gain_percent: by how much less time the kernel takes under it; interval_percent: its
+    95% interval. gpu, date: of that measurement. ptxas: the compiler's own, whose code the lever beat. ptx: the hash of
+    the normalised PTX. code: the hash of the machine code. reason: why the lever is not applied; "" if it is. title:
+    its name, with the configuration if other captured kernels share the name.
     """
 
     kernel: str
@@ -57,8 +57,8 @@ class PolicyEntry(Fields):
 
 
 class PinnedConfiguration(Fields):
-    """A configuration that an autotuned function gets for a key. reason: what has changed; "" if nothing is known to.
-    gpu, date: where and when it won; "" where not known."""
+    """A configuration that an autotuned function uses for a key. reason: what has changed since; "" if nothing has, or
+    it is unknown. gpu, date: of its measurement; "" if unknown."""
 
     function: str
     arch: str
@@ -80,11 +80,10 @@ class PinnedConfiguration(Fields):
 
 
 class PolicyResult(Result, tag="policy"):
-    """A policy and what it does here.
+    """A policy and its effect on this machine.
 
-    captures: the folder that it was compared with; null if with none. counts: kernels by state. notes: on captured
-    kernels that are left out; not there without one. pins: configurations of autotuned functions; not there without
-    one.
+    captures: the folder that it was compared with; null: none. counts: kernels by state. notes: captured kernels that
+    are left out; absent without a folder. pins: configurations of autotuned functions; absent if there are none.
     """
 
     verbs: ClassVar = "tune --check"
@@ -131,7 +130,7 @@ class PolicyResult(Result, tag="policy"):
         )
 
     def _called(self, entry: PolicyEntry) -> str:
-        """Its title; without one its name, and of several of a name the PTX."""
+        """Return the kernel's title, else its name, with the hash of the PTX if several share the name."""
         alike = [it for it in self.kernels if (it.kernel, it.arch) == (entry.kernel, entry.arch)]
         return entry.title or (entry.kernel if len(alike) == 1 else f"{entry.kernel} (PTX {entry.ptx[:8]})")
 

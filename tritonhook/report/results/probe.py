@@ -32,7 +32,7 @@ _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
 
 
 class CellOutcome(Fields):
-    """What ptxas made. kind: `assembled`, or how it failed. message, signal: of a failure. The others: of a cubin."""
+    """What ptxas did. kind: `assembled`, or how it failed. message, signal: of a failure. Other fields: of a cubin."""
 
     kind: str
     message: str
@@ -58,7 +58,7 @@ class CellOutcome(Fields):
 
 
 class BothNames(Fields):
-    """A property under the name and under the control; null: cannot be told."""
+    """A property under the name and under the control; null: not known."""
 
     name: bool | None
     control: bool | None
@@ -67,9 +67,10 @@ class BothNames(Fields):
 class SweptCell(Fields):
     """One kernel under one name, for one ptxas, target and set of options.
 
-    template: the name as asked for, or `.pragma`. control: the control name. differences: `code`, `registers`, `stack`,
-    `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws: runs of
-    each name that confirmed it; 0: none were needed. sections_changed: bytes under the control and under the name.
+    template: the name in the request, or `.pragma`. control: the control name. differences: `code`, `registers`,
+    `stack`, `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws:
+    runs of each name that confirmed it; 0: none were needed. sections_changed: bytes under the control and under the
+    name.
     """
 
     kernel: str
@@ -110,7 +111,7 @@ class SweptCell(Fields):
 
 
 class SweepCounts(Fields):
-    """How many cells."""
+    """Numbers of cells."""
 
     cells: Count
     cells_changed: Count
@@ -124,7 +125,7 @@ class SweepCounts(Fields):
 
 
 class Probe(Result, tag="probe"):
-    """Which names change which kernels. notes: what was not asked."""
+    """Which names change which kernels. notes: what was not tried."""
 
     verbs: ClassVar = "lab probe"
 
@@ -152,8 +153,8 @@ class Probe(Result, tag="probe"):
         )
 
     def _pragma_and_names(self) -> Iterator[str]:
-        """Count the places where pragma and names agree: the pragma gives the code that the names give, or neither
-        changes the code. Places without a steady answer are left out."""
+        """Count where pragma and names agree: the pragma gives the code of the names, or neither changes the code.
+        Kernels without a steady result are left out."""
         places: dict[tuple[str, ...], dict[bool, set[str | None]]] = {}
         for cell in self.cells:
             if (sign := cell.sign) not in "~-":
@@ -185,12 +186,12 @@ def _scheduler(cells: Sequence[SweptCell]) -> Iterator[str]:
 
 
 def _quiet(cells: Sequence[SweptCell]) -> list[str]:
-    """Names with at least one cell that was compared, of which none is changed or unsteady."""
+    """List names that were compared at least once and never changed the code or were unsteady."""
     return [name for name, signs in _signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
 
 
 def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
-    """Kernels by ptxas version: the gravest sign under the names that change anything, else under all."""
+    """Show kernels by ptxas version: the gravest sign under names with an effect, else under all names."""
     if all(cell.sign == "-" for cell in cells):
         return
     telling = {cell.template for cell in cells if cell.sign in "XD"}
@@ -210,29 +211,29 @@ def _what_changes(cells: Sequence[SweptCell]) -> Iterator[Table]:
 
 
 def _telling_options(options: Iterable[str]) -> str:
-    """ptxas's options without those that cannot change the code."""
+    """Format ptxas's options without those that cannot change the code."""
     return " ".join(option for option in options if option not in ("-v", "-lineinfo"))
 
 
 def gravest(signs: Sequence[str]) -> str:
-    """The gravest of several signs; empty for none."""
+    """Return the gravest of several signs; "" for none."""
     return next((sign for sign in SIGNS if sign in signs), "")
 
 
 def _differences(cells: Iterable[SweptCell]) -> list[tuple[str, int]]:
-    """What differs in changed cells, and in how many of them; the most frequent first."""
+    """Count changed cells by what differs; the most frequent first."""
     return Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences).most_common()
 
 
 def _names_tables(cells: Iterable[SweptCell]) -> tuple[Table, ...]:
-    """Each name with the number of its cells by sign; no table for a single name."""
+    """Count each name's cells by sign; no table for a single name."""
     rows = tuple((name, *(f"{by_sign[sign]:,}" for sign in SIGNS)) for name, by_sign in _signs_of(cells).items())
     columns = ("name", "crash", "changed", "unsteady", "same", "no answer")
     return (Table("Names (* is the kernel's own)", columns, rows),) if len(rows) > 1 else ()
 
 
 def _signs_of(cells: Iterable[SweptCell]) -> dict[str, Counter[str]]:
-    """How many cells of each name have each sign; names that change most first."""
+    """Count each name's cells by sign; names with most changes first."""
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
         counts.setdefault(cell.template, Counter())[cell.sign] += 1
@@ -240,7 +241,7 @@ def _signs_of(cells: Iterable[SweptCell]) -> dict[str, Counter[str]]:
 
 
 def _no_answers(cells: Iterable[SweptCell]) -> Iterator[str]:
-    """Why cells have no answer, the most frequent reasons first."""
+    """Yield why cells have no result, the most frequent reasons first."""
     outcomes = [cell.with_control for cell in cells]
     reasons = Counter((o.kind, o.message or o.signal or "") for o in outcomes)
     most = reasons.most_common(_MOST_REASONS)

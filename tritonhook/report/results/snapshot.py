@@ -49,7 +49,7 @@ _WORSE = "worse"  # in counts, beside the statuses
 
 
 class Named(Protocol):
-    """What tells a kernel from others."""
+    """Fields that identify a kernel."""
 
     @property
     def kernel(self) -> str: ...
@@ -62,8 +62,8 @@ class Named(Protocol):
 
 
 def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named], str]:
-    """How each of these kernels is called: by name, architecture, and what in its specialisation tells it from the
-    others of its name."""
+    """Return a function that titles these kernels: name, architecture, and what in a kernel's specialisation differs
+    from others of its name."""
     common: dict[str, frozenset[str]] = {}
     for kernel in kernels:
         own = frozenset(kernel.specialisation)
@@ -79,19 +79,19 @@ def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named],
 
 
 def page_key(kernel: Named) -> str:
-    """What the rows and the page of a kernel have in common."""
+    """Hash a kernel's identity: the key that links its rows with its page."""
     parts = (kernel.kernel, kernel.arch, *kernel.specialisation, str(kernel.number))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 class KernelFigures(Fields):
-    """One kernel on one side. null: not known; all are, where ptxas made no code of it.
+    """One kernel on one side. null: not known; all are null if ptxas made no code.
 
-    spill_stores, spill_loads, stack, shared: bytes; of a thread, `shared` of a block. loop_instructions: of innermost
-    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without positions in the source. codes: hashes of
-    its machine code; several where ptxas gives one input several codes. classes: instructions by class of work.
-    launch_bounds: threads and clusters that its launches must have or may not exceed, as PTX names them. Of built
-    libraries, where instructions are not counted: code_bytes; local_bytes, of all that access local memory.
+    spill_stores, spill_loads, stack, shared: bytes per thread; `shared` per block. loop_instructions: in innermost
+    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes of its
+    machine code; several if ptxas gives one input several codes. classes: instructions by class of work. launch_bounds:
+    limits on threads and clusters of its launches, as PTX directives. For built libraries, whose instructions are not
+    counted: code_bytes; local_bytes, of all instructions that access local memory.
     """
 
     spill_stores: Count | None
@@ -136,8 +136,8 @@ def _figures(facts: KernelFacts) -> dict[str, Any]:
 
 
 class LockedFields(KernelFigures, kw_only=True):
-    """One kernel of a lock. specialisation: constexprs, types of arguments, warps, stages. number: of several kernels
-    that have name, arch and specialisation in common. rewrites: what tritonhook changed in its PTX; null: nothing."""
+    """One kernel of a lock. specialisation: constexprs, argument types, warps, stages. number: distinguishes kernels
+    with equal name, arch and specialisation. rewrites: tritonhook's changes to its PTX; null: none."""
 
     kernel: str
     arch: str
@@ -152,8 +152,8 @@ class LockedFields(KernelFigures, kw_only=True):
 
 
 class LockContent(Result, tag="lock"):
-    """The kernels of a lock. path: its file. tests: the files and folders whose tests compile all of its kernels; null:
-    not known."""
+    """The kernels of a lock. path: its file. tests: files and folders whose tests compile all of its kernels; null: not
+    known."""
 
     verbs: ClassVar = "show LOCK"
 
@@ -163,11 +163,11 @@ class LockContent(Result, tag="lock"):
 
     @classmethod
     def of(cls, path: str, kernels: Sequence[KernelFacts], tests: Sequence[str] | None) -> LockContent:
-        """kernels: in the lock's order."""
+        """Build from a lock's kernels, in its order."""
         return cls(path, None if tests is None else tuple(tests), tuple(map(LockedFields.of, kernels)))
 
     def summary(self) -> Summary:
-        """A row for each kernel."""
+        """Summarise: a row for each kernel."""
         kernels, name = self.kernels, namer(self.kernels)
         texts = {
             "ptxas": [number(kernel.ptxas) for kernel in kernels],
@@ -202,8 +202,8 @@ class LockContent(Result, tag="lock"):
 
 
 class FourBuilds(Fields):
-    """One figure of old and new PTX under old and new ptxas with its options. figure: its name, or "code": then the
-    values are hashes. by: who changed it; null where a build is not known."""
+    """One figure for old and new PTX under old and new ptxas, each with its options. figure: its name, or "code" with
+    hashes as values. by: the cause of the change; null if a build is not known."""
 
     figure: str
     old: int | str | None
@@ -214,7 +214,7 @@ class FourBuilds(Fields):
 
     @classmethod
     def all_of(cls, change: Change) -> tuple[FourBuilds, ...]:
-        """Of each figure that changed; of the code where none did."""
+        """Build one for each figure that changed; if none did, one for the code."""
         names = dict.fromkeys((change.leading, *change.deltas))
         figures = ((name, change.values(name)) for name in names)
         return tuple(cls(name, of.old, of.new_ptx, of.new_ptxas, of.new, of.by) for name, of in figures)
@@ -231,16 +231,15 @@ class FourBuilds(Fields):
 
 
 class KernelChange(Fields):
-    """One kernel. number: of several kernels that have name, arch and specialisation in common.
+    """One kernel. number: distinguishes kernels with equal name, arch and specialisation.
 
-    status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
-    stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
-    worse: the figures that grew; registers and shared where fewer warps fit. threads: of a block, old and new, where
-    they differ: then figures of one thread are not judged. fails: rules of `--fail-on` that it
-    breaks. blocks: how many an SM holds at a time, old and new. old, new: null where it is not
-    there. loaded_changed: what else the driver loads that differs: parameters, attributes, data, relocations. builds:
-    where PTX and ptxas both changed, what each of them does alone; the first one is the figure that `by` is of.
-    compile_us: microseconds of its compiles, old and new, where both are known.
+    status: "not known" if the machine code of a side is not known. specialisation: constexprs, argument types, warps,
+    stages. by: the cause of the code's change; "" if it did not change; if "not assembled", the reason. worse: figures
+    that grew; registers and shared only if fewer warps fit. threads: per block, old and new, if they differ: then
+    figures per thread are not judged. fails: the rules of `--fail-on` that it breaks. blocks: how many an SM holds at a
+    time, old and new. old, new: null if the kernel is missing on that side. loaded_changed: what else differs that the
+    driver loads: parameters, attributes, data, relocations. builds: if PTX and ptxas both changed, the effect of each
+    alone; the first entry explains `by`. compile_us: microseconds of its compiles, old and new, if both are known.
     """
 
     kernel: str
@@ -278,20 +277,20 @@ class KernelChange(Fields):
 
     @property
     def figures(self) -> dict[str, tuple[int | None, int | None]]:
-        """Old and new, by name."""
+        """Old and new figures, by name."""
         old, new = ({} if side is None else side.figures for side in (self.old, self.new))
         return {name: (old.get(name), new.get(name)) for name in FIGURES}
 
     @property
     def has_equal_figures(self) -> bool:
-        """Whether figures are known and equal on both sides; spills, stack and registers at least."""
+        """Whether figures are known and equal on both sides; at least spills, stack and registers."""
         if self.old is None or self.new is None or (figures := self.old.figures) != self.new.figures:
             return False
         return all(figures[name] is not None for name in FIGURES[:4])
 
     @property
     def judgement(self) -> str:
-        """ "failed", "worse", "better", or "" where no figure says."""
+        """ "failed", "worse", "better", or "" if no figure decides."""
         if self.status is ChangeStatus.FAILED:
             return "failed"
         if self.worse:
@@ -301,7 +300,7 @@ class KernelChange(Fields):
 
     @property
     def bounds(self) -> str:
-        """The launch bounds of both sides; "" where they are equal, or a side is not known."""
+        """Launch bounds of both sides; "" if equal, or if a side is not known."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
             return ""
         a, b = set(self.old.launch_bounds), set(self.new.launch_bounds)
@@ -311,10 +310,9 @@ class KernelChange(Fields):
 class KernelChanges(Result, tag="kernel changes"):
     """Kernels before and after.
 
-    old, new: what was compared: two capture folders, or a lock and what is there now. counts: kernels by status, and
-    `worse`: those of which a figure grew. kernels: the worst change first. notes: what else was done.
-    hidden: how many kernels `--top`, `--filter` and `--only` left out. titles: how those that are left are called, by
-    the key of their page: what tells them from all others.
+    old, new: what was compared: two capture folders, or a lock and the current kernels. counts: kernels by status, and
+    `worse`: those with a figure that grew. kernels: the worst change first. notes: what else was done. hidden: how many
+    kernels `--top`, `--filter` and `--only` left out. titles: unique titles of the others, by the key of their page.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -336,7 +334,8 @@ class KernelChanges(Result, tag="kernel changes"):
         failures: Mapping[Identity, Sequence[str]],
         notes: Sequence[str] = (),
     ) -> KernelChanges:
-        """old, new: what was compared. failures: by kernel, the rules of --fail-on it breaks."""
+        """Build from changes. old, new: what was compared. failures: by kernel, the rules of --fail-on that it
+        breaks."""
         kernels = tuple(KernelChange.of(change, failures.get(change.identity, ())) for change in changes)
         seen = Counter(kernel.status for kernel in kernels)
         counts = {status.value: seen[status] for status in ChangeStatus}
@@ -360,8 +359,8 @@ class KernelChanges(Result, tag="kernel changes"):
         )
 
     def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
-        """With the kernels in whose title or blame the pattern is found, that are only worse or better, the first so
-        many."""
+        """Keep kernels whose title or cause matches the pattern and that are `only` (worse or better); of these the
+        first `top`."""
         name = namer(self.kernels)
         fitting = [
             kernel
@@ -396,7 +395,7 @@ class KernelChanges(Result, tag="kernel changes"):
         return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED
 
     def who(self) -> Iterator[str]:
-        """Who changed how many kernels."""
+        """Yield how many kernels each cause changed."""
         by = Counter((kernel.status, kernel.by) for kernel in self.kernels if kernel.by)
         for (status, who), times in by.most_common():
             told = "not assembled: " if status is ChangeStatus.FAILED else "changed by "
@@ -405,7 +404,7 @@ class KernelChanges(Result, tag="kernel changes"):
             yield f"{count(same, 'kernel')} with other code, but equal figures"
 
     def _fails(self, name: Callable[[Named], str]) -> Iterator[str]:
-        """What breaks the rules of --fail-on."""
+        """Yield compile times, how many kernels are hidden, and which rules of --fail-on each kernel breaks."""
         pairs = [kernel.compile_us for kernel in self.kernels if kernel.compile_us]
         if pairs:
             old, new = (sum(side) for side in zip(*pairs, strict=True))
@@ -431,7 +430,7 @@ class KernelChanges(Result, tag="kernel changes"):
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
-    """One line for each changed kernel; a column for each figure that changes in one of them, with what changed."""
+    """Show one line for each changed kernel; a column for each figure that changes in any of them, with its cause."""
     figures, judged = [kernel.figures for kernel in kernels], [kernel.judgement for kernel in kernels]
     columns = {
         "kernel": [name(kernel) for kernel in kernels],
@@ -456,7 +455,7 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
 
 
 def _each_by(kernels: Sequence[KernelChange]) -> list[str]:
-    """Who changed each kernel; nothing where it is one for all, as a fact says it already."""
+    """List each kernel's cause of change; empty if all share one, which a fact already states."""
     one = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by
     return ["" if one else kernel.by or "the same code" for kernel in kernels]
 
@@ -471,5 +470,5 @@ def _spills(side: KernelFigures | None) -> str:
 
 
 def _step(a: str, b: str) -> str:
-    """ "a → b"; empty where nothing changed, or where a side is not known."""
+    """Format "a → b"; "" if equal or one is unknown."""
     return "" if a == b or UNKNOWN in (a, b) else f"{a} → {b}"

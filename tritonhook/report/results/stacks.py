@@ -13,15 +13,15 @@ from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, numb
 
 
 class DriverBuffer(Fields):
-    """A buffer of the driver. default_bytes: what it took with default limits."""
+    """A buffer of the driver. default_bytes: its size under default limits."""
 
     name: str
     default_bytes: Count
 
 
 class KernelStack(Fields):
-    """What one kernel needs. frame_bytes: its own frame. stack_bytes: with all it calls; null: not known. syscalls:
-    driver calls. why_unknown: why the stack is not known."""
+    """What one kernel needs. frame_bytes: its own frame. stack_bytes: with all functions it calls; null: not known.
+    syscalls: driver calls. why_unknown: why the stack is not known."""
 
     kernel: str
     frame_bytes: Count | None
@@ -43,10 +43,10 @@ class KernelStack(Fields):
 
 
 class MemoryPrediction(Result, tag="memory prediction"):
-    """What the driver will reserve for stacks.
+    """The memory that the driver will reserve for stacks.
 
-    growth_bytes: null: not known. deepest: the kernel that decides. basis: how it was computed. fail_over_bytes,
-    failed: of `--fail-over`.
+    growth_bytes: null: not known. deepest: the kernel with the deepest stack. basis: how it was computed.
+    fail_over_bytes, failed: of `--fail-over`.
     """
 
     verbs: ClassVar = "mem predict"
@@ -63,7 +63,7 @@ class MemoryPrediction(Result, tag="memory prediction"):
 
     @classmethod
     def of(cls, made: Prediction, fail_over: int | None, failed: bool) -> MemoryPrediction:
-        """fail_over: the limit in bytes, if there is one."""
+        """Build from a prediction. fail_over: the limit in bytes, if any."""
         return like(
             made,
             cls,
@@ -75,7 +75,7 @@ class MemoryPrediction(Result, tag="memory prediction"):
         )
 
     def summary(self) -> Summary:
-        """How much local memory the driver will reserve on a GPU, with cause and remedy."""
+        """Summarise how much local memory the driver will reserve on a GPU, with cause and remedy."""
         verdict, tone = self._verdict()
         ordered = sorted(self.kernels, key=lambda k: -1 if k.stack_bytes is None else -k.stack_bytes.high)
         columns = ("kernel", "own frame, bytes", "stack per thread, bytes", "driver calls", "")

@@ -1,4 +1,4 @@
-"""What is installed and at hand, and files that were written: `status`, `ptxas`, `run --install-startup`, `rename`."""
+"""What is installed, and files that a verb wrote: `status`, `ptxas`, `run --install-startup`, `rename`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 
 
 class StatusResult(Result, tag="status"):
-    """What tritonhook finds.
+    """tritonhook's environment.
 
-    tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each
-    version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
-    randomisation. startup: of the .pth file of `run --install-startup`: `installed`, `not installed` or `of another
-    tritonhook`. environment: variables that are set. project: the settings in pyproject.toml.
+    tritonhook: its version. triton, cute_dsl: null: not installed. hooks: the owner of each of Triton's hooks. ptxas:
+    each version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas runs without
+    address-space randomisation. startup: state of the .pth file of `run --install-startup`: `installed`, `not
+    installed` or `of another tritonhook`. environment: variables that are set. project: the settings in pyproject.toml.
     """
 
     verbs: ClassVar = "status"
@@ -56,7 +56,7 @@ class StatusResult(Result, tag="status"):
 
 
 class ToolFields(Fields):
-    """A ptxas. source: who brought it."""
+    """A ptxas. source: the package or setting that provides it."""
 
     version: Version
     source: str
@@ -68,7 +68,7 @@ class ToolFields(Fields):
 
 
 class PtxasList(Result, tag="ptxas list"):
-    """The ptxas at hand. folder: where added ones are kept. available: versions that `ptxas add` can fetch; null: not
+    """Installed ptxas. folder: where `ptxas add` stores them. available: versions that `ptxas add` can fetch; null: not
     asked."""
 
     verbs: ClassVar = "ptxas list"
@@ -82,7 +82,7 @@ class PtxasList(Result, tag="ptxas list"):
         return cls(tuple(map(ToolFields.of, tools)), folder, None if available is None else tuple(available))
 
     def summary(self) -> Summary:
-        """A row for each version, with the program that is taken for it."""
+        """Summarise: a row for each version, with the program that `--ptxas VERSION` uses."""
         by_version: dict[str, list[tuple[str, str]]] = {}
         for tool in self.ptxas:
             by_version.setdefault(tool.version, []).append((tool.source, tool.path))
@@ -101,7 +101,7 @@ class PtxasList(Result, tag="ptxas list"):
 
 
 def _available(released: Sequence[str], there: Collection[str]) -> Table:
-    """A row for each CUDA version."""
+    """Make a row for each CUDA version."""
     by_cuda: dict[str, list[str]] = {}
     for version in released:
         shown = f"{version} (at hand)" if version in there else version
@@ -122,8 +122,8 @@ class PtxasTool(Result, ToolFields, tag="ptxas tool"):
 class Installed(Result, tag="installed"):
     """The wrapper of a ptxas, or the .pth file of `run --install-startup`.
 
-    what: which of them. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
-    done: what the verb did. troubles, log: what the wrapper could not keep, and the file that says so.
+    what: which of the two. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
+    done: what the verb did. troubles, log: what the wrapper could not keep, and its log file.
     """
 
     verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `run --install-startup`, `--remove-startup"
@@ -143,8 +143,8 @@ class Installed(Result, tag="installed"):
 class Renamed(Result, tag="rename"):
     """A PTX file with new names.
 
-    file: as given. names: old and new. tokens: how many were replaced. output: the file that was written. remarks: of
-    rewrites. ptx: the text, where no file was written.
+    file: the input. names: old and new. tokens: how many were replaced. output: the file that was written. remarks:
+    from rewrites. ptx: the text, if no file was written.
     """
 
     verbs: ClassVar = "rename"

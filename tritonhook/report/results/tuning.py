@@ -24,10 +24,10 @@ _OWN = "none: as compiled"
 
 
 class DroppedLever(Fields):
-    """A lever that was not raced, and why: the code of another one, ptxas failed, other outputs, a crash, a hang.
+    """A lever that was not raced, and why: same code as another lever, ptxas failed, other outputs, a crash, a hang.
 
     equal_to: the lever whose code it gives, "plain" for the compiler's own; null: none. config: the configuration of an
-    autotuned kernel; not there for the one that its tuner chose.
+    autotuned kernel; absent for its tuner's choice.
     """
 
     lever: str
@@ -41,8 +41,8 @@ class DroppedLever(Fields):
 
 
 class TunedRace(Fields):
-    """The race of a kernel's codes. left: at its end, the time over that of the compiler's own code. dropped: after
-    which block."""
+    """The race between a kernel's codes. left: for each code left at the end, its time divided by the time of the
+    compiler's own code. dropped: after which block."""
 
     blocks: Count
     left: dict[str, Number]
@@ -56,7 +56,7 @@ class TunedRace(Fields):
 
 class CodeFigures(Fields):
     """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads, shared: bytes; shared
-    without what the launch adds. warps_per_SM: that an SM holds at a time. null: not known."""
+    without what the launch adds. warps_per_SM: how many an SM holds at a time. null: not known."""
 
     code: Hash
     registers: Count | None
@@ -77,7 +77,7 @@ class CodeFigures(Fields):
 
 
 class CandidateCode(CodeFigures, kw_only=True):
-    """A code that a lever gave, or another configuration without one ("plain"). config: as of a dropped lever."""
+    """A code from a lever, or from another configuration without a lever ("plain"). config: as in DroppedLever."""
 
     lever: str
     config: str | UnsetType = UNSET
@@ -99,14 +99,13 @@ def _figures(
 class TunedKernel(Fields):
     """One kernel.
 
-    title: its name, with the configuration where others have the name. share: of the GPU's time; null: not known.
-    launch: the one that was timed. reason: why it is no win. lever: the
-    one that led the race; null: none. config, base: of an autotuned kernel the configuration of that code, and that
-    of the best code without a lever; not there for the one that its tuner chose. gain_percent: by how much less
-    time the kernel takes than the best code without a lever, in fresh processes; interval_percent: its 95%
-    interval. p: how often chance gives such a gain. All three null where nothing was confirmed. ptxas: the
-    compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the other codes, with
-    their levers. seconds: of the GPU's time. samples: of the confirmation; null without --save.
+    title: its name, with the configuration if others share the name. share: of the GPU's time; null: not known. launch:
+    the one that was timed. reason: why it is no win. lever: the one that led the race; null: none. config, base: for an
+    autotuned kernel, the configuration of that code, and of the best code without a lever; absent for its tuner's
+    choice. gain_percent: by how much less time the kernel takes than the best code without a lever, in fresh processes;
+    interval_percent: its 95% interval. p: how often chance gives such a gain. All three are null if nothing was
+    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the
+    other codes, with their levers. seconds: of the GPU's time. samples: of the confirmation; null without --save.
     """
 
     kernel: str
@@ -195,7 +194,7 @@ class TunedKernel(Fields):
 
 
 class Tuning(Result, tag="tuning"):
-    """Kernels tuned together. policy: the file that the wins went to. device: the GPU; null: none was used.
+    """Kernels tuned together. policy: the file with the wins. device: the GPU; null: none was used.
 
     stopped: why it ended early; "" if it did not. start_seconds: of the processes with the GPU. counts: kernels by
     verdict.
@@ -214,7 +213,7 @@ class Tuning(Result, tag="tuning"):
 
     @classmethod
     def of(cls, target: str, policy: str, run: TuneRun, skipped: Sequence[Skipped], full: bool = False) -> Tuning:
-        """policy: its file. full: with all samples of the confirmations."""
+        """Build from a run of `tune`. policy: its file. full: add all samples of the confirmations."""
         kernels = [row.tried.kernel for row in run.rows]
         called = titles({kernel.record: (kernel.name, kernel.arch, dict(kernel.settings)) for kernel in kernels})
         return cls(
@@ -237,7 +236,7 @@ class Tuning(Result, tag="tuning"):
         return Summary("Tuning", self.target, *self._verdict(), tuple(self._facts()), tables, notes)
 
     def _codes(self) -> Iterator[Table]:
-        """The codes that were assembled and not timed, where they are few enough to read."""
+        """Show the codes that were assembled but not timed, if they are few enough to read."""
         kernels = [k for k in self.kernels if k.verdict is TuneVerdict.ASSEMBLED and k.candidates]
         rows = [
             row
@@ -263,7 +262,7 @@ class Tuning(Result, tag="tuning"):
 
     def _facts(self) -> Iterator[str]:
         if self.stopped:
-            yield f"{self.stopped}: the kernels that were not done are left as they are"
+            yield f"{self.stopped}: the other kernels were not tuned"
         if self._of(TuneVerdict.ASSEMBLED):
             yield f"race them on a GPU: `tritonhook tune {self.target}`"
         if self._of(TuneVerdict.WIN):

@@ -27,7 +27,7 @@ _RANK = list(_TONES)
 
 
 class VerifiedBuild(Fields):
-    """One cubin. ptxas: the version that made it; null: not known. options: as it was given them."""
+    """One cubin. ptxas: the version that made it; null: not known. options: those passed to ptxas."""
 
     label: str
     ptxas: str | None
@@ -35,10 +35,10 @@ class VerifiedBuild(Fields):
 
 
 class VerifiedKernel(Fields):
-    """One kernel. reason, input: of the worst finding; "" where there is none.
+    """One kernel. reason, input: of the worst finding; "" if there is none.
 
-    builds: those that ran, the reference first. same_code: a build, and what gave the same code again. groups: builds
-    that stored the same on `input`. seconds: on the GPU, without assembling.
+    builds: those that ran, the reference first. same_code: pairs of a build and another that gives the same code.
+    groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
     """
 
     kernel: str
@@ -90,7 +90,7 @@ class VerifiedKernel(Fields):
             yield f"builds of {self.kernel} that stored the same: {sides}"
 
     def details(self) -> Iterator[Table]:
-        """The first elements that differ, and where the code parts."""
+        """Show the first elements that differ, and where the codes begin to differ."""
         for finding in self.findings:
             if finding.difference is not None and _TONES[finding.verdict] is Tone.BAD:
                 rows = tuple((f"{e.index:,}", *e.values, *e.bits) for e in finding.difference.first)
@@ -164,7 +164,7 @@ class KnownPlace(Fields):
     """A statement that some versions of ptxas assemble wrongly.
 
     module: the file, or the id of its first kernel. line: in the module's PTX. ptxas: the version in use; null: not
-    known. verdict: what that version makes of it. does: what a wrong version does. sources: where that is published.
+    known. verdict: that version's effect. does: what a wrong version does. sources: publications of the bug.
     """
 
     bug: str
@@ -208,7 +208,7 @@ class KnownUnread(Fields):
 
 
 class Known(Result, tag="known miscompilations"):
-    """Known miscompilations in PTX. modules: how many were looked at."""
+    """Known miscompilations in PTX. modules: how many were read."""
 
     verbs: ClassVar = "verify --known"
 
@@ -232,7 +232,7 @@ class Known(Result, tag="known miscompilations"):
         )
 
     def summary(self) -> Summary:
-        """Where known bugs are and what to do. The bugs of the ptxas in use come first."""
+        """Summarise where known bugs are and what to do. Bugs of the ptxas in use come first."""
         verdicts = {place.verdict for place in self.places}
         unsure = PtxasVerdict.NOT_KNOWN in verdicts or self.unread
         unread = (f"{module.module}: not read: {module.reason}" for module in self.unread)
@@ -261,7 +261,7 @@ class Known(Result, tag="known miscompilations"):
         return f"{text}: {', '.join(parts) or 'the ptxas in use is right'}"
 
     def _facts(self) -> Iterator[str]:
-        """What each bug does, with its remedy."""
+        """Yield what each bug does, with its remedy."""
         told: set[str] = set()
         for place in self._sorted:
             if place.bug not in told:
