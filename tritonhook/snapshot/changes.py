@@ -408,6 +408,7 @@ _SPILLS = ("spill_stores", "spill_loads")
 _RULE = re.compile(r"(?P<what>[a-z_-]+)(?:\+(?P<share>\d+(?:\.\d+)?)%|:(?P<times>\d+(?:\.\d+)?)x)?")
 COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged: they vary more than twofold
 _WITHOUT_SHARE = ("code", "new", "gone")
+_ZERO_OF_NEW = ("spills", "stack", "local_bytes")  # what a kernel without an old one to compare with may not have
 RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE, COMPILE_TIME)
 
 
@@ -418,8 +419,9 @@ def nothing_compared(changes: Sequence[Change]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%. budgets: what
-    counts in place of growth, for kernels that have one. both_ways: whether a figure that shrank fails, too."""
+    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%; a new kernel may
+    have no spills, stack or local memory. budgets: what counts in place of that, for kernels that have one. both_ways:
+    whether a figure that shrank fails, too."""
 
     what: str
     share: float = 0.0
@@ -441,7 +443,7 @@ class Rule:
             times = change.compile_us
             return times is not None and times[1] > max(times[0], _LEAST_US) * (1 + self.share)
         over = None if change.new is None else self.budgets.is_over(self.what, change.new)
-        if over:
+        if over or self._is_above_zero(change):
             return True
         if change.old is None or change.new is None:
             return False
@@ -454,10 +456,18 @@ class Rule:
         shrank = self.both_ways and any(a is not None and b is not None and b < a for a, b in pairs)
         return shrank or (grew and over is None)
 
+    def _is_above_zero(self, change: Change) -> bool:
+        """Whether a new kernel has spills, stack or local memory, or may have: budgets that let it spill allow all."""
+        if change.old is not None or change.new is None or self.what not in _ZERO_OF_NEW:
+            return False
+        figures = (change.new.figures.get(name) for name in self._figures(change))
+        return self.budgets.is_over("spills", change.new) is not False and any(value != 0 for value in figures)
+
     def told(self, change: Change) -> str:
         """The rule, for a change that breaks it."""
-        over = change.new is not None and self.budgets.is_over(self.what, change.new)
-        return f"{self.text} (over its budget)" if over else self.text
+        if change.new is not None and self.budgets.is_over(self.what, change.new):
+            return f"{self.text} (over its budget)"
+        return f"{self.text} (new: must be 0)" if self._is_above_zero(change) else self.text
 
     def _figures(self, change: Change) -> Sequence[str]:
         """What the rule looks at: in place of spills that no side knows, all access to local memory."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tritonhook.capture.project import lock_path
+from tritonhook.capture.project import lock_path, read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
@@ -87,7 +87,9 @@ class LockRun(RecordedRun):
             raise UsageError(
                 "--kernel-fail-on: compile-time: a lock has no times; compare captures by `tritonhook diff`"
             )
-        self.rules = tuple(replace(rule, budgets=budgets) for rule in self.rules)
+        project = read_project(here)
+        held = Budgets.of(project.max_registers, project.allow_spills).before(budgets)
+        self.rules = tuple(replace(rule, budgets=held) for rule in self.rules)
         self.budgets = budgets
         self.said, self.failed = "", False
         self._started = time.time_ns()
