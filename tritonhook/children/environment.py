@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tritonhook._util.files import write_whole
+from tritonhook._util.text import visible
 from tritonhook._util.variables import RUN, RUN_ID, WATCH
 from tritonhook.capture.settings import Settings
 from tritonhook.children import SITE
@@ -35,9 +36,20 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
 
 
 def _run_id(command: Sequence[str]) -> str:
-    """A run's command in its folder as a hash, and when it began; as capture.store.reader.Run reads it."""
+    """A run's command in its folder as a hash, when it began, and its name; as capture.store.reader.Run reads it."""
     program = hashlib.sha256(json.dumps([str(Path.cwd()), *command]).encode()).hexdigest()
-    return f"{program[:16]}-{time.time_ns()}"
+    return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
+
+
+def _name(command: Sequence[str]) -> str:
+    """A command without its arguments, which may be secret, and the same on every machine; "" for no command."""
+    words = command[command[:1] == [sys.executable] :]
+    if not words or words[0] == "-m":
+        return " ".join(words[:2])
+    path = Path(os.path.normpath(words[0]))
+    if path.is_absolute():
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+    return path.as_posix()
 
 
 def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:

@@ -78,7 +78,8 @@ class KernelFacts:
     are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether its spills
     are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites,
     that changed its PTX; None where nothing did. compile_us: microseconds of its compile; None where not known, as in a
-    lock. dry_run: whether it was compiled without a GPU, and not launched.
+    lock. dry_run: whether it was compiled without a GPU, and not launched. configuration: the one of an autotuner that
+    tried several, as Triton writes it. commands: the scripts, modules or programs that compiled it; empty: not known.
     """
 
     identity: Identity
@@ -99,6 +100,8 @@ class KernelFacts:
     rewrites: str | None = None
     compile_us: int | None = None
     dry_run: bool = False
+    configuration: str | None = None
+    commands: tuple[str, ...] = ()
 
 
 def identity_of(capture: Capture) -> Identity:

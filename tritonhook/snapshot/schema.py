@@ -22,8 +22,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
 
     entry: its name in the PTX, where that is another one. number: of several kernels that have name, arch and
     specialisation in common. rewrites: what tritonhook changed in the PTX, if it did. dry_run: compiled without a GPU,
-    not launched. ptx: the hash of its PTX, the
-    name of the file in the folder beside the lock.
+    not launched. configuration: the one of an autotuner that tried several. commands: the scripts, modules or programs
+    that compiled it. ptx: the hash of its PTX, the name of the file in the folder beside the lock.
     ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
     several where ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: threads
     and clusters that its launches must have or may not exceed. loaded: hashes of what else the driver loads. seal: of
@@ -39,6 +39,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     entry: str | None = None
     rewrites: str | None = None
     dry_run: bool = False
+    configuration: str | None = None
+    commands: list[str] = msgspec.field(default_factory=list)
     number: Positive = 1
     ptx: Sha256 | None = None
     ptxas: Version | None = None

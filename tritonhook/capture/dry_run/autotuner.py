@@ -96,6 +96,8 @@ def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
         configs = list(original(tuner, named, *rest))
         if autotune == ALL:
             compile_ahead(tuner, tuners.arguments, named, configs)
+        elif len(configs) > 1:
+            notes.add(f"{_name(tuner)}: 1 of {len(configs)} configurations compiled; --autotune all compiles all")
         return configs
 
     return prune

@@ -426,14 +426,14 @@ class KernelChanges(Result, tag="kernel changes"):
                 yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys, kept=(6,))
         for status, heading in _GROUPS.items():
             if kernels := [kernel for kernel in self.kernels if kernel.status is status]:
-                columns = {"kernel": [name(kernel) for kernel in kernels]}
+                cells = {"kernel": [name(kernel) for kernel in kernels]}
                 if status is ChangeStatus.NEW:
-                    columns["spills"] = [_spills(kernel.new) for kernel in kernels]
+                    cells["spills"] = [_spills(kernel.new) for kernel in kernels]
                     own = [kernel.figures for kernel in kernels]
-                    columns |= {to: [number(of[figure][1]) for of in own] for figure, to in _HEADINGS.items()}
-                known = {to: cells for to, cells in columns.items() if {*cells} != {UNKNOWN}}
-                keys, rows = tuple(map(page_key, kernels)), tuple(zip(*known.values(), strict=True))
-                yield Table(heading, tuple(known), rows, one_line=True, keys=keys)
+                    cells |= {to: [number(of[figure][1]) for of in own] for figure, to in _HEADINGS.items()}
+                cells = {to: column for to, column in cells.items() if {*column} != {UNKNOWN}}
+                keys = tuple(map(page_key, kernels))
+                yield Table(heading, tuple(cells), tuple(zip(*cells.values(), strict=True)), one_line=True, keys=keys)
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
