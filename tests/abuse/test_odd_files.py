@@ -108,7 +108,6 @@ WRITERS = [
     "rename " + PTX + " --prefix x_ -o {} --force",
     "show c --html {} --force",
     "show c --save {} --force",
-    "rename " + PTX + " --rewrite mma-throughput -o {} --force",
     "tune c -o {}",
 ]
 IDS = [line.split()[0] + line.rpartition("{}")[0][-8:].strip() for line in WRITERS]

@@ -109,6 +109,29 @@ def test_an_interrupted_run_leaves_the_lock_and_no_folder(here: Path, send: Send
     assert list(Path("temporary").iterdir()) == []
 
 
+SLOW_PTXAS = """#!/bin/sh
+case "$*" in
+  *--version*) echo "Cuda compilation tools, release 12.8, V12.8.93";;
+  *) touch reached; exec sleep 300;;
+esac
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_verb_clears_its_folders_and_processes_away(here: Path, plain: Path, number: int) -> None:
+    """Two signals, as `timeout` sends them: the second one comes while the folders go away."""
+    Path("ptxas").write_text(SLOW_PTXAS)
+    Path("ptxas").chmod(0o755)
+    process = verb("diff", str(plain), str(plain), "--ptxas", str(here / "ptxas"))
+    reached(process)
+    assert list(Path("temporary").iterdir())
+    process.send_signal(number)
+    time.sleep(0.1)
+    process.send_signal(number)
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number and list(Path("temporary").iterdir()) == []
+
+
 @pytest.mark.parametrize(("status", "of_check"), [(5, 2), (1, 2), (137, 137)])
 def test_a_script_that_fails_leaves_the_lock_and_gives_its_code(
     here: Path, monkeypatch: pytest.MonkeyPatch, status: int, of_check: int

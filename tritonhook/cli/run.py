@@ -99,6 +99,7 @@ class Options(Group):
         metavar="SECONDS",
         help=f"dry run: leave out a kernel for which ptxas takes longer (default: {PTXAS_SECONDS:.0f})",
     )
+    launch_anyway: bool = flag(help="in a dry run, note what the GPU would refuse to launch, and go on")
     watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
     install_startup: str | None = _startup_option(
         "install a .pth file, which lets runs reach processes that clear PYTHONPATH"
@@ -219,7 +220,7 @@ def _dry_run(options: Options) -> DryRun | None:
     """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
     Triton knows the architecture."""
     if options.arch is None and options.gpu is None:
-        for name in ("autotune", "memory", "ptxas_limit", "emulate"):
+        for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
         return None
@@ -236,7 +237,8 @@ def _dry_run(options: Options) -> DryRun | None:
     if options.ptxas_limit is not None and options.ptxas_limit <= 0:
         raise UsageError(f"--ptxas-limit {options.ptxas_limit}: give a number above 0")
     limit = options.ptxas_limit or PTXAS_SECONDS
-    dry = DryRun.of(options.arch, options.gpu, options.autotune or FIRST, options.memory or REAL, limit)
+    chosen = options.autotune or FIRST, options.memory or REAL, limit, options.launch_anyway
+    dry = DryRun.of(options.arch, options.gpu, *chosen)
     check_assembled(dry)
     return dry
 

@@ -172,14 +172,16 @@ class SharedBarriers:
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,
         drop: bool = False,
     ) -> Array:  # fmt: skip
-        """Arrive, after `expect` more bytes are expected. Gives the state before, for `is_complete`."""
+        """Arrive, after `expect` more bytes are expected. Gives the state before, for `is_complete`: the phase, and
+        from bit 32 on how many arrivals it waited for."""
         states = np.zeros(g.size, np.uint64)
         counts = np.broadcast_to(np.asarray(counts), (g.size,))
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             one = self.at(place)
-            states[lanes] = one.phase
             one.transactions += 0 if expect is None else int(expect[lanes].astype(np.int64).sum())
-            arriving = int(counts[lanes].astype(np.int64).sum())
+            each = counts[lanes].astype(np.uint64)
+            arriving = int(each.sum())
+            states[lanes] = np.uint64(one.phase) | np.uint64(one.pending) + each - np.cumsum(each) << np.uint64(32)
             if drop:
                 one.expected -= arriving
             if arriving > one.pending:
@@ -237,7 +239,7 @@ class SharedBarriers:
         found = np.zeros(g.size, bool)
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             phase = np.uint64(self.at(place).phase)
-            given = states[lanes].astype(np.uint64)
+            given = states[lanes].astype(np.uint64) & np.uint64(0xFFFF_FFFF)
             found[lanes] = ((given ^ phase) & _PARITY) != 0 if by_parity else given != phase
             if (watch := self.machine.memory.watch) is not None and found[lanes].any():
                 watch.wait(("mbarrier", place), lanes[found[lanes]] + g.s.start, True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tritonhook.emulate.memory import GLOBAL
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
@@ -48,6 +49,19 @@ class AsyncCopies:
         self._waiting.append(
             _Copy(g.numbers, store, index[active], unit, values[:, active], self._committed[g.s][active])
         )
+
+    def read(self, g: Group, addresses: Array, wanted: Array, size: int) -> Array:
+        """The words of copies of `size` bytes of global memory: only so many are read, the rest is zeros."""
+        memory, found = self._memory, np.zeros((size // 4, g.size), np.uint32)
+        if (whole := g.under(wanted >= size)) is not None:
+            read = memory.read(whole, GLOBAL, addresses, 4, size // 4)
+            found = read if whole is g else np.where(whole.active, read, found)
+        if (part := g.under((wanted > 0) & (wanted < size))) is not None:
+            for place in range(size):
+                if (inner := part.under(wanted > place)) is not None:
+                    byte = memory.read(inner, GLOBAL, addresses + np.uint64(place), 1)[0].astype(np.uint32)
+                    found[place // 4] |= np.where(inner.active, byte << np.uint32(8 * (place % 4)), np.uint32(0))
+        return found
 
     def commit(self, g: Group) -> None:
         """End the group of each thread."""

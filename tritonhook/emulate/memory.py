@@ -208,11 +208,14 @@ class Memory:
             store.write(index[now], unit, combine(before, *(operand[now] for operand in operands))[None])
         return old
 
-    def locate(self, group: Group, space: str, addresses: Array, size: int, how: str) -> tuple[Store, Array]:
+    def locate(
+        self, group: Group, space: str, addresses: Array, size: int, how: str, aligned: int = 0
+    ) -> tuple[Store, Array]:
         """The store of a space, and the byte indices of these addresses in it; those of inactive lanes are valid, too.
 
-        size: bytes that each lane accesses. how: "r", "w", "a"tomic, m"b"arrier, "c"opy. Raises Fault where there is no
-        memory."""
+        size: bytes that each lane accesses. how: "r", "w", "a"tomic, m"b"arrier, "c"opy. aligned: what addresses are
+        multiples of; 0: `size`. Raises Fault where there is no memory."""
+        aligned = aligned or size
         if space == GENERIC:
             space = _one_space(group, addresses)
             if isinstance(space, dict):
@@ -235,11 +238,11 @@ class Memory:
             index = np.where(group.mask, index, active[0])
         if begin is not None:
             index = index + begin
-        if size > 1 and (wrong := index & (size - 1)).any():
+        if aligned > 1 and (wrong := index & (aligned - 1)).any():
             text = f"misaligned {_WORDS[how]} of {size} bytes of {space} memory"
             self._refuse(group, (wrong != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
-            self.watch.access(group, index, size, how)
+            self.watch.access(group, index, aligned, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:

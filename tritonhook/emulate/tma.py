@@ -13,7 +13,7 @@ import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
 from tritonhook.emulate.errors import Fault
-from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory, Store
+from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -141,8 +141,3 @@ def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread
         raise Fault(f"a copy by descriptor at the shared address {begin:#x}: not aligned to 128 bytes", thread)
     places = begin + np.arange(0, size, room)
     return swizzled(places, tensor.swizzle) + cta * memory.shared_bytes
-
-
-def copy_bytes(source: Store, begin: int, target: Store, at: int, size: int) -> None:
-    """Copy bytes from one store to another."""
-    target.data[at : at + size] = source.data[begin : begin + size]

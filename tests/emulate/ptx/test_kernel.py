@@ -100,7 +100,7 @@ def test_a_kernel_has_its_variables_and_those_of_the_module(target, begin, major
     assert kernel.parameters.size == 200
     shared = [(v.name, at - begin) for v, at in kernel.shared.variables]
     assert shared == [("outer", 0), ("inner", 12), ("dynamic", 16)] and kernel.shared.size == begin + 16
-    assert [(v.name, at) for v, at in kernel.local.variables] == [("stack", 0), ("more", 40)]
+    assert [(v.name, at) for v, at in kernel.local.variables] == [("k/stack", 0), ("k/more", 40)]
     assert [v.name for v in kernel.module] == ["g", "c", "shown", "weak", "common"]
     (load,) = [item for item in kernel.function.items if item.opcode.startswith("ld")]
     assert kernel.line(load.position) == 19

@@ -42,7 +42,7 @@ class Fixture:
             )
             rows = self.files[prefix].astype(np.uint8)
             self.files[prefix] = rows.astype(bool) if prefix == "p" else rows.view(kind)
-        self.decoder._files = self.files
+        self.decoder.files = self.files
         self.group = Group(self.machine, slice(32, 64), np.arange(32) % 3 == 1, 0)
 
     def site(self, *operands, opcode="add.rn.s32"):

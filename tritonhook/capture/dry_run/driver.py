@@ -6,6 +6,7 @@ It answers what Triton and programs ask of `triton.runtime.driver.active`, and i
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import REAL, DryRun, notes
+from tritonhook.capture.launches.limits import why_no_grid
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.patching import patched
 from tritonhook.cubin.image import Cubin
@@ -116,7 +118,7 @@ class DryDriver:
 
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
             enter, leave, *arguments = rest
-            self.check(arguments)
+            self.check(function, (x, y, z), int(getattr(metadata, "num_ctas", 1)), arguments)
             if enter is not None:
                 enter(lazy)
             self.launch(function)
@@ -125,10 +127,16 @@ class DryDriver:
 
         return launch
 
-    def check(self, arguments: Sequence[Any]) -> None:
-        """Raises ValueError where an argument is a tensor without memory, at which a GPU would write to address 0."""
-        for number, one in enumerate(arguments if self._dry.memory == REAL else ()):
-            if hasattr(one, "untyped_storage") and one.numel() and memory_of(one) is None:
+    def check(self, function: str, grid: Sequence[int], ctas: int, arguments: Sequence[Any]) -> None:
+        """Refuse what a GPU refuses, with CUDA's error as Triton words it. Raises ValueError where an argument is a
+        tensor without memory: a GPU would write to address 0."""
+        if (why := why_no_grid((grid[0] * ctas, *grid[1:]), ctas)) is not None:
+            if not self._dry.launch_anyway:
+                raise RuntimeError(f"Triton Error [CUDA]: invalid argument ({function}: {why})")
+            notes.add(f"{function}: {why}")
+        torch: Any = sys.modules.get("torch") if self._dry.memory == REAL else None
+        for number, one in enumerate(arguments if torch is not None else ()):
+            if isinstance(one, torch.Tensor) and one.numel() and memory_of(one) is None:
                 where = f"Pointer argument (at {number}) cannot be accessed from Triton"
                 raise ValueError(f"{where}: a {type(one).__name__} of shape {tuple(one.shape)} without memory")
 
@@ -196,9 +204,9 @@ def without_cublas() -> Iterator[None]:
 
 
 @contextmanager
-def room_for_all() -> Iterator[None]:
-    """Note kernels that need more than the GPU has, and go on as if they had been launched. Where an autotuner tries a
-    configuration, it gets Triton's error."""
+def room_for_all(launch_anyway: bool) -> Iterator[None]:
+    """Note kernels that need more than the GPU has. The program gets Triton's error; with launch_anyway it goes on as
+    if they had been launched, but where an autotuner tries a configuration."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources
@@ -212,6 +220,8 @@ def room_for_all() -> Iterator[None]:
                 if tuners.trying:
                     raise
                 notes.add(f"{kernel.name}: needs {error.required:,} of {error.name}, the GPU has {error.limit:,}")
+                if not launch_anyway:
+                    raise
                 kernel._run = config.active.launcher_cls(kernel.src, kernel.metadata)
                 loaded = config.active.utils.load_binary(kernel.name, kernel.kernel, kernel.metadata.shared, 0)
                 kernel.module, kernel.function, kernel.n_regs, kernel.n_spills, kernel.n_max_threads = loaded

@@ -56,13 +56,14 @@ GPUS: Mapping[int, Gpu] = {
 class DryRun:
     """capability: such as 90, as Triton writes it. autotune: FIRST, ALL or PINNED. memory: REAL, or NONE for tensors
     without memory. named: the GPU that the user named; None for the usual one of the architecture. ptxas_seconds:
-    the most that ptxas may take for one kernel."""
+    the most that ptxas may take for one kernel. launch_anyway: note what the GPU would refuse to launch, and go on."""
 
     capability: int
     autotune: str = FIRST
     memory: str = REAL
     named: Gpu | None = None
     ptxas_seconds: float = PTXAS_SECONDS
+    launch_anyway: bool = False
 
     @property
     def arch(self) -> str:
@@ -81,6 +82,7 @@ class DryRun:
         autotune: str = FIRST,
         memory: str = REAL,
         ptxas_seconds: float = PTXAS_SECONDS,
+        launch_anyway: bool = False,
     ) -> DryRun:
         """Read what users write. arch: sm_80, sm_90 or sm_90a; None for that of the GPU. gpu: such as "H100"; None for
         the usual one. Raises UsageError for what is not known."""
@@ -88,7 +90,7 @@ class DryRun:
         if arch is None:
             arch = f"sm_{capability}"
         match = re.fullmatch(r"sm_(\d{2,3})a?", arch, re.ASCII)
-        dry = cls(int(match[1]), autotune, memory, named, ptxas_seconds) if match else None
+        dry = cls(int(match[1]), autotune, memory, named, ptxas_seconds, launch_anyway) if match else None
         if dry is None or dry.capability not in GPUS or arch not in (dry.arch, f"sm_{dry.capability}"):
             known = ", ".join(cls(capability).arch for capability in GPUS)
             raise UsageError(f"--arch {arch}: not known to dry runs; known: {known}")

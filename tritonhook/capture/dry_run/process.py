@@ -115,8 +115,8 @@ def begin_triton(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.autotuner import choosing
     from tritonhook.capture.dry_run.driver import DryDriver, active, room_for_all, without_cublas, without_measuring
 
-    changes = without_measuring(), without_cublas(), room_for_all(), limited(dry.ptxas_seconds), choosing(dry.autotune)
-    return _begun(active(DryDriver(dry)), *changes)
+    changes = without_measuring(), without_cublas(), room_for_all(dry.launch_anyway), limited(dry.ptxas_seconds)
+    return _begun(active(DryDriver(dry)), *changes, choosing(dry.autotune))
 
 
 def begin_torch(dry: DryRun) -> ExitStack:

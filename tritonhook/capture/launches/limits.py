@@ -6,6 +6,7 @@ Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capab
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tritonhook.capture.launches.record import Descriptor, Launch
 from tritonhook.cubin.resources import most_shared
@@ -18,17 +19,28 @@ LOCAL_BYTES = 512 << 10  # of a thread
 PARAMETER_BYTES = 32_764
 
 
+def _beyond(name: str, extents: Sequence[int], most: Sequence[int]) -> str | None:
+    for axis, extent, limit in zip("xyz", extents, most, strict=True):
+        if extent > limit:
+            return f"{name} {axis} of {extent:,}: a GPU allows {limit:,}"
+    return None
+
+
+def why_no_grid(grid: Sequence[int], ctas: int) -> str | None:
+    """Return why no GPU launches a grid; None if one does. grid: in blocks. ctas: blocks of a cluster."""
+    if ctas > _CLUSTER:
+        return f"a cluster of {ctas:,} blocks: a GPU allows {_CLUSTER}"
+    return _beyond("grid", grid, GRID)
+
+
 def why_not(launch: Launch, arch: str, shared: int = 0) -> str | None:
     """Why no GPU of this architecture can execute a launch; None if one can. arch: such as "sm_90a". shared: static
     shared memory, in bytes, without what is reserved."""
-    for name, extents, most in (("grid", launch.grid, GRID), ("block", launch.block, BLOCK)):
-        for axis, extent, limit in zip("xyz", extents, most, strict=True):
-            if extent > limit:
-                return f"{name} {axis} of {extent:,}: a GPU allows {limit:,}"
+    for why in (_beyond("block", launch.block, BLOCK), why_no_grid(launch.grid, math.prod(launch.cluster))):
+        if why is not None:
+            return why
     if (threads := math.prod(launch.block)) > _THREADS:
         return f"a block of {threads:,} threads: a GPU allows {_THREADS:,}"
-    if (ctas := math.prod(launch.cluster)) > _CLUSTER:
-        return f"a cluster of {ctas:,} blocks: a GPU allows {_CLUSTER}"
     for axis, extent, of_cluster in zip("xyz", launch.grid, launch.cluster, strict=True):
         if extent % of_cluster:
             return f"grid {axis} of {extent:,} is no multiple of cluster {axis}, {of_cluster}"

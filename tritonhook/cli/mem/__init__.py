@@ -1,4 +1,4 @@
-"""Predict, watch, compare and remove GPU memory that no allocator shows.
+"""Predict, watch and compare GPU memory that no allocator shows.
 
 tritonhook mem predict CAPTURE|CUBIN|PTX --gpu "RTX 5090" --fail-over 256MiB
 tritonhook mem watch script.py

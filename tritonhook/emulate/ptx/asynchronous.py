@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 
-from tritonhook.emulate import tma
+from tritonhook.emulate import bulk, tma
+from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import RANK_SHIFT
-from tritonhook.emulate.ptx.kernel import list_of
-from tritonhook.emulate.ptx.memory import SPACES, drop_hints, take_space
+from tritonhook.emulate.memory import CLUSTER, RANK_SHIFT, UNSIGNED
+from tritonhook.emulate.ptx.kernel import SIZES, list_of
+from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
@@ -180,11 +181,16 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
     return step
 
 
-@opcode("cp.async.bulk")
+@opcode("cp.async.bulk", "cp.reduce.async.bulk")
 def copy_in_bulk(site: Site) -> Step:
-    """Copies of so many bytes that lie behind one another."""
+    """Copies of so many bytes that lie behind one another, or what they are combined with."""
     drop_hints(site)
-    how = site.modifiers
+    how, combine = site.modifiers, None
+    if site.name.startswith("cp.reduce"):
+        *how, operation, kind = (one for one in how if one != "noftz")
+        if operation not in OPERATIONS or operation in ("cas", "exch") or kind not in SIZES or how[1][:6] != "shared":
+            raise site.refuse()
+        combine, site.modifiers = (combination(operation, kind, how[0] == "global"), SIZES[kind]), tuple(how)
     site.known(*_SHARED, "global", _COMPLETION, "bulk_group", "multicast::cluster")
     spaces = [one for one in how if one in (*_SHARED, "global")]
     if len(spaces) != 2 or "multicast::cluster" in how:
@@ -192,36 +198,39 @@ def copy_in_bulk(site: Site) -> Step:
     to, of = (SPACES[one] for one in spaces)
     target, source, sizes = site.address(0), site.address(1), site.row(2, "u32")
     barrier = site.address(3) if _COMPLETION in how else None
-    memory, barriers = site.machine.memory, site.machine.shared_barriers
 
     def step(g: Group) -> None:
         for lane in np.flatnonzero(g.active):
-            one = alone(g, int(lane))
             size = int(sizes[g.s][lane])
-            if size % 16:
+            if size % bulk.PIECE:
                 raise site.refuse(f"{size} bytes")
-            (from_, index), (into, place) = (
-                memory.locate(one, space, address(g), 16, kind)
-                for space, address, kind in ((of, source, "c"), (to, target, "c"))
-            )
-            gate = 0 if barrier is None else int(barriers.places(one, to, barrier(g))[lane])
-            if memory.watch is not None:
-                thread = g.s.start + int(lane)
-                if into is memory.shared:
-                    memory.watch.bulk_write(thread, place[lane] + np.arange(0, size, 16), 16, gate)
-                if from_ is memory.shared:
-                    memory.watch.bulk_read("bulk", [thread], index[lane] + np.arange(0, size, 16), 16)
-            tma.copy_bytes(from_, int(index[lane]), into, int(place[lane]), size)
-            if barrier is not None:
-                barriers.complete(gate, size)
+            gate = None if barrier is None else barrier(g)
+            bulk.copy(g, int(lane), (to, target(g)), (of, source(g)), size, gate, combine)
 
     return step
 
 
-def alone(g: Group, lane: int) -> Group:
-    """The group with one lane."""
-    only = np.zeros(g.size, bool)
-    only[lane] = True
-    inner = g.under(only)
-    assert inner is not None
-    return inner
+@opcode("st.async")
+def store_elsewhere(site: Site) -> Step:
+    """Store to another CTA, and tell an mbarrier, at once."""
+    space = take_space(site)
+    kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", "weak", _COMPLETION, *VECTORS)
+    if space != CLUSTER or _COMPLETION not in how:
+        raise site.refuse()
+    address, rows, barrier, unit = site.address(0), site.rows(1, kind), site.address(2), SIZES[kind]
+    if len(rows) != next((number for name, number in VECTORS.items() if name in how), 1):
+        raise site.refuse("operands")
+    memory, barriers, unsigned = site.machine.memory, site.machine.shared_barriers, UNSIGNED[unit]
+
+    def step(g: Group) -> None:
+        memory.write(g, space, address(g), unit, [row[g.s].view(unsigned) for row in rows])
+        barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
+
+    return step
+
+
+@opcode("mbarrier.pending_count")
+def pending(site: Site) -> Step:
+    """How many arrivals a phase still waited for when a thread arrived."""
+    site.known("b64")
+    return site.compute(lambda state: (state >> np.uint64(32)).astype(np.uint32), "u32", "b64")

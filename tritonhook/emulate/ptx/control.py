@@ -38,7 +38,8 @@ def leave(site: Site) -> Step:
 @opcode("ret", moves=True)
 def back(site: Site) -> Step:
     site.known("uni")
-    return lambda g: g.exit()
+    decoder = site.decoder
+    return (lambda g: g.exit()) if decoder.function is decoder.kernel.function else decoder.stack.pop
 
 
 @opcode("trap", moves=True)

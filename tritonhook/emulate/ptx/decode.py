@@ -14,6 +14,7 @@ from tritonhook.emulate.opcodes import Array, guarded, refusing
 from tritonhook.emulate.ptx import (
     asynchronous,
     atomics,
+    calls,
     control,
     conversions,
     floats,
@@ -31,7 +32,7 @@ from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
 
 # They register their opcodes.
 MODULES = (
-    *(control, integers, floats, conversions, memory, atomics),
+    *(control, calls, integers, floats, conversions, memory, atomics),
     *(warps, matrices, asynchronous, tensor_memory, video),
 )
 _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
@@ -65,9 +66,11 @@ class Decoder:
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     targets: set[int] = field(default_factory=set)
+    begins: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._files: dict[str, Array] = {}
+        self.files: dict[str, Array] = {}
+        self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self)
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
@@ -75,21 +78,35 @@ class Decoder:
         self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:
-        """The instructions of the entry, and a return behind them. Calls are not understood."""
-        function, items = self.kernel.function, list[Item]()
-        self._files = self._new_files(function)
+        """The instructions of the entry, then those of the functions that it calls; a return behind each."""
+        listed, made = [], list[Instruction]()
+        for function in self.kernel.functions:
+            self.begins[function.name] = sum(len(items) for items, *_ in listed)
+            listed.append(self._items(function, self.begins[function.name]))
+        for function, (items, labels, tables) in zip(self.kernel.functions, listed, strict=True):
+            self.function, self.labels, self.tables = function, labels, tables
+            self.files, self._addresses = self._new_files(function), {}
+            for item in items:
+                self.index = len(made)
+                made.append(self._instruction(item))
+        return Code(made, frozenset(self.targets))
+
+    def _items(
+        self, function: Function, begin: int
+    ) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
+        """The instructions of a function, where its labels are, and its lists of branch targets."""
+        items, labels, tables = list[Item](), dict[str, int](), dict[str, tuple[str, ...]]()
         for number, item in enumerate(function.items):
             if item.label:
-                self.labels[item.label] = len(items)
+                labels[item.label] = begin + len(items)
                 following = function.items[number + 1 : number + 2]
                 if following and following[0].opcode == ".branchtargets":
-                    self.tables[item.label] = following[0].operands
+                    tables[item.label] = following[0].operands
             elif not item.opcode.startswith("."):
                 items.append(item)
             elif item.opcode != ".branchtargets" and not item.opcode.startswith(_IGNORED):
                 self.unknown.append(NotUnderstood(item.opcode, self.kernel.line(item.position)))
-        made = [self._instruction(item) for item in (*items, Item("ret", position=-1))]
-        return Code(made, frozenset(self.targets))
+        return [*items, Item("ret", position=-1)], labels, tables
 
     def _instruction(self, item: Item) -> Instruction:
         line = self.kernel.line(item.position) if item.position >= 0 else 0
@@ -117,9 +134,9 @@ class Decoder:
     # --- rows --------------------------------------------------------------------------------
 
     def register(self, name: str, prefix: str) -> Array:
-        if prefix not in self._files:
+        if prefix not in self.files:
             raise NotUnderstood(name, why=f"register {name}")
-        return self._files[prefix][int(name[1 + len(prefix) :])]
+        return self.files[prefix][int(name[1 + len(prefix) :])]
 
     def constant(self, value: int, kind: Array) -> Array:
         key = value, kind.str
@@ -135,13 +152,18 @@ class Decoder:
             self._addresses[name] = row
         return self._addresses.get(name)
 
+    def slot(self, function: str, name: str) -> int | None:
+        """Where a variable or an argument of a function lies in local memory."""
+        known = f"{function}/{name}"
+        return self.kernel.local.offset(known) if known in self.kernel.local.names else None
+
     def _address(self, name: str) -> Array | None:
         kernel, threads = self.kernel, self.machine.threads
         if name in kernel.shared.names:
             rank = self.machine.rank << np.uint32(spaces.RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
             return rank + np.full(threads, kernel.shared.offset(name), np.uint32)
-        if name in kernel.local.names:
-            return np.full(threads, kernel.local.offset(name), np.uint64)
+        if (slot := self.slot(self.function.name, name)) is not None:
+            return np.full(threads, slot, np.uint64)
         if name in self.variables:
             return np.full(threads, self.variables[name].address, np.uint64)
         if name in kernel.parameters.names:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from tritonhook.errors import NotUnderstood
+from tritonhook.errors import NotUnderstood, PtxError
 from tritonhook.ptx.module import Ptx, line_numbers, split_operands
 from tritonhook.ptx.program import Function, Program, read_program
 
@@ -97,12 +98,13 @@ def place(variables: Iterable[Variable], begin: int = 0) -> Placed:
     return Placed(tuple(placed), at, begin)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """One entry of a module, and what it needs.
 
     parameters: of the entry, as they lie in its parameter space. shared: static variables, then the dynamic ones, which
-    all begin at its end. local: of a thread. module: of global and constant memory. function: the entry's body.
+    all begin at its end. local: of a thread: variables and arguments of functions, as "function/name". module: of
+    global and constant memory. function: the entry's body. functions: it, and those that are called.
     """
 
     entry: str
@@ -112,7 +114,13 @@ class Kernel:
     local: Placed
     module: tuple[Variable, ...]
     function: Function
+    functions: tuple[Function, ...]
     line: Callable[[int], int] = field(repr=False)
+
+    @cached_property
+    def reached(self) -> Mapping[str, frozenset[str]]:
+        """By function, those that it calls, and those call."""
+        return {one.name: frozenset(_called([one], self.functions)) for one in self.functions}
 
     @property
     def major(self) -> int:
@@ -123,12 +131,21 @@ class Kernel:
 def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
     """Read one entry of a module. Raises PtxError, NotUnderstood."""
     name = ptx.only_entry(entry)
-    program = read_program(ptx)
+    try:
+        program = read_program(ptx)
+    except PtxError as error:
+        raise NotUnderstood(name, why=str(error)) from None
     main = next((one for one in program.functions if one.name == name), None)
     if main is None:
         raise NotUnderstood(name, why="an entry without a body")
+    functions = (main, *_called([main], program.functions).values())
     outside, inside = _outer(program), _inner(main)
-    both = outside + inside
+    both = outside + [one for function in functions for one in _inner(function)]
+    local = [
+        replace(one, name=f"{function.name}/{one.name}", space="local")
+        for function in functions
+        for one in _own(function)
+    ]
     begin = RESERVED_SHARED if int(re.sub(r"\D", "", program.target)) >= 90 else 0
     shared = sorted((v for v in both if v.space == "shared"), key=lambda v: not v.size)
     return Kernel(
@@ -136,9 +153,10 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
         program.target,
         place(read_variable(text) for text in main.parameters or ()),
         place(shared, begin),
-        place(v for v in inside if v.space == "local"),
+        place(local),
         tuple(v for v in outside if v.space in ("global", "const")),
         main,
+        functions,
         line_numbers(ptx),
     )
 
@@ -154,8 +172,31 @@ def _outer(program: Program) -> list[Variable]:
 
 
 def _inner(function: Function) -> list[Variable]:
-    declared = (item for item in function.items if item.opcode in (".shared", ".local"))
+    declared = (item for item in function.items if item.opcode in (".shared", ".local", ".param"))
     return [read_variable(f"{item.opcode} {', '.join(item.operands)}") for item in declared]
+
+
+def _own(function: Function) -> list[Variable]:
+    """What a function has in local memory: its variables, the arguments of its calls; its own, if it is called."""
+    found = [one for one in _inner(function) if one.space in ("local", "param")]
+    if function.is_entry:
+        return found
+    returned = function.linkage.partition("(")[2].rstrip(") ")
+    texts = [*(function.parameters or ()), *(split_operands(returned) if returned else ())]
+    return [*found, *map(read_variable, texts)]
+
+
+def _called(begin: Iterable[Function], functions: Iterable[Function]) -> dict[str, Function]:
+    """Those of the functions that others call, and that these call."""
+    by_name, found, left = {one.name: one for one in functions}, dict[str, Function](), list(begin)
+    while left:
+        for item in left.pop().items:
+            if item.opcode.split(".")[0] == "call":
+                for name in item.operands:
+                    if name in by_name and name not in found:
+                        found[name] = by_name[name]
+                        left.append(by_name[name])
+    return found
 
 
 def list_of(operand: str) -> list[str]:

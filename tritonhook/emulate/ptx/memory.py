@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ SPACES = {
     "local": LOCAL,
     "param": GLOBAL,  # parameters lie in global memory of the machine, where descriptors have addresses
     "param::entry": GLOBAL,
+    "param::func": GLOBAL,
     "const": GLOBAL,
 }
 ORDER = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys")
@@ -33,6 +35,10 @@ def take_space(site: Site) -> str:
     site.modifiers = tuple(one for one in site.modifiers if one not in SPACES)
     if len(found) > 1:
         raise site.refuse()
+    if found and found[0].startswith("param"):  # of a call: in local memory
+        names = re.findall(r"\[([^\]+?)(?:\+[^\]]*)?\]", " ".join(site.operands))
+        if any(site.decoder.slot(site.decoder.function.name, name) is not None for name in names):
+            return LOCAL
     return SPACES[found[0]] if found else GENERIC
 
 
@@ -113,25 +119,13 @@ def copy(site: Site) -> Step:
     given = site.operands[3] if len(site.operands) == 4 else None
     sizes = _bytes_to_copy(site, given, size)
     memory, copies = site.machine.memory, site.machine.copies
-    unit = 4 if size >= 4 else size
-    count = size // unit
+    if size not in (4, 8, 16):
+        raise site.refuse(f"{size} bytes")
 
     def step(g: Group) -> None:
-        wanted, addresses = sizes(g), source(g)
-        values = np.zeros((count, g.size), np.uint32)
-        if (whole := g.under(wanted == size)) is not None:
-            read = memory.read(whole, GLOBAL, addresses, unit, count)
-            values = read if whole is g else np.where(whole.active, read, values)
-        if (part := g.under((wanted > 0) & (wanted < size))) is not None:
-            _partial(part, addresses, wanted, values)
+        values = copies.read(g, source(g), sizes(g), size)
         store, index = memory.locate(g, SHARED, target(g), size, "c")
-        copies.start(g, store, index, unit, values)
-
-    def _partial(g: Group, addresses: Array, wanted: Array, values: Array) -> None:
-        for place in range(size):  # the rest is zeros
-            if (inner := g.under(wanted > place)) is not None:
-                byte = memory.read(inner, GLOBAL, addresses + np.uint64(place), 1)[0].astype(np.uint32)
-                values[place // unit] |= np.where(inner.active, byte << np.uint32(8 * (place % unit)), np.uint32(0))
+        copies.start(g, store, index, 4, values)
 
     return step
 

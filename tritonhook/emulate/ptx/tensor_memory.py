@@ -9,7 +9,7 @@ import numpy as np
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import nothing
-from tritonhook.emulate.ptx.asynchronous import alone
+from tritonhook.emulate.bulk import alone
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.memory import take_space
 from tritonhook.emulate.ptx.site import Site, opcode

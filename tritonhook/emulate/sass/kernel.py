@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tritonhook.cubin.image import Cubin
     from tritonhook.emulate.machine import Geometry
 
+STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
 RESERVED_SHARED = 1024  # at the begin of shared memory, from sm_90 on
 
 
@@ -100,6 +101,14 @@ class SassKernel:
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
 
+def _may_recur(sass: Sass) -> bool:
+    """Whether a call leads back to code before it."""
+    targets = (one.operands.split(",")[-1] for one in sass.instructions if one.opcode.startswith("CALL.REL"))
+    places = [int(at, 16) if at.startswith("0x") else 0 for at in targets]
+    calls = [one.offset for one in sass.instructions if one.opcode.startswith("CALL.REL")]
+    return any(place <= call for place, call in zip(places, calls, strict=True))
+
+
 def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
     """Read one kernel of an image. sass: its code."""
     kernel = sass.kernel
@@ -114,7 +123,7 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
         sass,
         cubin.arch,
         tuple(int.from_bytes(word[4:8], "little") for word in words),
-        max(resources.stack or 0, 0),
+        max(resources.stack or 0, STACK if _may_recur(sass) else 0),
         max(shared.size if shared else 0, reserved),
         {bank: section.data for bank, section in sections.items() if section},
         {one.name: one.value for one in read_elf(cubin.data).symbols() if one.name.startswith("$")},

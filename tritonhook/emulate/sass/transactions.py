@@ -7,7 +7,8 @@ import re
 import numpy as np
 
 from tritonhook.emulate import memory as spaces
-from tritonhook.emulate import tma
+from tritonhook.emulate import bulk, tma
+from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.lanes import first_lanes
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.sass.memory import _NO_MATTER
@@ -16,7 +17,8 @@ from tritonhook.emulate.sass.site import Site, opcode
 
 @opcode("LDGSTS")
 def copy(site: Site) -> Step:
-    """Global to shared memory; zeros where the predicate is false. -O0 (.ZFILL) has how many bytes in the address."""
+    """Global to shared memory; zeros where the predicate is false. ZFILL: the lowest bits of the address are how many
+    of the bytes are zeros."""
     how = site.known("BYPASS", "64", "128", "ZFILL", *_NO_MATTER)
     size = next((int(one) // 8 for one in site.modifiers if one in ("64", "128")), 4)
     if site.given[0].startswith("[") and "][" in site.given[0]:  # sm_80 has no comma there
@@ -27,13 +29,11 @@ def copy(site: Site) -> Step:
     memory, copies = site.machine.memory, site.machine.copies
 
     def step(g: Group) -> None:
-        values = np.zeros((size // 4, g.size), np.uint32)
-        reads = g if flag is None else g.under(flag(g))
-        if reads is not None:
-            if "ZFILL" in how and (source(g) & np.uint64(size - 1))[reads.active].any():
-                raise site.refuse("a part of a copy")
-            found = memory.read(reads, spaces.GLOBAL, source(g), 4, size // 4)
-            values = found if reads.mask is None else np.where(reads.mask, found, values)
+        at, wanted = source(g), np.full(g.size, size)
+        if "ZFILL" in how:
+            zeros = at & np.uint64(size - 1)
+            at, wanted = at - zeros, size - zeros.astype(np.int64)
+        values = copies.read(g, at, wanted if flag is None else np.where(flag(g), wanted, 0), size)
         store, index = memory.locate(g, spaces.SHARED, to(g), size, "c")
         copies.start(g, store, index, 4, values)
 
@@ -68,7 +68,7 @@ def phase(site: Site) -> Step:
     """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand; ART0: so
     many times; RED: in another CTA), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory
     again."""
-    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "RED"
+    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "RED", "OPTOUT"
     how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
@@ -79,18 +79,36 @@ def phase(site: Site) -> Step:
         return _initialise(site)
     if "PHASECHK" in how:
         return _phase_check(site, "TRYWAIT" in how)
-    if "ARRIVE" not in how or site.text() not in ("RZ", "URZ"):
+    if "ARRIVE" not in how:
         raise site.refuse()
+    put = site.target_pair()
     address, given, space = site.address(32), site.integer(), spaces.CLUSTER if "RED" in how else spaces.SHARED
     site.done()
+    shift, drops = np.uint64(32), "OPTOUT" in how
 
     def step(g: Group) -> None:
         if "A0TR" in how:
-            barriers.expect(g, space, address(g), given(g))
-        elif "ART0" in how:
-            barriers.arrive(g, space, address(g), given(g))
-        else:
-            barriers.arrive(g, space, address(g), 1, None if "A1T0" in how else given(g))
+            return barriers.expect(g, space, address(g), given(g))
+        counts, expects = (given(g), None) if "ART0" in how else (1, None if "A1T0" in how else given(g))
+        states = barriers.arrive(g, space, address(g), counts, expects, drops)
+        # The upper word: the phase's parity, and how many arrivals are still to come, as `_initialise` has them.
+        put(g, (states & np.uint64(1)) << np.uint64(63) | (np.uint64(_COUNTS) - (states >> shift)) << np.uint64(43))
+
+    return step
+
+
+@opcode("ARRIVES")
+def arrive_after_copies(site: Site) -> Step:
+    """Arrive when the thread's copies have arrived: these arrive now. Without ARVCNT the arrival is one more that the
+    phase waits for."""
+    how = site.known("LDGSTSBAR", "64", "ARVCNT")
+    address, barriers, copies = site.address(32), site.machine.shared_barriers, site.machine.copies
+    site.done()
+
+    def step(g: Group) -> None:
+        copies.wait(g, None)
+        if "ARVCNT" in how:
+            barriers.arrive(g, spaces.SHARED, address(g))
 
     return step
 
@@ -181,6 +199,42 @@ def copy_tile(site: Site) -> Step:
             size = tma.load_tile(machine.memory, tensor, at, cta, target, thread)
             place = (barrier & (1 << spaces.RANK_SHIFT) - 1) + cta * machine.memory.shared_bytes
             machine.shared_barriers.complete(place, size)
+
+    return step
+
+
+_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "u64", "s32", "s64")}}
+
+
+@opcode("UBLKCP", "UBLKRED")
+def copy_in_bulk(site: Site) -> Step:
+    """S.G: the first operand's registers are the shared address and the mbarrier. G.S: a pair, the global address. The
+    last: how many pieces of 16 bytes. One copy for a warp."""
+    loads, reduces = site.modifiers[:2] == ("S", "G"), site.base == "UBLKRED"
+    how = site.known("S", "G", *(map(str.upper, OPERATIONS) if reduces else ()), *(_REDUCED if reduces else ()), "RN")
+    names = [re.fullmatch(r"\[UR(\d+)\]", site.text()) for _ in range(2)]
+    size = site.integer()
+    site.done()
+    if None in names or (not loads and site.modifiers[:2] != ("G", "S")) or (loads and reduces):
+        raise site.refuse()
+    to, of = (f"UR{name[1]}" for name in names if name)
+    combine = None
+    if reduces:
+        (operation,) = (one.lower() for one in how if one.lower() in OPERATIONS)
+        kind = next((_REDUCED[one] for one in site.modifiers if one in _REDUCED), "u32")
+        combine = combination(operation, kind, True), 2 if "16" in kind else 8 if "64" in kind else 4
+    shared = site.register(to if loads else of)
+    gate = site.register(f"UR{int(to[2:]) + 1}") if loads else None
+    outside = site.pair(of if loads else to)
+
+    def step(g: Group) -> None:
+        inside, far, pieces = (spaces.SHARED, shared[g.s]), (spaces.GLOBAL, outside(g)), size(g)
+        for lane in np.flatnonzero(first_lanes(g)):
+            count = bulk.PIECE * int(pieces[lane])
+            if gate is not None:
+                bulk.copy(g, int(lane), inside, far, count, gate[g.s])
+            else:
+                bulk.copy(g, int(lane), far, inside, count, None, combine)
 
     return step
 

@@ -1,0 +1,80 @@
+"""What a GPU refuses to launch: the reasons, and what a program of a dry run gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dry_runs import run_dry
+
+from tritonhook.capture.launches.limits import why_no_grid
+from tritonhook.capture.store import CaptureFolder
+
+SCRIPT = """
+import triton, triton.language as tl
+from triton.runtime.errors import OutOfResources
+@triton.jit
+def fill(y, B: tl.constexpr):
+    tl.store(y + tl.program_id(0) + tl.arange(0, B), 1.0)
+@triton.jit
+def product(x, y, B: tl.constexpr):
+    row, column = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    total = tl.zeros((B, B), tl.float32)
+    for k in range(0, 1024, B):
+        total += tl.dot(tl.load(x + row * 1024 + k + column), tl.load(x + (k + row) * B + column))
+    tl.store(y + row * B + column, total)
+class Data:
+    def __init__(self, dtype):
+        self.dtype = dtype
+    def data_ptr(self):
+        return 0
+x, y = Data("fp16"), Data("fp32")
+for grid in ((1, 65_535), (2**31 - 1,), (1, 65_536), (1, 1, 65_536), (2**31,)):
+    try:
+        fill[grid](y, 16)
+        print("launched")
+    except RuntimeError as error:
+        print(error)
+for stages in (2, 3):
+    try:
+        product[(1,)](x, y, 128, num_stages=stages, num_warps=8)
+        print("launched")
+    except OutOfResources as error:
+        print(error.name, error.limit)
+"""
+
+
+@pytest.mark.parametrize(
+    ("grid", "ctas", "why"),
+    [
+        ((2**31 - 1, 65_535, 65_535), 1, None),
+        ((2**31, 1, 1), 1, "grid x of 2,147,483,648: a GPU allows 2,147,483,647"),
+        ((2**31, 1, 1), 2, "grid x of 2,147,483,648: a GPU allows 2,147,483,647"),
+        ((1, 65_536, 1), 1, "grid y of 65,536: a GPU allows 65,535"),
+        ((1, 1, 70_000), 1, "grid z of 70,000: a GPU allows 65,535"),
+        ((1, 1, 1), 16, None),
+        ((1, 1, 1), 32, "a cluster of 32 blocks: a GPU allows 16"),
+    ],
+)
+def test_reasons(grid: tuple[int, int, int], ctas: int, why: str | None) -> None:
+    assert why_no_grid(grid, ctas) == why
+
+
+@pytest.mark.parametrize(("arch", "is_large"), [("sm_90a", True), ("sm_120a", False)])
+def test_a_program_gets_the_errors_of_the_gpu(tmp_path: Path, triton_cache: Path, arch: str, is_large: bool) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    refused = "Triton Error [CUDA]: invalid argument (fill: grid {} of {}: a GPU allows {})".format
+    grids = [refused("y", "65,536", "65,535"), refused("z", "65,536", "65,535")]
+    grids.append(refused("x", "2,147,483,648", "2,147,483,647"))
+    printed = run_dry(tmp_path, SCRIPT, arch=arch).stdout.splitlines()
+    assert printed[:5] == ["launched", "launched", *grids]
+    assert printed[5:] == ["launched", "launched" if is_large else "shared memory 101376"]
+
+
+def test_launches_go_on_where_the_user_asks_for_it(tmp_path: Path, triton_cache: Path) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    done = run_dry(tmp_path, SCRIPT, "--launch-anyway", arch="sm_120a")
+    assert done.stdout == "launched\n" * 7
+    notes = "\n".join(CaptureFolder.open(tmp_path / "out").notes)
+    assert "grid y of 65,536" in notes
+    assert "of shared memory, the GPU has 101,376" in notes

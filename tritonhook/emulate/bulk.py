@@ -1,0 +1,56 @@
+"""Copies and reductions of bytes that lie behind one another (cp.async.bulk, UBLKCP, UBLKRED). They are done at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.memory import UNSIGNED
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group
+
+PIECE = 16  # bytes that sizes and addresses are multiples of
+
+
+def copy(
+    g: Group, lane: int, to: tuple[str, Array], source: tuple[str, Array], size: int, barrier: Array | None = None,
+    combine: tuple[Callable[..., Array], int] | None = None,
+) -> None:  # fmt: skip
+    """The copy that one lane begins. to, source: space and addresses. barrier: the mbarrier that gets the bytes, in the
+    space of `to`. combine: what the new contents are of the old ones and of the source, and bytes of an element."""
+    if not size:
+        return
+    one, memory, barriers = alone(g, lane), g.machine.memory, g.machine.shared_barriers
+    (from_, index), (into, place) = (
+        memory.locate(one, space, address, size, "c", PIECE) for space, address in (source, to)
+    )
+    begin, at = int(index[lane]), int(place[lane])
+    gate = 0 if barrier is None else int(barriers.places(one, to[0], barrier)[lane])
+    if memory.watch is not None:
+        thread, pieces = g.s.start + lane, np.arange(0, size, PIECE)
+        if into is memory.shared:
+            memory.watch.bulk_write(thread, at + pieces, PIECE, gate)
+        if from_ is memory.shared:
+            memory.watch.bulk_read("bulk", [thread], begin + pieces, PIECE)
+    target, given = into.data[at : at + size], from_.data[begin : begin + size]
+    if combine is None:
+        target[:] = given
+    else:
+        function, unit = combine
+        kind = UNSIGNED[unit]
+        target.view(kind)[:] = function(target.view(kind).copy(), given.view(kind))
+    if barrier is not None:
+        barriers.complete(gate, size)
+
+
+def alone(g: Group, lane: int) -> Group:
+    """The group with one lane."""
+    only = np.zeros(g.size, bool)
+    only[lane] = True
+    inner = g.under(only)
+    assert inner is not None
+    return inner

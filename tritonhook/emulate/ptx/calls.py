@@ -1,0 +1,140 @@
+"""Calls of functions of the module: arguments in local memory, a stack of return addresses for each thread.
+
+Each function has one set of registers. A function that may call itself again gets it back, with its local memory, when
+the call returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.ptx.kernel import read_variable
+from tritonhook.emulate.ptx.site import Array, Site, opcode
+from tritonhook.ptx.module import split_operands
+from tritonhook.ptx.program import Function
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.ptx.decode import Decoder
+
+MOST_CALLS = 256  # that one thread may be in
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A place that calls. behind: the index of the instruction behind it. results: where in local memory a result is,
+    where it goes, and how many bytes it has. kept: what is saved: the caller's registers; None: nothing."""
+
+    behind: int
+    results: tuple[tuple[int, int, int], ...]
+    kept: tuple[Array, ...] | None
+
+
+@dataclass(eq=False)
+class Stack:
+    """Where the threads of a run return to. depth: of each thread. numbers: of the calls it is in."""
+
+    decoder: Decoder
+    calls: list[_Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.depth = np.zeros(self.decoder.machine.threads, np.int64)
+        self._numbers = np.zeros((MOST_CALLS, len(self.depth)), np.int64)
+        self._saved: dict[tuple[int, int], list[Array]] = {}  # by depth and call
+
+    def push(self, g: Group, number: int) -> None:
+        depth, lanes = self.depth[g.s], np.flatnonzero(g.active) + g.s.start
+        if int(depth[g.active].max()) >= MOST_CALLS:
+            raise Fault(f"more than {MOST_CALLS} calls within one another", int(lanes[0]))
+        self._numbers[self.depth[lanes], lanes] = number
+        if self.calls[number].kept is not None:
+            rows = self._kept(number)
+            for one in np.unique(self.depth[lanes]):
+                some = lanes[self.depth[lanes] == one]
+                saved = self._saved.setdefault((int(one), number), [np.zeros_like(row) for row in rows])
+                for row, copy in zip(rows, saved, strict=True):
+                    copy[..., some] = row[..., some]
+        self.depth[lanes] += 1
+
+    def _kept(self, number: int) -> list[Array]:
+        memory = self.decoder.machine.memory
+        local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1).T
+        return [*(self.calls[number].kept or ()), local]
+
+    def pop(self, g: Group) -> None:
+        """Send threads back to where they were called from."""
+        lanes = np.flatnonzero(g.active) + g.s.start
+        self.depth[lanes] -= 1
+        depth = self.depth[lanes]
+        numbers, memory = self._numbers[depth, lanes], self.decoder.machine.memory
+        local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1)
+        for number in np.unique(numbers):
+            call = self.calls[int(number)]
+            here = lanes[numbers == number]
+            found = [local[here, begin : begin + size].copy() for begin, _, size in call.results]
+            if call.kept is not None:
+                for one in np.unique(depth[numbers == number]):
+                    some = here[self.depth[here] == one]
+                    for row, copy in zip(self._kept(int(number)), self._saved[int(one), int(number)], strict=True):
+                        row[..., some] = copy[..., some]
+            for (_, to, size), values in zip(call.results, found, strict=True):
+                local[here, to : to + size] = values
+        places = np.zeros(g.size, np.int64)
+        places[lanes - g.s.start] = [self.calls[int(number)].behind for number in numbers]
+        g.scatter(places)
+
+
+def _names(text: str) -> list[str]:
+    return [one.strip() for one in split_operands(text.strip()[1:-1])] if text.strip("() ") else []
+
+
+def result_of(function: Function) -> list[str]:
+    """The declarations of what a function gives back."""
+    _, _, listed = function.linkage.partition("(")
+    return split_operands(listed.rstrip(") ")) if listed.strip(") ") else []
+
+
+@opcode("call", moves=True)
+def call(site: Site) -> Step:
+    site.known("uni")
+    decoder, operands = site.decoder, [*site.operands]
+    results = _names(operands.pop(0)) if operands[0].startswith("(") else []
+    name, *rest = operands
+    function = next((one for one in decoder.kernel.functions if one.name == name), None)
+    if function is None or len(rest) > 1:
+        raise site.refuse(f"a call of {name}")
+    to = [read_variable(one) for one in function.parameters or ()]
+    of = [read_variable(one) for one in result_of(function)]
+    given = _names(rest[0]) if rest else []
+    if len(to) != len(given) or len(of) != len(results):
+        raise site.refuse("operands")
+    caller = decoder.function.name
+    copies = [
+        (decoder.slot(caller, one), decoder.slot(name, variable.name), variable.size)
+        for one, variable in zip(given, to, strict=True)
+    ]
+    back = tuple(
+        (decoder.slot(name, variable.name), decoder.slot(caller, one), variable.size)
+        for one, variable in zip(results, of, strict=True)
+    )
+    if None in (place for copy in (*copies, *back) for place in copy):
+        raise site.refuse("an argument in a register")
+    again = caller in decoder.kernel.reached[name]
+    stack, target, memory = decoder.stack, decoder.begins[name], site.machine.memory
+    number, behind = len(stack.calls), decoder.index + 1
+    stack.calls.append(_Call(behind, back, tuple(decoder.files.values()) if again else None))  # type: ignore[arg-type]
+    decoder.targets.update((target, behind))
+
+    def step(g: Group) -> None:
+        stack.push(g, number)
+        lanes = np.flatnonzero(g.active) + g.s.start
+        local = memory.local.data[: len(stack.depth) * memory.local_bytes].reshape(len(stack.depth), -1)
+        for begin, end, size in copies:
+            local[lanes, end : end + size] = local[lanes, begin : begin + size]
+        g.jump(target)
+
+    return step
