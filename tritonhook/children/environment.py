@@ -32,12 +32,13 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     """
     config = settings.to_run_config().to_environment()
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
-    return {**base, **config, RUN_ID: _run_id([*arch, *command]), "PYTHONPATH": _path(base)}
+    return {**base, **config, RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
 
 
-def _run_id(command: Sequence[str]) -> str:
-    """A run's command in its folder as a hash, when it began, and its name; as capture.store.reader.Run reads it."""
-    program = hashlib.sha256(json.dumps([str(Path.cwd()), *command]).encode()).hexdigest()
+def _run_id(command: Sequence[str], *arch: str) -> str:
+    """A run's command in its folder, and the architecture of a dry run, as a hash; when it began; the command's name.
+    capture.store.reader.Run reads it."""
+    program = hashlib.sha256(json.dumps([str(Path.cwd()), *arch, *command]).encode()).hexdigest()
     return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
 
 

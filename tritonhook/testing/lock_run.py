@@ -77,7 +77,7 @@ class LockRun(RecordedRun):
         if self.path.suffix == ".py" or "::" in self.name or (self.path.exists() and not is_lock(self.path)):
             what = "a folder" if self.path.is_dir() else "no lock"
             raise UsageError(
-                f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as last word"
+                f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as the last word"
             )
         self.update = bool(option("kernel_update"))
         self.rules = rules(option("kernel_fail_on")) if option("kernel_fail_on") else ()
