@@ -109,3 +109,20 @@ def test_an_older_lock_is_read_and_judged_whole() -> None:
     of_ops = replace(facts("c"), commands=("ops.py",))
     assert not not_judged([old, of_ops], [new]), "mm.py may be ops.py under a new name"
     assert not_judged([old, of_ops, new], [new]) == {of_ops.identity}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        ("", ("--html", "x.html", "--size", "4"), "--html"),
+        ("", ("--arch=sm_90a", "--autotune", "all"), "--arch, --autotune"),
+        ("'--html'", ("--html", "x.html"), ""),
+        ("", ("--size", "4", "x"), ""),
+    ],
+)
+def test_options_behind_the_script_are_named(text: str, words: tuple[str, ...], told: str, tmp_path, capsys) -> None:
+    script = tmp_path / "s.py"
+    script.write_text(text)
+    assert main(["run", "--out", str(tmp_path / "caps"), str(script), *words]) == 0
+    said = capsys.readouterr().err
+    assert (f"{told}: went to" in said) if told else ("went to" not in said)
