@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tritonhook._util.variables import RUN, RUN_ID, WATCH
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
+from tritonhook.capture.store.reader import Run
 from tritonhook.children import SITE, bootstrap, environment
 from tritonhook.children.environment import capture_environment, site_folder, watch_environment
 from tritonhook.errors import StartupError, UsageError
@@ -84,11 +86,17 @@ class Other:
 def test_a_run_is_known_by_its_command_folder_and_architecture(tmp_path, monkeypatch):
     def program(command, dry_run=None):
         settings = make_settings(tmp_path, dry_run=dry_run)
-        name, began = capture_environment(settings, {}, command)[RUN_ID].split("-")
-        assert len(name) == 16 and int(began) > 0
-        return name
+        run = Run.of(capture_environment(settings, {}, command)[RUN_ID])
+        assert run is not None and len(run.command) == 16 and run.started_ns > 0
+        names.append(run.name)
+        return run.command
 
+    names = []
     monkeypatch.chdir(tmp_path)
+    for command in (["./k.py", "-x"], [str(tmp_path / "k.py")], ["/opt/k.py"], ["-m", "k.bench", "1"], ["sub/k.py"]):
+        program([sys.executable, *command])
+    program(["torchrun", "k.py"])
+    assert names == ["k.py", "k.py", "k.py", "-m k.bench", "sub/k.py", "torchrun"]
     first = program(["python", "a.py"])
     assert first == program(["python", "a.py"]) != program(["python", "b.py"])
     dry = program(["python", "a.py"], DryRun(90))

@@ -15,9 +15,10 @@ from tests.snapshot.test_changes import facts
 from tritonhook.cli import check as verb
 from tritonhook.cli import parser
 from tritonhook.cli._parser import from_namespace
-from tritonhook.snapshot.changes import Change, rules
+from tritonhook.snapshot.changes import Change
 from tritonhook.snapshot.facts import Budgets, KernelFacts
 from tritonhook.snapshot.lockfile import read_lock, write_lock
+from tritonhook.snapshot.rules import rules
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from tests.cubin.test_shipped import library
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import UsageError
-from tritonhook.snapshot.changes import Change, Rule, compare, failures, rules
+from tritonhook.snapshot.changes import Change, compare
 from tritonhook.snapshot.facts import Budgets, KernelFacts, built_kernels
 from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
+from tritonhook.snapshot.rules import Rule, failures, rules
 
 
 @pytest.fixture

@@ -8,18 +8,9 @@ import pytest
 
 from tritonhook.errors import UsageError
 from tritonhook.snapshot import changes
-from tritonhook.snapshot.changes import (
-    By,
-    Change,
-    ChangeStatus,
-    Crossed,
-    Values,
-    blocks_of,
-    compare,
-    failures,
-    rules,
-)
+from tritonhook.snapshot.changes import By, Change, ChangeStatus, Crossed, Values, blocks_of, compare
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.rules import failures, rules
 
 STAGES = {"ttir": "a", "ttgir": "b", "llir": "c", "ptx": "d"}
 

@@ -14,7 +14,8 @@ from tests.snapshot.test_changes import facts
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
-from tritonhook.snapshot.changes import Change, failures, rules
+from tritonhook.snapshot.changes import Change
+from tritonhook.snapshot.rules import failures, rules
 
 
 def broken(old_us: int | None, new_us: int | None, text: str = "compile-time:2x") -> bool:

@@ -14,9 +14,10 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.captured import facts_of, lockable, settled
-from tritonhook.snapshot.changes import ChangeStatus, compare, failures, rules
+from tritonhook.snapshot.changes import ChangeStatus, compare
 from tritonhook.snapshot.facts import sha256
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.rules import failures, rules
 
 # An array that is indexed by an argument: it lies on the stack, so that not all of its traffic is spills.
 STACK = """\

@@ -181,8 +181,10 @@ def test_an_interrupted_run_leaves_the_lock(locked: Project, words: tuple[str, .
         (
             ("--kernel-lock=tests",),
             None,
-            "--kernel-lock=tests: a folder; name a file, or give --kernel-lock as the last",
+            "--kernel-lock=tests: a folder; give --kernel-lock=FILE, or --kernel-lock as the last",
         ),
+        (("--kernel-lock", "test_k.py", "--kernel-update"), None, "--kernel-lock=test_k.py: no lock"),
+        (("--kernel-lock", "pytest.ini"), None, "--kernel-lock=pytest.ini: no lock"),
         (("--kernel-update",), None, "--kernel-update: only with --kernel-lock"),
         (("--kernel-fail-on=code",), None, "--kernel-fail-on: only with"),
         ((LOCK, "--kernel-fail-on=speed"), None, "--fail-on 'speed': give spills"),

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tritonhook._util.files import write_whole
+from tritonhook._util.text import visible
 from tritonhook._util.variables import RUN, RUN_ID, WATCH
 from tritonhook.capture.settings import Settings
 from tritonhook.children import SITE
@@ -31,13 +32,25 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     """
     config = settings.to_run_config().to_environment()
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
-    return {**base, **config, RUN_ID: _run_id([*arch, *command]), "PYTHONPATH": _path(base)}
+    return {**base, **config, RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
 
 
-def _run_id(command: Sequence[str]) -> str:
-    """Make a run's id: a hash of its command in its folder, and its start time; capture.store.reader.Run parses it."""
-    program = hashlib.sha256(json.dumps([str(Path.cwd()), *command]).encode()).hexdigest()
-    return f"{program[:16]}-{time.time_ns()}"
+def _run_id(command: Sequence[str], *arch: str) -> str:
+    """Make a run's id: a hash of its command, folder and architecture, its start time, and the name of its command;
+    capture.store.reader.Run parses it."""
+    program = hashlib.sha256(json.dumps([str(Path.cwd()), *arch, *command]).encode()).hexdigest()
+    return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
+
+
+def _name(command: Sequence[str]) -> str:
+    """Name a command without its arguments, which may be secret, equally on every machine; "" for no command."""
+    words = command[command[:1] == [sys.executable] :]
+    if not words or words[0] == "-m":
+        return " ".join(words[:2])
+    path = Path(os.path.normpath(words[0]))
+    if path.is_absolute():
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+    return path.as_posix()
 
 
 def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:

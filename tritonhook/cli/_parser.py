@@ -290,6 +290,18 @@ def _number(text: str) -> float:
         return math.nan
 
 
+def option_names(kind: type[Group]) -> set[str]:
+    """How the options of `kind` are written, all their names."""
+    names: set[str] = set()
+    for each in fields(cast(Any, kind)):
+        declared = each.metadata[_DECLARED]
+        if isinstance(declared, type):
+            names |= option_names(declared)
+        elif declared.names is not None:
+            names |= {*declared.names} or {_flag_of(each.name)}
+    return names
+
+
 def _flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,10 +17,8 @@ from types import FrameType
 from typing import NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
-from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.model import Stage
-from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
-from tritonhook.capture.settings import SHAPES, VALUES, make_settings
+from tritonhook.capture.settings import VALUES, make_settings
 from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._signals import Witness, heeded, interrupt
@@ -149,16 +146,6 @@ def _kernels(out: Path) -> list[Path]:
     return []
 
 
-def run_dry(script: str, out: Path, dry: DryRun, without: str) -> None:
-    """Run a script dry, with captures in `out`. Raises as run_well."""
-    command = script_command([script], False)
-    settings = make_settings(out, launches=SHAPES, dry_run=dry)
-    environment = path_environment(
-        capture_environment(settings, os.environ, command), WrapperHome.for_run(settings.out)
-    )
-    run_well(command, environment, script, without, dry.arch)
-
-
 # --- recording launches --------------------------------------------------------------------------
 
 
@@ -204,25 +191,3 @@ def record_launches(words: Sequence[str], out: Path, without: str) -> None:
     run_well(command, capture_environment(settings, os.environ), target, without)
     if not (out / "index").is_dir():
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")
-
-
-# --- dry runs of a script ------------------------------------------------------------------------
-
-
-@contextmanager
-def dry_captures(place: str, archs: str | None) -> Iterator[str]:
-    """The capture folder that was given; or, with architectures, one with what a script compiles for them, which goes
-    away again. Raises UsageError if the one does not go with the other, and else as run_well."""
-    if archs is None:
-        if is_script(place) and not Path(place).is_dir():
-            raise UsageError(f"{place}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
-        yield place
-        return
-    if Path(place).is_dir():
-        raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
-    wanted = [DryRun.of(arch.strip()).arch for arch in archs.split(",")]
-    with tempfile.TemporaryDirectory(prefix="tritonhook-dry-") as folder:
-        for arch in wanted:
-            command = [sys.executable, "-m", "tritonhook", "run", "--arch", arch, "--out", folder, place]
-            run_well(command, dict(os.environ), place, "nothing was compared", arch)
-        yield folder

@@ -5,7 +5,7 @@ trouble.
 
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
-tritonhook check kernels.py --arch sm_90a,sm_120a             # the script runs dry, without a GPU
+tritonhook check mm.py ops.py --arch sm_90a,sm_120a           # the scripts run dry, without a GPU
 tritonhook check build/libfoo.so --fail-on spills,stack,registers --strict
 tritonhook check other.lock tritonhook-captures --update      # accept what is there now
 tritonhook check tritonhook-captures --verify                 # also: does ptxas compute what the PTX says?
@@ -15,8 +15,7 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +28,10 @@ from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
-from tritonhook.cli._programs import dry_captures, is_script
+from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
-from tritonhook.cli.lock import Found, is_built, lockable_at, spills_note
+from tritonhook.cli.lock import Found, as_named, autotune_option, dry_places, is_built, lockable_at, spills_note
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.command_line import level_of
@@ -40,20 +39,10 @@ from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 from tritonhook.report.result import count
 from tritonhook.snapshot.captured import MOST, Task, Text, crossed, disassembler, recheck, settled, timed
-from tritonhook.snapshot.changes import (
-    COMPILE_TIME,
-    RULES,
-    Change,
-    ChangeStatus,
-    Rule,
-    compare,
-    failures,
-    nothing_compared,
-    renumbered,
-    rules,
-)
+from tritonhook.snapshot.changes import Change, ChangeStatus, commands_of, compare, not_judged, renumbered
 from tritonhook.snapshot.facts import Budgets, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.rules import COMPILE_TIME, RULES, Rule, failures, fewer_configurations, nothing_compared, rules
 from tritonhook.verify.model import verify_captures
 
 if TYPE_CHECKING:
@@ -95,11 +84,12 @@ class Options(Group):
     places: tuple[str, ...] = argument(
         nargs="*",
         metavar="PLACE",
-        help="capture folder, built files, or with --arch a script (default: assemble the lock's own PTX)",
+        help="capture folder, built files, or with --arch scripts (default: assemble the lock's own PTX)",
     )
     arch: str | None = option(
-        metavar="sm_XX,...", help="run the script dry for each of these architectures, without a GPU"
+        metavar="sm_XX,...", help="run the scripts dry for each of these architectures, without a GPU"
     )
+    autotune: str | None = autotune_option()
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
     )
@@ -135,10 +125,8 @@ def run(options: Options) -> int:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if options.update:
         check_new(path, force=True)
-    with ExitStack() as stack:
-        archs = (None if is_built(place) else options.arch for place in options.places)
-        dry = (dry_captures(place, arch) for place, arch in zip(options.places, archs, strict=True))
-        return _check_places(options, path, list(map(stack.enter_context, dry)), lock, workflow)
+    with dry_places(options.places, options.arch, options.autotune, "nothing was compared") as named:
+        return _check_places(options, path, named, lock, workflow)
 
 
 def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], workflow: GitHub | None) -> int:
@@ -174,19 +162,25 @@ def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], 
     ]
 
 
-def _check_places(options: Options, path: Path, places: Sequence[str], lock: WholeLock, workflow: GitHub | None) -> int:
+def _check_places(
+    options: Options, path: Path, named: Mapping[str, str], lock: WholeLock, workflow: GitHub | None
+) -> int:
     """Compare with the kernels at these places. Of a script's dry run the folder is not what the user named."""
     if any(rule.what == COMPILE_TIME for rule in options.fail_on):
         raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
-    named = dict(zip(places, options.places, strict=True))
     known = () if options.update else lock.kernels
-    kernels = lockable_at(places, known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
+    kernels = lockable_at(list(named), known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
     now, given, notes = kernels.lockable, " ".join(options.places), kernels.notes
-    for place, own in named.items():
-        notes = [note.replace(f"{place}: ", f"{own}: ", 1) for note in notes]
+    notes = [as_named(note, named) for note in notes]
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
-    changes = compare(lock.kernels, [kernel for kernel, _ in now])
+    facts = renumbered(lock.kernels, [kernel for kernel, _ in now])
+    left = not_judged(lock.kernels, facts)
+    locked = [kernel for kernel in lock.kernels if kernel.identity not in left]
+    if left:
+        others = listed(sorted(commands_of(it for it in lock.kernels if it.identity in left)))
+        notes.append(f"{count(len(left), 'kernel')} of other commands not judged: {others}")
+    changes = compare(locked, facts)
     pages = _pages(lock.kernels, kernels)
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
@@ -331,6 +325,7 @@ def give_changes(
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     broken = failures(changes, wanted)
+    notes += fewer_configurations(changes)
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")

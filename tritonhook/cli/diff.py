@@ -63,9 +63,10 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain, may_draw, reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
-from tritonhook.snapshot.changes import Change, Rule, renumbered
+from tritonhook.snapshot.changes import Change, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+from tritonhook.snapshot.rules import Rule
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result

@@ -7,7 +7,7 @@ Of a script that fails, or is interrupted, no lock is written: the exit code is 
 
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
-  tritonhook lock my_kernels.py --arch sm_90a,sm_120a    # without a GPU: the script runs dry
+  tritonhook lock mm.py ops.py --arch sm_90a,sm_120a     # without a GPU: the scripts run dry
   tritonhook show tritonhook.lock
   tritonhook check tritonhook-captures        # after a change: what is different?
   tritonhook check --ptxas 13.5.37            # what would this ptxas change?
@@ -15,21 +15,23 @@ Of a script that fails, or is interrupted, no lock is written: the exit code is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
 from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import Group, argument, flag, option
-from tritonhook.cli._programs import is_script, run_dry
+from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._streams import check_new, complain, working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import ProgramError, SnapshotError, UsageError, listed
@@ -39,12 +41,20 @@ from tritonhook.snapshot.facts import KernelFacts, built_kernels
 from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
 
 
+def autotune_option() -> Any:
+    return option(
+        choices=(ALL, FIRST, PINNED),
+        help="of an autotuned kernel in a script's dry run, compile all configurations (default), the first that fits, "
+        "or what the project's policy pins",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     places: tuple[str, ...] = argument(
         nargs="*",
         metavar="PLACE",
-        help="capture folder (default: the one that `run` writes to); a script, with --arch; or built libraries, "
+        help="capture folder (default: the one that `run` writes to); scripts, with --arch; or built libraries, "
         "archives, wheels, cubins, folders of them",
     )
     output: str | None = option(
@@ -53,41 +63,26 @@ class Options(Group):
     force: bool = flag(help="replace a lock that exists")
     arch: str | None = option(
         metavar="sm_XX,...",
-        help="run the script dry for each of these architectures, without a GPU, and lock its kernels",
+        help="run the scripts dry for each of these architectures, without a GPU, and lock their kernels",
     )
+    autotune: str | None = autotune_option()
 
 
 def run(options: Options) -> int:
     out = lock_path(Path.cwd()) if options.output is None else Path(options.output)
     check_new(out, options.force)
-    if (script := next(filter(is_script, options.places), None)) is not None:
-        if options.arch is None or len(options.places) > 1:
-            raise UsageError(f"{script}: a script; give it alone, with --arch sm_90a,... to run it dry")
-        with TemporaryDirectory(prefix="tritonhook-") as folder:
-            try:
-                _run_dry(script, options.arch.split(","), Path(folder), f"{out} was not written")
-            except ProgramError as error:
-                complain("lock", error)
-                return error.status
-            return _lock((folder,), out, script)
-    if options.arch is not None:
-        raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
-    return _lock(options.places or (default_out(),), out)
+    places = options.places if options.arch or options.places else (default_out(),)
+    try:
+        with dry_places(places, options.arch, options.autotune, f"{out} was not written") as named:
+            return _lock(named, out)
+    except ProgramError as error:
+        complain("lock", error)
+        return error.status
 
 
-def _run_dry(script: str, archs: Sequence[str], folder: Path, without: str) -> None:
-    """Run the script dry for each architecture. Raises as run_dry."""
-    runs = [DryRun.of(arch) for arch in archs]
-    for dry in runs:
-        check_assembled(dry)
-    for dry in runs:
-        run_dry(script, folder, dry, without)
-
-
-def _lock(places: Sequence[str], out: Path, script: str | None = None) -> int:
-    locked, _, notes = lockable_at(places)
-    if script is not None:
-        notes = [note.replace(places[0], script) for note in notes]
+def _lock(named: Mapping[str, str], out: Path) -> int:
+    locked, _, notes = lockable_at(list(named))
+    notes = [as_named(note, named) for note in notes]
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
         budgets = read_whole_lock(out).budgets
@@ -110,6 +105,42 @@ class Found(NamedTuple):
     lockable: list[tuple[KernelFacts, str | None]]
     captured: Kernels
     notes: list[str]
+
+
+@contextmanager
+def dry_places(
+    places: Sequence[str], archs: str | None, autotune: str | None, without: str
+) -> Iterator[Mapping[str, str]]:
+    """The places, each with how the user names it. With architectures the scripts among them run dry, and are one
+    capture folder, which goes away again. without: as of run_well. Raises UsageError, and else as run_well."""
+    scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
+    if archs is None:
+        if scripts:
+            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
+        if autotune is not None:
+            raise UsageError("--autotune: for a script, which --arch runs dry; else give it to `tritonhook run`")
+        yield dict(zip(places, places, strict=True))
+        return
+    if not scripts or any(Path(script).is_dir() for script in scripts):
+        raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
+    runs = [DryRun.of(arch.strip()) for arch in archs.split(",")]
+    for dry in runs:
+        check_assembled(dry)
+    with TemporaryDirectory(prefix="tritonhook-dry-") as folder:
+        words = ["-m", "tritonhook", "run", "--out", folder, "--autotune", autotune or ALL]
+        for dry in runs:
+            for script in scripts:
+                run_well(
+                    [sys.executable, *words, "--arch", dry.arch, script], dict(os.environ), script, without, dry.arch
+                )
+        yield {**{it: it for it in places if it not in scripts}, folder: " ".join(scripts)}
+
+
+def as_named(note: str, named: Mapping[str, str]) -> str:
+    """A note on places, as the user names them."""
+    for place, own in named.items():
+        note = note.replace(f"{place}: ", f"{own}: ", 1)
+    return note
 
 
 def is_built(place: str) -> bool:

@@ -40,7 +40,7 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._parser import Group, argument, flag, given_options, option, part
+from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
 from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
 from tritonhook.cli._streams import Results, complain, give, near, write_err
 from tritonhook.cli.rename import RenameOptions, rewrite_option
@@ -203,6 +203,7 @@ def _run_once(options: Options) -> Ended:
             *_unmatched(rename, folder),
         ]
         notes += _passed_by(command, folder)
+        notes += _behind_script(options)
         if options.emulate:
             notes.append("emulated: each launch was executed on the CPU")
         if options.pin is not None:
@@ -266,6 +267,16 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
     for old, new in rename.mapping:
         if old not in names:
             yield f"--to {old}={new}: no kernel of that name was seen"
+
+
+def _behind_script(options: Options) -> Iterator[str]:
+    """A note on options of ours behind the script, unless its text has them: then they are its own."""
+    script, *words = options.command
+    text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
+    ours = option_names(Options)
+    late = {name for word in words if (name := word.partition("=")[0]) in ours and name.startswith("--")}
+    if script != "--" and (late := {name for name in late if name not in text}):
+        yield f"{listed(sorted(late))}: went to {script}; options of `tritonhook run` come before it"
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:

@@ -33,7 +33,7 @@ from tritonhook.ptxas.pool import Job, ResultCache, Run, sweep, usable_processor
 from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import BATCH, MAX_RUNS, STEADY_RUNS, assemble, may_draw, reading_toolchain
-from tritonhook.snapshot.changes import Change, Crossed, renumbered
+from tritonhook.snapshot.changes import Change, Crossed, commands_of, not_judged, renumbered
 from tritonhook.snapshot.facts import (
     Disassemble,
     Identity,
@@ -74,14 +74,22 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
     captures = list(map(_counting, folders))
     together = list(chain.from_iterable(own.items() for own in captures))
     read = facts_of([capture for _, capture in together], [place for place, _ in together])
-    facts = map(_timed_capture, read, (times for folder in folders for times in map(folder.compile_us, folder.running)))
+    facts = map(_of_runs, read, ((folder, record) for folder in folders for record in folder.running))
     kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
     notes = [(*dry_run_note(own.values()), *folder.notes) for own, folder in zip(captures, folders, strict=True)]
     return [ReadFolder(own, noted) for own, noted in zip(kernels, notes, strict=True)]
 
 
-def _timed_capture(facts: KernelFacts, compile_us: Mapping[str, int]) -> KernelFacts:
-    return replace(facts, compile_us=sum(compile_us.values())) if compile_us else facts
+def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFacts:
+    """The facts, with what the index says of the record: times, the autotuner's configuration, commands."""
+    folder, record = where
+    tried = (own.by_record[record] for own in folder.configurations if record in own.by_record)
+    return replace(
+        facts,
+        compile_us=sum(folder.compile_us(record).values()) or None,
+        configuration=next(tried, None),
+        commands=tuple(sorted({seen.run.name for seen in folder.seen(record) if seen.run and seen.run.name})),
+    )
 
 
 def _counting(folder: CaptureFolder) -> dict[str, Capture]:
@@ -355,22 +363,27 @@ def settled(
     path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
 ) -> list[tuple[KernelFacts, str | None]]:
     """Merge kernels into the lock at `path`. An unchanged kernel keeps its block and its PTX, even if the text of
-    its PTX differs, for instance in the build number of a compiler."""
+    its PTX differs, for instance in the build number of a compiler. A changed one keeps the commands that did not run
+    now. Kernels whose commands did not run stay."""
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
+    ran = commands_of(facts)
     results: list[tuple[KernelFacts, str | None]] = []
     for kernel, (_, ptx) in zip(facts, now, strict=True):
-        new = kernel, ptx
         earlier = before.get(kernel.identity)
+        if earlier is not None:
+            kernel = replace(kernel, commands=tuple(sorted({*kernel.commands, *({*earlier.commands} - ran)})))
+        new = kernel, ptx
         if earlier is not None and _is_settled(earlier, kernel):
             with contextlib.suppress(SnapshotError):  # if the kept PTX is damaged, the new one replaces it
                 new = earlier, kept_ptx(path, earlier)
         results.append(new)
-    return results
+    stay = not_judged(old, facts)
+    return results + [(it, None if it.ptx_sha256 is None else kept_ptx(path, it)) for it in old if it.identity in stay]
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded")
+    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands")
     same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)
 

@@ -115,6 +115,8 @@ def _values(facts: KernelFacts) -> dict[str, Any]:
         "number": identity.number if identity.number != 1 else None,
         "rewrites": facts.rewrites,
         "dry_run": facts.dry_run or None,
+        "configuration": facts.configuration,
+        "commands": list(facts.commands) or None,
         "ptx": facts.ptx_sha256,
         "ptxas": facts.ptxas,
         "options": None if facts.options is None else list(facts.options),
@@ -204,6 +206,8 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         dynamic_shared=kernel.dynamic_shared,
         rewrites=kernel.rewrites,
         dry_run=kernel.dry_run,
+        configuration=kernel.configuration,
+        commands=tuple(kernel.commands),
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(

@@ -21,7 +21,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     """One kernel of a lock. Unknown figures are left out.
 
     entry: its name in the PTX, if different. number: distinguishes kernels with the same name, arch and specialisation.
-    rewrites: tritonhook's changes of the PTX, if any. dry_run: compiled without a GPU, not launched. ptx: hash of its
+    rewrites: tritonhook's changes of the PTX, if any. dry_run: compiled without a GPU, not launched. configuration: the one
+    of an autotuner that tried several. commands: the scripts, modules or programs that compiled it. ptx: hash of its
     PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes of
     the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes. classes:
     instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not exceed.
@@ -37,6 +38,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     entry: str | None = None
     rewrites: str | None = None
     dry_run: bool = False
+    configuration: str | None = None
+    commands: list[str] = msgspec.field(default_factory=list)
     number: Positive = 1
     ptx: Sha256 | None = None
     ptxas: Version | None = None

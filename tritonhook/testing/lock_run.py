@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 
-from tritonhook.capture.project import lock_path
+from tritonhook.capture.project import lock_path, read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.result import count
 from tritonhook.snapshot.captured import crossed, lockable, read_folders, settled
-from tritonhook.snapshot.changes import COMPILE_TIME, compare, failures, nothing_compared, renumbered, rules
+from tritonhook.snapshot.changes import compare, renumbered
 from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts
-from tritonhook.snapshot.lockfile import WholeLock, kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.lockfile import WholeLock, is_lock, kept_ptx, read_whole_lock, write_lock
+from tritonhook.snapshot.rules import COMPILE_TIME, failures, fewer_configurations, nothing_compared, rules
 from tritonhook.testing.dry_tests import DryCaptures, dry_run_of
 from tritonhook.testing.recording import RecordedRun, is_recorded
 from tritonhook.verify.model import verify_captures
@@ -73,9 +74,10 @@ class LockRun(RecordedRun):
         here = config.invocation_params.dir
         self.name = option("kernel_lock") or str(lock_path(here))
         self.path = here / self.name
-        if self.path.is_dir():
+        if self.path.suffix == ".py" or "::" in self.name or (self.path.exists() and not is_lock(self.path)):
+            what = "a folder" if self.path.is_dir() else "no lock"
             raise UsageError(
-                f"--kernel-lock={self.name}: a folder; name a file, or give --kernel-lock as the last word"
+                f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as the last word"
             )
         self.update = bool(option("kernel_update"))
         self.rules = rules(option("kernel_fail_on")) if option("kernel_fail_on") else ()
@@ -87,7 +89,9 @@ class LockRun(RecordedRun):
             raise UsageError(
                 "--kernel-fail-on: compile-time: a lock has no times; compare captures by `tritonhook diff`"
             )
-        self.rules = tuple(replace(rule, budgets=budgets) for rule in self.rules)
+        project = read_project(here)
+        held = Budgets.of(project.max_registers, project.allow_spills).before(budgets)
+        self.rules = tuple(replace(rule, budgets=held) for rule in self.rules)
         self.budgets = budgets
         self.said, self.failed = "", False
         self._started = time.time_ns()
@@ -125,6 +129,7 @@ class LockRun(RecordedRun):
         changes, further = crossed(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(self.path, it))
         notes += further
         broken = failures(changes, self.rules)
+        notes += fewer_configurations(changes)
         if blind := nothing_compared(changes):
             notes.append("no kernel of the lock was compiled: nothing was compared")
         fails = blind or bool(broken) if self.rules else any(change.is_different for change in changes)

@@ -247,7 +247,7 @@ def test_a_script_is_locked_for_several_architectures(tmp_path, triton_cache, ca
 def test_a_script_without_an_architecture_is_not_locked(tmp_path, capsys) -> None:
     (tmp_path / "script.py").write_text("")
     assert main(["lock", str(tmp_path / "script.py"), "-o", str(tmp_path / "a.lock")]) == 2
-    assert "with --arch" in capsys.readouterr().err
+    assert "give --arch" in capsys.readouterr().err
     assert main(["lock", str(tmp_path), "--arch", "sm_90a", "-o", str(tmp_path / "a.lock")]) == 2
     assert "for a script" in capsys.readouterr().err
 

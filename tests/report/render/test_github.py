@@ -11,8 +11,9 @@ from tests.snapshot.test_changes import facts
 from tritonhook.report.render.github import MARK, annotation_commands, has_section, job_summary, joined
 from tritonhook.report.results.snapshot import KernelChanges
 from tritonhook.snapshot.captured import SourceLine
-from tritonhook.snapshot.changes import compare, failures, rules
+from tritonhook.snapshot.changes import compare
 from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.rules import failures, rules
 
 LIMIT = 65_536  # characters of a comment; more are refused
 COMMIT = "9d2c3e1f00aa4b5c6d7e8f90123456789abcdef0"
@@ -117,9 +118,12 @@ def test_the_level_of_an_annotation() -> None:
     new = [spilling("broken", 64), spilling("same", 8), spilling("new", 16)]
     result = compared(old, new, "spills")
     lines = {"broken": SourceLine("src/a.py", 3), "same": SourceLine("src/a.py", 9), "new": SourceLine("b,c:%.py", 1)}
-    error, warning, notice = annotation_commands(result, [lines[kernel.kernel] for kernel in result.kernels])
+    error, also, notice = annotation_commands(result, [lines[kernel.kernel] for kernel in result.kernels])
     assert error.startswith("::error file=src/a.py,line=3,title=") and "64/64 bytes" in error and "before 0" in error
-    assert warning.startswith("::warning file=b%2Cc%3A%25.py,line=1,")
+    assert also.startswith("::error file=b%2Cc%3A%25.py,line=1,") and "16/16 bytes" in also
+    without = compared(old, new, "registers")
+    warnings = list(annotation_commands(without, [lines[kernel.kernel] for kernel in without.kernels]))[:2]
+    assert all(warning.startswith("::warning ") for warning in warnings)
     assert notice.startswith("::notice file=src/a.py,line=9,")
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import IO, Any, NoReturn
 
 from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, PINNED, notes
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 from tritonhook.capture.triton.listener import listening
@@ -97,6 +97,8 @@ def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
         configs = list(original(tuner, named, *rest))
         if autotune == ALL:
             compile_ahead(tuner, tuners.arguments, named, configs)
+        elif autotune == FIRST and len(configs) > 1:
+            notes.add(f"{_name(tuner)}: 1 of {len(configs)} configurations compiled; --autotune all compiles all")
         return configs
 
     return prune

@@ -17,21 +17,26 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.store.ids import digest_of, short_ids
 from tritonhook.errors import CaptureError
 
-_RUN = re.compile(r"(?P<command>[0-9a-f]{16})-(?P<started_ns>\d{1,19})", re.ASCII)
+_RUN = re.compile(r"(?P<command>[0-9a-f]{16})-(?P<started_ns>\d{1,19})(?: (?P<name>.{1,4096}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program and all its processes. command: a hash. started_ns: time.time_ns at its start."""
+    """One run of a program and all its processes.
+
+    command: a hash. started_ns: time.time_ns at its start. name: of the script, module or program, without its
+    arguments; "" if not known.
+    """
 
     command: str
     started_ns: int
+    name: str = ""
 
     @classmethod
     def of(cls, text: object) -> Run | None:
         """Read the run id that `tritonhook run` gave a process; None for a process outside of a run."""
         match = _RUN.fullmatch(text) if isinstance(text, str) else None
-        return None if match is None else cls(match["command"], int(match["started_ns"]))
+        return None if match is None else cls(match["command"], int(match["started_ns"]), match["name"] or "")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

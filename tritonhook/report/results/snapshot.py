@@ -425,8 +425,14 @@ class KernelChanges(Result, tag="kernel changes"):
                 yield Table(title, columns, tuple(rows), left=2, words=(6,), one_line=True, keys=keys, kept=(6,))
         for status, heading in _GROUPS.items():
             if kernels := [kernel for kernel in self.kernels if kernel.status is status]:
+                cells = {"kernel": [name(kernel) for kernel in kernels]}
+                if status is ChangeStatus.NEW:
+                    cells["spills"] = [_spills(kernel.new) for kernel in kernels]
+                    own = [kernel.figures for kernel in kernels]
+                    cells |= {to: [number(of[figure][1]) for of in own] for figure, to in _HEADINGS.items()}
+                cells = {to: column for to, column in cells.items() if {*column} != {UNKNOWN}}
                 keys = tuple(map(page_key, kernels))
-                yield Table(heading, ("kernel",), tuple((name(kernel),) for kernel in kernels), keys=keys)
+                yield Table(heading, tuple(cells), tuple(zip(*cells.values(), strict=True)), one_line=True, keys=keys)
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
