@@ -303,7 +303,7 @@ def target(item: Item) -> str | None:
 
 
 def may_end(items: Sequence[Item], start: int) -> bool:
-    """Return whether control at items[start] can leave the function. Calls and branches by a table count as ways out."""
+    """Return whether control at items[start] can leave the function. Calls and branch tables count as ways out."""
     labels = {item.label: number for number, item in enumerate(items) if item.label}
     seen, left = set[int](), [start]
     while left:

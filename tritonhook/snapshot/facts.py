@@ -78,8 +78,8 @@ class KernelFacts:
     `shared`. failure: why ptxas made no code; "" if it did. ran_again: True if its spills come from one more run of its
     ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None if it
     was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
-    compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton writes
-    it. commands: the scripts, modules or programs that compiled it; empty: not known.
+    compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton
+    writes it. commands: the scripts, modules or programs that compiled it; empty: not known.
     """
 
     identity: Identity
