@@ -35,7 +35,12 @@ def convert(site: Site) -> Step:
         return _small(site, to, source, how)
     if to in ("f16x2", "bf16x2") and source == "f32":
         return _pair(site, to.removesuffix("x2"), how)
-    ftz, unit, whole = "ftz" in how, "sat" in how, [mode for name, mode in _TO_WHOLE.items() if name in how]
+    # Code for sm_80 to sm_120 flushes nothing on the way to f16. (Executed.)
+    ftz, unit, whole = (
+        "ftz" in how and (to, source) != ("f16", "f32"),
+        "sat" in how,
+        [mode for name, mode in _TO_WHOLE.items() if name in how],
+    )
     if to in _WHOLE and source in _WHOLE:
         if how - {"sat"}:
             raise site.refuse()

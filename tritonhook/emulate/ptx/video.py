@@ -62,15 +62,17 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
     site.count(4 if merges or second else 3)
     if merges and second:
         raise site.refuse()
-    third = site.row(3, kind) if merges or second else None
+    if second in ("min", "max") and kind != "s32" and site.name != "vset":
+        raise site.refuse("ptxas compares otherwise than PTX says")
+    third = site.row(3, "s32") if merges or second else None
     join: Any = {"add": np.add, "min": np.minimum, "max": np.maximum}.get(second)
     kept = np.uint32(0xFFFF_FFFF ^ ((1 << bits) - 1) << at)
 
     def write(g: Group, value: Array) -> None:
-        found = _within(value, bits, kind, saturates)
+        found = _within(value, bits, kind, saturates) if site.name in ("vadd", "vsub") or saturates else value
         if third is not None and merges:
             found = (third[g.s].view(np.uint32) & kept) | (found << at & ~np.int64(kept))
-        elif third is not None:
+        elif third is not None:  # emulated: the code that ptxas writes has sums of 32 bits, others as they are
             found = join(found, third[g.s].astype(np.int64))
         g.put(target, (found & 0xFFFF_FFFF).astype(np.uint32))
 

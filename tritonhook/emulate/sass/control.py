@@ -153,12 +153,15 @@ def end(site: Site) -> Step:
 
 @opcode("BREAK")
 def drop_out(site: Site) -> Step:
-    """These lanes will not come to the barrier: those that wait for them need not."""
+    """These lanes, or those where a predicate is true, will not come to the barrier: who waits for them need not."""
     site.known("RELIABLE")
-    row = _barrier(site, site.given[-1])
+    row = _barrier(site, site.text())
+    flag = site.predicate() if site.given else None
+    site.done()
 
     def step(g: Group) -> None:
-        row[g.s] &= ~np.repeat(lanes_of(g.active), WARP)
+        leaving = g.active if flag is None else g.active & flag(g)
+        row[g.s] &= ~np.repeat(lanes_of(leaving), WARP)
         g.machine.ask_again()
 
     return step
