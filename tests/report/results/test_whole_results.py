@@ -17,12 +17,13 @@ from screens import Screens
 from tuned import SKIPPED, tuned
 from verified import verified
 
+from tests.capture.policy.test_file import ENTRY
 from tests.compare.test_diff import golden as golden_cubin
 from tests.report.results.test_documents import bisections
 from tests.report.results.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, UNSTEADY
 from tests.snapshot.test_changes import STAGES, facts
-from tests.tuning.test_policy_check import CHECKED
 from tritonhook._util.schema import as_schema
+from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import Pin
 from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.modules import KernelDelta, ModuleDiff
@@ -61,7 +62,7 @@ from tritonhook.report.results.verification import Known, Verification
 from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import Crossed, compare
 from tritonhook.snapshot.facts import Identity
-from tritonhook.tuning.policy_check import CheckedPin, State
+from tritonhook.tuning.policy_check import Checked, CheckedPin, State
 
 MIB = 1 << 20
 
@@ -203,7 +204,15 @@ def crashed_names() -> Names:
 def policy() -> Result:
     pin = Pin("f", "sm_90a", ("n=1", "torch.float32"), "B: 64", gpu="NVIDIA H200", date="2026-11-22")
     stale = CheckedPin(replace(pin, function="g", date=""), State.STALE, "another winner")
-    return PolicyResult.of("p.toml", "captures", CHECKED, ["a note"], [CheckedPin(pin, State.APPLIES), stale])
+    gone = "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block"
+    won = replace(ENTRY, kernel="jsd", lever=lever("regusage=10+name"), gain_percent=2.04, interval_percent=(1.5, 2.6))
+    checked = [
+        Checked(replace(ENTRY, kernel="attention_fwd"), State.APPLIES),
+        Checked(won, State.APPLIED),
+        Checked(replace(ENTRY, kernel="layer_norm"), State.STALE, gone),
+        Checked(replace(ENTRY, kernel="softmax"), State.NOT_SEEN, "no captured Triton kernel of this name for sm_90a"),
+    ]
+    return PolicyResult.of("p.toml", "captures", checked, ["a note"], [CheckedPin(pin, State.APPLIES), stale])
 
 
 def of_cubins() -> dict[str, Callable[[], Result]]:

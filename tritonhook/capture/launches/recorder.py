@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.locks import ForkLock
 from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
-from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Buffer, Launch, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
@@ -135,6 +134,8 @@ class Recorder:
     ) -> tuple[Launch, Contents]:
         """Return the launch with names for the files of its contents, and a function that reads the contents. The
         function is called only for a new kind of launch."""
+        from tritonhook.capture.launches.live_tensors import memory_of  # at a launch: `enable` stays light
+
         every = session.settings.launches == VALUES
         kept = [
             _wants_values(buffer, every) and memory_of(tensor) is not None
