@@ -23,10 +23,10 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     entry: its name in the PTX, if different. number: distinguishes kernels with the same name, arch and specialisation.
     rewrites: tritonhook's changes of the PTX, if any. dry_run: compiled without a GPU, not launched. configuration: the
     one of an autotuner that tried several. commands: the scripts, modules or programs that compiled it. ptx: hash of
-    its PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes of
-    the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes. classes:
-    instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not exceed.
-    loaded: hashes of the other parts that the driver loads. seal: hash of all this.
+    its PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes
+    of the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes.
+    classes: instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not
+    exceed. loaded: hashes of the other parts that the driver loads. seal: hash of all this.
     """
 
     name: str
