@@ -71,11 +71,15 @@ def executed(driver: Any, cubin: Any, target: str, seed: int, group: str) -> dic
 
 
 def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, bytes]) -> list[dict[str, Any]]:
-    """Compare what the emulator stores, in both forms, with what the GPU stored. One row for each kernel and form."""
+    """Compare what the emulator stores, in both forms, with what the GPU stored. One row for each kernel and form.
+
+    "bug of ptxas": the PTX stores something else, and has the pattern of a known bug of this ptxas.
+    """
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.run import Run, run_code, run_ptx
     from tritonhook.emulate.sass.kernel import read_sass_kernel
     from tritonhook.errors import TritonHookError
+    from tritonhook.ptx.miscompiles import findings
     from tritonhook.ptxas.toolchain import reading_toolchain
 
     entries, launch, contents = drawn(seed, target, group)
@@ -97,7 +101,14 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
             except TritonHookError as error:
                 rows.append(row | {"verdict": "not understood", "why": str(error)})
                 continue
-            rows.append(row | {"verdict": "equal" if out + scratch == stored[name] else "wrong"})
+            if out + scratch == stored[name]:
+                rows.append(row | {"verdict": "equal"})
+                continue
+            known = [
+                hit.place.bug.name for hit in findings(head(target) + entries[name], tool.version) if hit.is_suspect
+            ]
+            is_known = form == FORMS[0] and bool(known)
+            rows.append(row | {"verdict": "bug of ptxas" if is_known else "wrong", "why": ", ".join(known)})
     return rows
 
 
@@ -108,7 +119,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "kernels": kernels,
         **{f"{form.replace(' ', '_')}_{verdict.replace(' ', '_')}": counts[form][verdict]
-           for form in FORMS for verdict in ("equal", "wrong", "not understood")},
+           for form in FORMS for verdict in ("equal", "wrong", "bug of ptxas", "not understood")},
         "groups": {
             group: {form: dict(Counter(r["verdict"] for r in rows if (r["group"], r["form"]) == (group, form)))
                     for form in FORMS}

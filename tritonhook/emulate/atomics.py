@@ -36,7 +36,7 @@ def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
     if kind == "f32":
         return partial(numbers.add32, ftz=ftz)
     if kind == "f64":
-        return numbers64.add64
+        return numbers64.atomic_add64
     added = numbers.of_format(numbers.odd_sum, kind.removesuffix("x2"))
     if kind.endswith("x2"):
         return partial(numbers.by_halves, added)

@@ -45,6 +45,14 @@ def _finish64(found: Array, *sources: Array) -> Array:
     return codes
 
 
+def atomic_add64(old: Array, new: Array) -> Array:
+    """The sum that atomics store: a NaN stays as it is, also one that signals, and `new` before `old`. (Executed.)"""
+    codes = add64(old, new)
+    for source in (old, new):
+        codes = np.where((source & ~_SIGN64) > _INFINITE64, source, codes)
+    return codes
+
+
 def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
     """a * b + c of float64 with one rounding. a, b, c: uint64."""
     x, y, z = (one.view(np.float64) for one in (a, b, c))
