@@ -54,6 +54,9 @@ def test_floats_are_added():
     assert combination("add", "f32", True)(small, half).tolist() == [0, 0x4040_0000]
     one = np.array([0x3FF0_0000_0000_0000], np.uint64)
     assert combination("add", "f64", False)(one, one) == 0x4000_0000_0000_0000
+    quiet, signals = (np.array([code], np.uint64) for code in (0x7FF8_0000_0000_0001, 0x7FF0_0000_0000_0002))
+    for old, new, stored in ((one, signals, signals), (quiet, one, quiet), (quiet, signals, signals)):  # as on an H100
+        assert combination("add", "f64", False)(old, new) == stored
     halves = np.array([0x3C00_4000], np.uint32)  # 1 and 2
     assert combination("add", "f16x2", False)(halves, halves) == 0x4000_4400
     assert combination("add", "bf16x2", False)(

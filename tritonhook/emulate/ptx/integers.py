@@ -204,6 +204,12 @@ def extend_sign(site: Site) -> Step:
 # --- bits ----------------------------------------------------------------------------------------
 
 
+def _bits_of_field(kind: str) -> np.uint32:
+    """Return the mask of the position and the length of a field. PTX restricts both to 0 to 255; beyond that an H100
+    takes the low 8 bits for 32-bit fields, and all bits for 64-bit ones (executed, ptxas 12.8.93)."""
+    return np.uint32(0xFF if kind.endswith("32") else 0xFFFF_FFFF)
+
+
 @opcode("bfe")
 def extract(site: Site) -> Step:
     """Bits beyond a number are its sign."""
@@ -211,7 +217,7 @@ def extract(site: Site) -> Step:
     wide = np.int64 if kind.startswith("s") else np.uint64
 
     def found(a: Array, place: Array, count: Array) -> Array:
-        place, count = (x & np.uint32(255) for x in (place, count))
+        place, count = (x & _bits_of_field(kind) for x in (place, count))
         up = np.uint32(64) - np.clip(count, np.uint32(1), np.uint32(64))
         cut = words.right(words.left(words.right(a.astype(wide), place), up), up)
         return np.where(count == 0, wide(0), cut).astype(KINDS[kind])
@@ -224,7 +230,7 @@ def insert(site: Site) -> Step:
     kind, _ = site.typed("b32 b64")
 
     def found(a: Array, b: Array, place: Array, count: Array) -> Array:
-        place, count = (x & np.uint32(255) for x in (place, count))
+        place, count = (x & _bits_of_field(kind) for x in (place, count))
         mask = words.left(~words.left(np.full_like(a, ~KINDS[kind](0)), count), place)
         return (b & ~mask) | (words.left(a, place) & mask)
 
