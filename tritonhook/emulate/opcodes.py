@@ -33,7 +33,39 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         """The step of a site. Raises NotUnderstood."""
         if name not in self:
             raise site.refuse()
-        return self[name](site)
+        try:
+            return self[name](site)
+        except (ValueError, StopIteration):  # `(kind,) = how`: one modifier of several is missing, or is there twice
+            raise site.refuse("modifiers") from None
+
+
+_EXCLUSIVE = tuple(
+    frozenset(names.split())
+    for names in (
+        "rn rz rm rp rna",
+        "rni rzi rmi rpi",
+        "trunc floor ceil round",
+        "add min max inc dec cas exch",
+        "and or xor",
+        "l r",
+        "lo hi wide",
+        "clamp wrap",
+        "all any uni ballot",
+        "up down bfly idx",
+        "pred b32",
+        "v2 v4 v8",
+        "x1 x2 x4",
+        "finite infinite number notanumber normal subnormal",
+        "f4e b4e rc8 ecl ecr rc16",
+        "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan",
+    )
+)
+
+
+def contradict(modifiers: Iterable[str]) -> bool:
+    """Whether two modifiers, in capitals or not, exclude each other: one of them would be ignored."""
+    given = [one.lower() for one in modifiers]
+    return any(sum(one in names for one in given) > 1 for names in _EXCLUSIVE)
 
 
 def rounding(how: Iterable[str]) -> str:

@@ -188,6 +188,8 @@ def copy_in_bulk(site: Site) -> Step:
     how, combine = [*site.modifiers], None
     if site.name.startswith("cp.reduce"):
         *how, operation, kind = (one for one in how if one != "noftz")
+        if "noftz" in site.modifiers and "16" not in kind:
+            raise site.refuse(".noftz")
         if operation not in OPERATIONS or operation in ("cas", "exch") or kind not in SIZES or how[1][:6] != "shared":
             raise site.refuse()
         combine, site.modifiers = (combination(operation, kind, how[0] == "global"), SIZES[kind]), tuple(how)

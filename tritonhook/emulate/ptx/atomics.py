@@ -16,7 +16,7 @@ _WHOLE = "b32 b64 u32 u64 s32 s64 b16"
 def atomic(site: Site) -> Step:
     drop_hints(site)
     space = take_space(site)
-    if not site.modifiers:
+    if not site.modifiers or {"const", "param", "local"} & {*site.item.opcode.split(".")}:
         raise site.refuse()
     kinds = f"{_WHOLE} f16 bf16 f16x2 bf16x2 f32 f64".split()
     found = [one for one in site.modifiers if one in kinds]
@@ -24,6 +24,8 @@ def atomic(site: Site) -> Step:
         raise site.refuse()
     kind = found[0]
     how = frozenset(one for one in site.known(*ORDER, *OPERATIONS, *VECTORS, *kinds, "noftz") if one != kind)
+    if len(how & set(OPERATIONS)) != 1 or ("noftz" in how and not kind.startswith(("f16", "bf16"))):
+        raise site.refuse()
     (operation,) = how & set(OPERATIONS)
     count = next((number for name, number in VECTORS.items() if name in how), 1)
     combine = combination(operation, kind, space == GLOBAL)  # subnormal f32 in global memory are flushed

@@ -46,14 +46,20 @@ def convert(site: Site) -> Step:
             raise site.refuse()
         function = _clipped(to, source) if unit else lambda a: a
     elif to in _FLOATS and source in _WHOLE:
+        if how - {*_MODES, "sat"} or (unit and to == "f64"):
+            raise site.refuse()
         wide = np.int64 if source.startswith("s") else np.uint64
         function = lambda a: numbers64.from_whole(a.astype(wide), to, rounding(how), unit)  # noqa: E731
     elif to in _WHOLE and source in _FLOATS:
-        if len(whole) != 1:
+        if len(whole) != 1 or how - {*_TO_WHOLE, "ftz", "sat"}:
             raise site.refuse()
         bits, signed = 8 * SIZES[to], to.startswith("s")
         function = lambda a: numbers64.to_whole(a, source, bits, signed, whole[0], ftz)  # noqa: E731
     elif to in _FLOATS and source in _FLOATS:
+        narrow = to in ("f16", "bf16", "tf32") and source == "f32"
+        rounds = SIZES[to] <= SIZES[source] and not whole
+        if (how & {"relu", "satfinite"} and (not narrow or how & {"sat", "ftz"})) or (how & {*_MODES} and not rounds):
+            raise site.refuse()
         options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         between: Callable[..., Array] = partial(numbers64.between, source=source, target=to, **options)
@@ -73,6 +79,8 @@ def _clipped(to: str, source: str) -> Callable[[Array], Array]:
 
 def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
     """Two f32 to two halves of a word: the first operand goes to the upper one."""
+    if how - {"rn", "rz", "relu", "satfinite"}:
+        raise site.refuse()
     options = {"relu": "relu" in how, "finite": "satfinite" in how}
     mode, shift = rounding(how), np.uint32(16)
 
@@ -86,6 +94,8 @@ def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
 def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:
     """fp8, fp6 and fp4, two in a register."""
     mode, relu, finite = rounding(how), "relu" in how, "satfinite" in how
+    if how - {*_MODES, "relu", *(["satfinite"] if to in _SMALL else [])}:
+        raise site.refuse()
     size = 4 if "e2m1" in to + source else 8
     whole = "b8" if size == 4 else "b16"
     shift = np.uint32(size)
@@ -123,7 +133,10 @@ def to_generic(site: Site) -> Step:
     how = site.known(
         "to", "global", "shared", "local", "const", "param", "shared::cta", "shared::cluster", "u64", "u32"
     )
-    space = next(one.partition("::")[0] for one in how if one.partition("::")[0] in _WINDOWS)
+    spaces = [one.partition("::")[0] for one in how if one.partition("::")[0] in _WINDOWS]
+    if len(spaces) != 1 or {"u32", "u64"} <= how:
+        raise site.refuse()
+    (space,) = spaces
     window, low = np.uint64(_WINDOWS[space]), np.uint64(0xFFFF_FFFF)
     if "u64" not in how:
         raise site.refuse()
@@ -141,6 +154,8 @@ def to_generic(site: Site) -> Step:
 @opcode("isspacep")
 def is_in_space(site: Site) -> Step:
     how = site.known("global", "shared", "local", "shared::cta", "shared::cluster")
+    if len(how) != 1:
+        raise site.refuse()
     (name,) = how
     target, row, shift = site.target(0, "pred"), site.row(1, "u64"), np.uint64(32)
     windows = [np.uint64(one >> 32) for one in (SHARED_WINDOW, LOCAL_WINDOW)]
@@ -156,7 +171,10 @@ def is_in_space(site: Site) -> Step:
 @opcode("mapa", "getctarank")
 def map_to_cluster(site: Site) -> Step:
     """mapa: the address of the same variable in another CTA of the cluster. getctarank: which one that is."""
-    kind = "u64" if "u64" in site.known("u32", "u64", "shared::cluster") else "u32"
+    how = site.known("u32", "u64", "shared::cluster")
+    if len(how & {"u32", "u64"}) != 1:
+        raise site.refuse()
+    kind = "u64" if "u64" in how else "u32"
     dtype, shift = KINDS[kind], KINDS[kind](RANK_SHIFT)
     kept = dtype(~(0xFF << RANK_SHIFT) & ((1 << 8 * dtype().itemsize) - 1))
     if site.name == "mapa":

@@ -51,6 +51,8 @@ def arithmetic(site: Site) -> Step:
     unknown = {"f64": {"ftz", "sat", *of_fma}, "f16": {"rz", "rm", "rp"}, "bf16": {"rz", "rm", "rp", "ftz", "sat"}}
     if how & unknown.get(half, of_fma) or (how & of_fma and (site.name != "fma" or "sat" in how)):
         raise site.refuse()
+    if {"oob", "ftz"} <= how:
+        raise site.refuse()
     if half in ("f16", "bf16"):
         function = of_halves(kind, of_half, **options, relu="relu" in how)
         if "oob" in how:
@@ -70,6 +72,8 @@ def arithmetic(site: Site) -> Step:
 @opcode("div")
 def divide(site: Site) -> Step:
     kind, how = site.typed("f32 f64", *_MODES, "ftz", "full", "approx")
+    if kind == "f64" and how & {"ftz", "full", "approx"}:
+        raise site.refuse()
     if kind == "f64":
         function = partial(numbers64.div64, mode=rounding(how))
     elif how & {"full", "approx"}:
@@ -92,10 +96,12 @@ def function_of_one(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", *_MODES, "ftz", "approx")
     name, ftz = site.name.replace("rsqrt", "rsq"), "ftz" in how
     if "approx" not in how:
-        if (name, kind) not in _EXACT:
+        if (name, kind) not in _EXACT or (ftz and kind == "f64"):
             raise site.refuse()
         options: dict[str, Any] = {"ftz": ftz} if kind == "f32" else {}
         return site.compute(partial(_EXACT[name, kind], mode=rounding(how), **options), kind, kind)
+    if how & {*_MODES}:
+        raise site.refuse()
     if kind == "f32":
         return site.compute(lambda a: mufu.approximate(name, a, ftz), kind, kind)
     if kind == "f64" and name in ("rcp", "rsq") and ftz:

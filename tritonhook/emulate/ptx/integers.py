@@ -438,8 +438,8 @@ def compare_to_number(site: Site) -> Step:
 @opcode("dp4a", "dp2a")
 def dot_product(site: Site) -> Step:
     kinds = [one for one in site.modifiers if one in ("u32", "s32")]
-    how = site.known("u32", "s32", "lo", "hi")
-    if len(kinds) != 2:
+    how = site.known("u32", "s32", *(("lo", "hi") if site.name == "dp2a" else ()))
+    if len(kinds) != 2 or len(how & {"lo", "hi"}) != (site.name == "dp2a"):
         raise site.refuse()
     octet, half = ({"u32": np.uint8, "s32": np.int8}, {"u32": np.uint16, "s32": np.int16})
     pair = ((octet if site.name == "dp4a" else half)[kinds[0]], octet[kinds[1]])

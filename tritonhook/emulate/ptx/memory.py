@@ -50,18 +50,20 @@ def drop_hints(site: Site) -> None:
         site.operands = site.operands[:-1]
 
 
-def _shape(site: Site) -> tuple[str, str, int, bool]:
-    """Space, type and count of a load or store, and whether it may poll."""
+def _shape(site: Site, *never: str) -> tuple[str, str, int, bool]:
+    """Space, type and count of a load or store, and whether it may poll. never: modifiers of the other one."""
     drop_hints(site)
     space = take_space(site)
     kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *VECTORS)
+    if how & {*never}:
+        raise site.refuse()
     count = next((number for name, number in VECTORS.items() if name in how), 1)
     return space, kind, count, bool(how & _POLLS)
 
 
 @opcode("ld", "ldu")
 def load(site: Site) -> Step:
-    space, kind, count, polls = _shape(site)
+    space, kind, count, polls = _shape(site, "release", "acq_rel", "wb", "wt")
     targets, address = site.targets(0, kind), site.address(1)
     if len(targets) != count:
         raise site.refuse(f"{len(targets)} registers")
@@ -79,7 +81,9 @@ def load(site: Site) -> Step:
 
 @opcode("st")
 def store(site: Site) -> Step:
-    space, kind, count, _ = _shape(site)
+    if {"const", "param::entry"} & {*site.modifiers}:
+        raise site.refuse()
+    space, kind, count, _ = _shape(site, "acquire", "acq_rel", "ca", "cv", "lu", "nc")
     rows, address = site.rows(1, kind), site.address(0)
     if len(rows) != count:
         raise site.refuse(f"{len(rows)} registers")

@@ -16,7 +16,7 @@ import numpy as np
 
 from tritonhook.emulate.machine import Step
 from tritonhook.emulate.opcodes import Array as Array
-from tritonhook.emulate.opcodes import Opcodes
+from tritonhook.emulate.opcodes import Opcodes, contradict
 from tritonhook.emulate.opcodes import Reader as Reader
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.errors import NotUnderstood
@@ -61,6 +61,8 @@ class Site:
         """The modifiers. Raises NotUnderstood if one is none of these."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse("" if len(self.modifiers) == 1 else f".{unknown[0]}")
+        if contradict(self.modifiers):
+            raise self.refuse("modifiers that exclude each other")
         return frozenset(self.modifiers)
 
     def typed(self, types: str, *modifiers: str) -> tuple[str, frozenset[str]]:

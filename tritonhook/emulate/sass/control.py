@@ -22,6 +22,7 @@ opcode(
 
 @opcode("NANOSLEEP")
 def sleep(site: Site) -> Step:
+    site.known()
     return lambda g: g.give_way()
 
 
@@ -182,6 +183,8 @@ def move_barrier(site: Site) -> Step:
 def warp_barrier(site: Site) -> Step:
     """.COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go on at the address."""
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
+    if len(how) > 1:
+        raise site.refuse()
     if how & {"ALL", "EXCLUSIVE"}:
         return lambda g: g.converge(ALL)
     read = site.integer()

@@ -66,6 +66,8 @@ def float_to_float(site: Site) -> Step:
     given = {"relu": "RELU" in how, "unit": "SAT" in how}
     if "f64" in formats and any(given.values()):
         raise site.refuse()
+    if target == "f64" and not rounds and how & {*MODES}:
+        raise site.refuse("a rounding")
     if ftz and "f32" not in formats:
         raise site.refuse()
     put, read = site.target_pair() if target == "f64" else site.target(), _source(site, source)
@@ -84,6 +86,8 @@ def _integer(site: Site) -> tuple[int, bool]:
 def float_to_integer(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE, "FTZ", "NTZ")
     (bits, signed), (source,) = _integer(site), _formats(site) or ["f32"]
+    if ("FTZ" in how and source != "f32") or source not in _ROUNDED:
+        raise site.refuse()
     put, read = site.target_pair() if bits == 64 else site.target(), _source(site, source)
     site.done()
     kind: type = np.uint64 if bits == 64 else np.uint32
@@ -137,6 +141,8 @@ def pack(site: Site) -> Step:
     given = {"finite": "SATFINITE" in how, "relu": "RELU" in how}
     put, mode, bits = site.target(), rounding(how), numbers.FORMATS[target].bits
     widens = packing == "UNPACK_B"
+    if widens and how & {*MODES, "SATFINITE"}:
+        raise site.refuse()
     if bits != _PACKED.get(packing) or (source == "f32") == ("UNPACK_B" in packing):
         raise site.refuse()
     if "UNPACK_B" in packing:

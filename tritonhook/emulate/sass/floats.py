@@ -197,9 +197,9 @@ def special_function(site: Site) -> Step:
     how = site.known(*_FUNCTIONS, "RCP64H", "RSQ64H", "F16", "BF16")
     kinds = how & {"F16", "BF16"}
     name = "".join(how - kinds)
-    if name.endswith("64H") and not kinds:
+    if len(how) == 1 and name.endswith("64H"):
         return site.compute(partial(mufu64, name[:3].lower()), "Rs")
-    if name not in _FUNCTIONS or len(kinds) > 1:
+    if name not in _FUNCTIONS or len(how) - len(kinds) > 1 or len(kinds) > 1:
         raise site.refuse()
     if not kinds:
         return site.compute(partial(mufu, _FUNCTIONS[name]), "Rs")
@@ -275,6 +275,8 @@ def packed(site: Site) -> Step:
     site.done()
     given: dict[str, Any] = {"ftz": "FTZ" in how, "unit": "SAT" in how, "relu": "RELU" in how}
     if "F32" in how:
+        if "RELU" in how:
+            raise site.refuse(".RELU")
         function = partial(_to_single, **given)
     else:
         function = partial(function, name="bf16" if how & {"BF16_V2", "BF16"} else "f16", **given)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tritonhook.emulate import comparisons, words
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.sass.site import Array, Site, opcode
+from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
 
 WORD = np.int64(0xFFFF_FFFF)
 _PARTS: dict[str, type] = {"S8": np.int8, "U8": np.uint8, "S16": np.int16, "U16": np.uint16}
@@ -52,8 +52,7 @@ def add(site: Site) -> Step:
     put, carries = site.target(), site.carries()
     count = 3 if site.base.endswith("3") else 2
     terms = [site.counting() for _ in range(count)]
-    flags = [site.predicate() for _ in site.given.copy()] if "X" in how else []
-    site.done()
+    flags = _carried(site, how)
 
     def step(g: Group) -> None:
         total = reduce(np.add, [read(g) for read in terms])
@@ -66,6 +65,15 @@ def add(site: Site) -> Step:
     return step
 
 
+def _carried(site: Site, how: frozenset[str]) -> list[Reader]:
+    """Take the predicates that X adds."""
+    flags = [site.predicate() for _ in site.given.copy()] if "X" in how else []
+    if "X" in how and not flags:
+        raise site.refuse("no carry")
+    site.done()
+    return flags
+
+
 def _add_wide(site: Site) -> Step:
     put = site.target_pair()
     site.no_flags("a carry of 64 bits")
@@ -76,6 +84,8 @@ def _add_wide(site: Site) -> Step:
 @opcode("VIADD", "UVIADD")
 def add_two(site: Site) -> Step:
     how = site.known("16x2", "U16x2", "S16x2")
+    if len(how) > 1:
+        raise site.refuse()
     return site.compute(words.in_halves(np.add, np.uint16 if how else np.uint32), "Rii")
 
 
@@ -83,6 +93,8 @@ def add_two(site: Site) -> Step:
 def least(site: Site) -> Step:
     """The least where the predicate is true, else the greatest."""
     how = site.known("U32", "S32", "S16x2", "U16x2", "RELU", "S64", "U64")
+    if len(how - {"RELU"}) > 1 or ("RELU" in how and how & {"U32", "U16x2"}):
+        raise site.refuse()
     if how & {"S64", "U64"}:
         return _least_wide(site, np.int64 if "S64" in how else np.uint64)
     put = site.target()
@@ -133,8 +145,7 @@ def multiply(site: Site) -> Step:
     if site.next_is("U?P(\\d|T)"):
         raise site.refuse("a carry")
     a, b, c = site.take("iii")
-    flags = [site.predicate() for _ in site.given.copy()] if "X" in how else []
-    site.done()
+    flags = _carried(site, how)
 
     def step(g: Group) -> None:
         total = a(g) * b(g) + c(g)
@@ -150,8 +161,7 @@ def _multiply_wide(site: Site, how: frozenset[str], kind: type) -> Step:
     put = site.target() if is_high else site.target_pair()
     carries = site.carries()
     a, b, c = site.take("iiw")
-    flags = [site.predicate() for _ in site.given.copy()] if "X" in how else []
-    site.done()
+    flags = _carried(site, how)
     long = np.uint64 if kind is np.uint32 else np.int64
 
     def step(g: Group) -> None:
@@ -290,6 +300,8 @@ def shift_and_add(site: Site) -> Step:
     how = site.known("HI", "X", "SX32")
     put, carries = site.target(), site.carries()
     text = site.given[0]
+    if "SX32" in how and "HI" not in how:
+        raise site.refuse(".SX32")
     if is_negated := text.startswith("-"):
         if how:
             raise site.refuse("a negated number")
@@ -377,7 +389,7 @@ def dot_product(site: Site) -> Step:
     """4A: four products of bytes. 2A: two of 16 bits with the lower (LO) or upper bytes of the second operand."""
     how = site.known("4A", "2A", "LO", "HI", *_PARTS)
     kinds = [_PARTS[one] for one in site.modifiers if one in _PARTS]
-    if len(kinds) != 2:
+    if len(kinds) != 2 or len(how & {"4A", "2A"}) != 1 or ("2A" in how) != bool(how & {"LO", "HI"}):
         raise site.refuse()
     return site.compute(partial(words.dot, kinds=(kinds[0], kinds[1]), first=2 if "HI" in how else 0), "Riii")
 

@@ -64,7 +64,8 @@ def multiply(site: Site) -> Step:
             raise site.refuse()
         return _computing(site, products.scaled(_kinds(site)[1:]), 4, 4, 2, 2)
     how = site.known(*_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
-    m, k = next((_SHAPES[one] for one in site.modifiers if one in _SHAPES), (0, 0))
+    (shape,) = (one for one in site.modifiers if one in _SHAPES)
+    m, k = _SHAPES[shape]
     if not k or (m == 8 and site.base != "IMMA"):
         raise site.refuse()
     kinds = _kinds(site)

@@ -80,7 +80,8 @@ def store(site: Site) -> Step:
 @opcode("LDC", "ULDC", "LDCU")
 def load_constant(site: Site) -> Step:
     how = site.known(*_SIZES, "IL")
-    size = _SIZES[next(iter(how & set(_SIZES)), "32")]
+    unit, count, _ = _size(site, how)
+    size = unit * count
     signed = bool(how & {"S8", "S16"})
     puts, text = site.targets(max(1, size // 4)), site.text()
     site.done()
@@ -142,7 +143,9 @@ def atomic(site: Site) -> Step:
     space, gives = _SPACES[_ATOMIC[site.base]], not site.base.startswith("RED")
     named = [one.lower() for one in how if one.lower() in OPERATIONS]
     kinds = [one for one in site.modifiers if one in _KINDS] or ["U32"]
-    if len(named) != 1:
+    if len(named) != 1 or len(kinds) != 1 or ("FTZ" in how and "F32" not in kinds[0]):
+        raise site.refuse()
+    if named[0] in ("exch", "cas") and "F" in kinds[0]:
         raise site.refuse()
     flag = site.target_flag() if site.next_is(r"P\d") else None
     if site.next_is("U?PT"):
@@ -187,16 +190,19 @@ def _of_row(row: Array) -> Reader:
 
 
 def _cast(site: Site) -> Step:
-    """ATOMS.CAST.SPIN: store the last operand where memory still has the one before it; 1 if so."""
-    is_wide = "64" in site.known("CAST", "SPIN", "64")
-    put, address = site.target_pair() if is_wide else site.target(), site.address(32)
+    """CAST.SPIN: store the last operand where memory still has the one before it; 1 if so."""
+    if site.base not in ("ATOMS", "ATOM"):
+        raise site.refuse()
+    is_wide, space = "64" in site.known("CAST", "SPIN", "64", "E"), _SPACES[_ATOMIC[site.base]]
+    put = site.target_pair() if is_wide else site.target()
+    address = site.address(32 if space == spaces.SHARED else 64)
     before, after = (site.wide() if is_wide else site.integer() for _ in range(2))
     site.done()
     memory, function = site.machine.memory, combination("cas", "u64" if is_wide else "u32", False)
 
     def step(g: Group) -> None:
         expected = before(g).copy()
-        old = memory.atomic(g, spaces.SHARED, address(g), 8 if is_wide else 4, function, expected, after(g))
+        old = memory.atomic(g, space, address(g), 8 if is_wide else 4, function, expected, after(g))
         put(g, (old == expected).astype(old.dtype))
 
     return step

@@ -17,7 +17,7 @@ from tritonhook.emulate import numbers64
 from tritonhook.emulate.machine import WARP, Group, Machine, Step
 from tritonhook.emulate.numbers import ABS32, SIGN32
 from tritonhook.emulate.opcodes import Array as Array
-from tritonhook.emulate.opcodes import Opcodes
+from tritonhook.emulate.opcodes import Opcodes, contradict
 from tritonhook.emulate.opcodes import Reader as Reader
 from tritonhook.emulate.words import joined
 from tritonhook.errors import NotUnderstood
@@ -67,6 +67,9 @@ class Site:
         """The modifiers. Raises NotUnderstood if one is none of these."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse(f".{unknown[0]}")
+        kinds = [one for one in self.modifiers if one in ("U32", "S32", "U64", "S64")]
+        if len(kinds) > 1 or contradict(self.modifiers):
+            raise self.refuse("modifiers that exclude each other")
         return frozenset(self.modifiers)
 
     def done(self) -> None:

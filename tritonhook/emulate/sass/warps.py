@@ -47,6 +47,8 @@ def vote(site: Site) -> Step:
 def reduction(site: Site) -> Step:
     how = site.known(*map(str.upper, REDUCTIONS), "SUM", "S32", "U32", "F32", "MINABS", "MAXABS", "NAN")
     kind = np.int32 if "S32" in how else np.uint32
+    if ("NAN" in how or "ABS" in "".join(how)) and "F32" not in how:
+        raise site.refuse()
     (name,) = (how - {"S32", "U32", "F32", "NAN"}) or {"AND"}
     put, read = site.take("Ri.")
     if "F32" in how:
