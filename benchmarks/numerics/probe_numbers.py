@@ -196,7 +196,7 @@ def _conversions() -> Iterator[Operation]:
         yield Operation(
             text, f"mov.b64 x, {{i0, i1}}; {text} o0, x;", ("f64",), 1, partial(numbers64.narrow64, mode=mode), 4
         )
-    yield Operation("cvt.f64.f32", "cvt.f64.f32 r, i0; mov.b64 {o0, o1}, r;", ("f32",), 2, numbers64.widen32, 4)
+    yield Operation("cvt.f64.f32", "cvt.f64.f32 r, i0; mov.b64 {o0, o1}, r;", ("f32",), 2, numbers64.widen64, 4)
 
 
 def _unpacked(name: str) -> Callable[..., np.ndarray]:

@@ -43,7 +43,9 @@ def lut(table):
 
 def extracted(bits, is_signed):
     def found(a, place, count):
-        word, place, count = a & (1 << bits) - 1, place & 255, count & 255
+        if bits == 32:  # of 64 bits a GPU takes all of both numbers
+            place, count = place & 255, count & 255
+        word = a & (1 << bits) - 1
         fill = word >> min(place + count - 1, bits - 1) & 1 if is_signed and count else 0
         return sum((word >> place + n & 1 if n < count and place + n < bits else fill) << n for n in range(bits))
 
@@ -51,7 +53,8 @@ def extracted(bits, is_signed):
 
 
 def inserted(a, b, place, count, bits=32):
-    place, count = place & 255, count & 255
+    if bits == 32:
+        place, count = place & 255, count & 255
     mask = (1 << count) - 1 << place & (1 << bits) - 1
     return (b & ~mask) | (a << place & mask)
 
