@@ -101,6 +101,7 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang."""
     memory = Memory(kernel.shared + run.launch.shared, kernel.stack)
+    kernel = kernel.linked(memory)
     placed = place(run.launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address
