@@ -291,7 +291,9 @@ class Memory:
         one = min(self.allocations, key=lambda a: max(a.begin - index, index - (a.begin + a.size), 0))
         if index < one.begin:
             return f", {one.begin - index:,} bytes before {one.name}"
-        return f", {index - one.begin - one.size:,} bytes beyond the end of {one.name} ({one.size:,} bytes)"
+        beyond = index - one.begin - one.size
+        where = f"{beyond:,} bytes beyond" if beyond >= 0 else f"from {-beyond:,} bytes before"
+        return f", {where} the end of {one.name} ({one.size:,} bytes)"
 
 
 _WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier", "c": "copy"}

@@ -111,6 +111,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     reserved = RESERVED_SHARED if kernel.arch >= 90 else 0
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", kernel.shared - reserved, kernel.stack)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
+    kernel = kernel.linked(memory)
     placed = place(launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address

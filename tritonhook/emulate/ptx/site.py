@@ -62,7 +62,7 @@ class Site:
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse("" if len(self.modifiers) == 1 else f".{unknown[0]}")
         if contradict(self.modifiers):
-            raise self.refuse("modifiers that exclude each other")
+            raise self.refuse()
         return frozenset(self.modifiers)
 
     def typed(self, types: str, *modifiers: str) -> tuple[str, frozenset[str]]:

@@ -22,7 +22,7 @@ opcode(
 
 @opcode("NANOSLEEP")
 def sleep(site: Site) -> Step:
-    site.known()
+    site.known("SYNCS")
     return lambda g: g.give_way()
 
 

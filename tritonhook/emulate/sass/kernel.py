@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tritonhook.cubin.elf import read_elf
+from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import NotUnderstood
@@ -15,7 +15,10 @@ from tritonhook.errors import NotUnderstood
 if TYPE_CHECKING:
     from tritonhook.cubin.image import Cubin
     from tritonhook.emulate.machine import Geometry
+    from tritonhook.emulate.memory import Memory
 
+_VARIABLES = (".nv.global", ".nv.global.init")
+_ADDRESS_64 = 2  # the kind of relocation: R_CUDA_64
 STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
 RESERVED_SHARED = 1024  # at the begin of shared memory, from sm_90 on
 
@@ -49,7 +52,7 @@ class SassKernel:
     """One kernel. arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory of a
     thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank.
     functions: where those begin that ptxas has put behind the kernel's own code. offsets: of parameters, where the
-    image says."""
+    image says. variables: of global memory, by section. pointers: as `_pointers` gives them."""
 
     sass: Sass
     arch: int
@@ -59,6 +62,19 @@ class SassKernel:
     banks: Mapping[int, bytes]
     functions: Mapping[str, int] = field(default_factory=dict)
     offsets: tuple[int, ...] = ()
+    variables: Mapping[str, bytes] = field(default_factory=dict)
+    pointers: tuple[tuple[int, str, int], ...] = ()
+
+    def linked(self, memory: Memory) -> SassKernel:
+        """The kernel with its variables of global memory in this memory: bank 4 has their addresses."""
+        if not self.pointers:
+            return self
+        places = {name: memory.allocate(data, name).address for name, data in self.variables.items()}
+        size = max(offset for offset, *_ in self.pointers) + 8
+        bank = bytearray(size)
+        for offset, section, at in self.pointers:
+            bank[offset : offset + 8] = (places[section] + at).to_bytes(8, "little")
+        return replace(self, banks={**self.banks, 4: bytes(bank)}, pointers=())
 
     @property
     def places(self) -> Places:
@@ -101,12 +117,24 @@ class SassKernel:
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
 
-def _may_recur(sass: Sass) -> bool:
+def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:
     """Whether a call leads back to code before it."""
-    targets = (one.operands.split(",")[-1] for one in sass.instructions if one.opcode.startswith("CALL.REL"))
-    places = [int(at, 16) if at.startswith("0x") else 0 for at in targets]
-    calls = [one.offset for one in sass.instructions if one.opcode.startswith("CALL.REL")]
-    return any(place <= call for place, call in zip(places, calls, strict=True))
+    calls = [one for one in sass.instructions if one.opcode.startswith("CALL.REL")]
+    targets = [one.operands.split(",")[-1].strip("`()") for one in calls]
+    places = (functions[at] if at in functions else int(at, 16) if at.startswith("0x") else 0 for at in targets)
+    return any(place <= call.offset for place, call in zip(places, calls, strict=True))
+
+
+def _pointers(elf: Elf) -> tuple[tuple[int, str, int], ...]:
+    """Where bank 4 has addresses of variables in global memory: offset, section, offset in it. None if it has others,
+    too."""
+    symbols, found = elf.symbols(), []
+    for offset, kind, index, addend in elf.relocations(".nv.constant4"):
+        section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
+        if kind != _ADDRESS_64 or not section.startswith(".nv.global"):
+            return ()
+        found.append((offset, section, symbols[index].value + addend))
+    return tuple(found)
 
 
 def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
@@ -118,14 +146,18 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
     sections[3] = sections[3] or next(of_module, None)  # its .const variables
     shared = cubin.section(".nv.shared.{kernel}", kernel)
     reserved = RESERVED_SHARED if cubin.arch >= 90 else 0
-    resources = cubin.resources[kernel]
+    resources, elf = cubin.resources[kernel], read_elf(cubin.data)
+    functions = {one.name: one.value for one in elf.symbols() if one.name.startswith("$")}
+    variables = {one.name: elf.bytes_of(one).ljust(one.size, b"\0") for one in elf.headers if one.name in _VARIABLES}
     return SassKernel(
         sass,
         cubin.arch,
         tuple(int.from_bytes(word[4:8], "little") for word in words),
-        max(resources.stack or 0, STACK if _may_recur(sass) else 0),
+        max(resources.stack or 0, STACK if _may_recur(sass, functions) else 0),
         max(shared.size if shared else 0, reserved),
         {bank: section.data for bank, section in sections.items() if section},
-        {one.name: one.value for one in read_elf(cubin.data).symbols() if one.name.startswith("$")},
+        functions,
         tuple(offset for offset, _ in parameter_places(cubin.data, kernel)),
+        variables,
+        _pointers(elf),
     )

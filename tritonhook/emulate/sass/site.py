@@ -69,7 +69,7 @@ class Site:
             raise self.refuse(f".{unknown[0]}")
         kinds = [one for one in self.modifiers if one in ("U32", "S32", "U64", "S64")]
         if len(kinds) > 1 or contradict(self.modifiers):
-            raise self.refuse("modifiers that exclude each other")
+            raise self.refuse()
         return frozenset(self.modifiers)
 
     def done(self) -> None:
