@@ -1,4 +1,4 @@
-"""Write the tables about the emulator from the committed result of benchmarks/emulate.py."""
+"""Write the tables about the emulator from the committed results of benchmarks/emulate.py and fuzz_gpu.py."""
 
 from __future__ import annotations
 
@@ -52,6 +52,20 @@ def _barriers(found: dict[str, Any]) -> str:
     why = found["without_a_barrier_why"]
     rest = "".join(f"; {name} {count}" for name, count in sorted(why.items()))
     return f"{found['without_a_barrier_found']:,} of {found['without_a_barrier']:,}{rest}"
+
+
+def made_up() -> str:
+    """Write verdicts on made-up kernels that a GPU executed, by group and form."""
+    found = result("fuzz_gpu")["summary"]["groups"]
+    rows = []
+    for group, forms in found.items():
+        ptx, code = forms["ptx"], forms["machine code"]
+        kernels = sum(ptx.values())
+        figures = [ptx.get(name, 0) for name in ("equal", "wrong", "bug of ptxas", "not understood")]
+        figures += [code.get(name, 0) for name in ("equal", "wrong", "not understood")]
+        rows.append((group, f"{kernels:,}", *(f"{figure:,}" for figure in figures)))
+    header = ("group", "kernels", "PTX: equal", "differs", "bug of ptxas", "not understood")
+    return markdown((*header, "machine code: equal", "differs", "not understood"), rows)
 
 
 def published() -> str:
