@@ -24,7 +24,8 @@ from benchmarks.common import environment
 from benchmarks.verify.fuzz_ptxas import AT_ONCE, LIMIT_S, drawn, head
 from benchmarks.verify.made_up import GROUPS, THREADS
 
-NEEDS = ("numpy",)
+NEEDS = ("gpu", "numpy")
+OFFLINE = ("--stored",)
 QUICK = ("--programs", "160")
 FORMS = ("ptx", "machine code")
 
