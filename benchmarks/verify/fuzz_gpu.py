@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment
-from benchmarks.verify.fuzz_ptxas import AT_ONCE, LIMIT_S, drawn, head
+from benchmarks.verify.fuzz_ptxas import AT_ONCE, LIMIT_S, drawn, head, known_bugs, stored_by_code, stored_by_ptx
 from benchmarks.verify.made_up import GROUPS, THREADS
 
 NEEDS = ("gpu", "numpy")
@@ -76,11 +76,7 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
 
     "bug of ptxas": the PTX stores something else, and has the pattern of a known bug of this ptxas.
     """
-    from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_code, run_ptx
-    from tritonhook.emulate.sass.kernel import read_sass_kernel
     from tritonhook.errors import TritonHookError
-    from tritonhook.ptx.miscompiles import findings
     from tritonhook.ptxas.toolchain import reading_toolchain
 
     entries, launch, contents = drawn(seed, target, group)
@@ -88,10 +84,10 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
     code = reading_toolchain().disassemble(cubin, list(entries))
 
     def emulated(form: str, name: str) -> tuple[bytes, ...]:
-        run = Run(replace(launch, kernel=name), range(1), limit_s=LIMIT_S)
+        own = replace(launch, kernel=name)
         if form == FORMS[0]:
-            return run_ptx(read_kernel(module, name), run, contents).contents
-        return run_code(read_sass_kernel(cubin, code[name]), run, contents).contents
+            return stored_by_ptx(module, own, contents)
+        return stored_by_code(cubin, code[name], own, contents)
 
     rows = []
     for name in entries:
@@ -105,9 +101,7 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
             if out + scratch == stored[name]:
                 rows.append(row | {"verdict": "equal"})
                 continue
-            known = [
-                hit.place.bug.name for hit in findings(head(target) + entries[name], tool.version) if hit.is_suspect
-            ]
+            known = known_bugs(head(target) + entries[name], tool.version)
             is_known = form == FORMS[0] and bool(known)
             rows.append(row | {"verdict": "bug of ptxas" if is_known else "wrong", "why": ", ".join(known)})
     return rows

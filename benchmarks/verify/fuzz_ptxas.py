@@ -31,7 +31,7 @@ LIMIT_S = 60.0
 
 
 def drawn(seed: int, target: str, group: str) -> tuple[dict[str, str], Any, tuple[bytes, ...]]:
-    """Draw AT_ONCE entries by name, with the module's first lines under "": their launch, and its contents."""
+    """Draw AT_ONCE entries. Return their text by name, the launch of each, and the contents of its buffers."""
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 
     draw = random.Random(f"{seed} {target} {group}")
@@ -63,19 +63,44 @@ def judged(seed: int, tool: Any, target: str, group: str) -> Iterator[tuple[Any,
 
 
 def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
-    """What a trial's entry stores from its PTX and from its machine code: same, different or not understood; why."""
-    from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_code, run_ptx
-    from tritonhook.emulate.sass.kernel import read_sass_kernel
+    """Compare what a trial stores from its PTX and from its machine code: same, different or not understood; why."""
     from tritonhook.errors import TritonHookError
 
-    run = Run(trial.launch, range(math.prod(trial.launch.grid)), limit_s=LIMIT_S)
     try:
-        wanted = run_ptx(read_kernel(module, trial.entry), run, trial.contents).contents
-        found = run_code(read_sass_kernel(cubin, code), run, trial.contents).contents
+        wanted = stored_by_ptx(module, trial.launch, trial.contents)
+        found = stored_by_code(cubin, code, trial.launch, trial.contents)
     except TritonHookError as error:
         return "not understood", str(error)
     return "same" if found == wanted else "different", ""
+
+
+def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Emulate a launch from PTX. Raises TritonHookError."""
+    from tritonhook.emulate.ptx.kernel import read_kernel
+    from tritonhook.emulate.run import run_ptx
+
+    return run_ptx(read_kernel(module, launch.kernel), _run(launch), contents).contents
+
+
+def stored_by_code(cubin: Any, code: Any, launch: Any, contents: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Emulate a launch from machine code. Raises TritonHookError."""
+    from tritonhook.emulate.run import run_code
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
+
+    return run_code(read_sass_kernel(cubin, code), _run(launch), contents).contents
+
+
+def _run(launch: Any) -> Any:
+    from tritonhook.emulate.run import Run
+
+    return Run(launch, range(math.prod(launch.grid)), limit_s=LIMIT_S)
+
+
+def known_bugs(ptx: str, version: str) -> list[str]:
+    """Return the known bugs of a ptxas whose pattern a program has."""
+    from tritonhook.ptx.miscompiles import findings
+
+    return [hit.place.bug.name for hit in findings(ptx, version) if hit.is_suspect]
 
 
 def minimised(trial: Any, tool: Any, seconds: float) -> Any:
@@ -127,7 +152,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tritonhook._util.versions import version_key
-    from tritonhook.ptx.miscompiles import findings
     from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 
     newest = max(available_ptxas(), key=lambda tool: version_key(tool.version))
@@ -136,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number in range(0, arguments.programs, AT_ONCE):
         seed, group = arguments.seed + number // AT_ONCE, arguments.groups[number // AT_ONCE % len(arguments.groups)]
         for at, (trial, verdict, why) in enumerate(judged(seed, tool, arguments.target, group)):
-            known = [hit.place.bug.name for hit in findings(trial.ptx, tool.version) if hit.is_suspect]
+            known = known_bugs(trial.ptx, tool.version)
             verdict = f"different: {', '.join(known)}" if known and verdict == "different" else verdict
             counts[verdict] += 1
             if verdict == "same":

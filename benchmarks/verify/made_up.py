@@ -208,7 +208,7 @@ _TOGETHER = {  # where all threads are: not in a branch
     "atomics": ("bar.sync 0; red.shared.add.u32 [%sall], <r>; bar.sync 0; ld.shared.b32 <R>, [%sall]; bar.sync 0",),
     "memory": ("bar.sync 0; ld.shared.{b32 <R>|b64 <D>}, [%snext+<o8>]; bar.sync 0",),
 }
-# Of some lanes of a warp, whose mask is %m.
+# Statements that some lanes of a warp execute together: the members of mask %m.
 _MEMBERS = (
     "vote.sync.{all|any|uni}.pred <P>, <p>, %m",
     "vote.sync.ballot.b32 <R>, <p>, %m",

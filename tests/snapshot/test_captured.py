@@ -313,7 +313,7 @@ def test_builds_of_the_new_ptx_and_of_the_new_ptxas_tell_which_changed_the_code(
 
 
 def test_the_line_of_a_kernel_is_that_with_most_spills(tools: Toolchain) -> None:
-    """Of the files that count; without spills the first line of one."""
+    """Only lines of files that count are taken; without spills it is the first line of one."""
     text = (
         spilling(100).text.replace("ld.param.u64", ".loc 1 7 1\nld.param.u64", 1).replace("\nL:", "\n.loc 2 40 1\nL:")
     )

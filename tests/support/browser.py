@@ -79,16 +79,6 @@ class Browser:
             assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
             time.sleep(0.02)
 
-    def reload_until(self, condition: str, seconds: float = HANG_S) -> None:
-        """Reload the page until a condition holds. What a page stored reaches the next one some time later."""
-        end = time.monotonic() + seconds
-        while True:
-            self.driver.refresh()
-            self.wait("document.documentElement.dataset.ready === 'yes'")
-            if self.js(f"return Boolean({condition})"):
-                return
-            assert time.monotonic() < end, f"{condition}: not after reloading for {seconds} s"
-
     def media(self, media: str) -> None:
         """Show the page as it is printed ("print"), or as on a screen ("")."""
         self._command("Emulation.setEmulatedMedia", media=media)
@@ -124,16 +114,6 @@ class Browser:
         """Delete what pages stored. All files share one storage, and a page's own `localStorage.clear()` reaches the
         next page some time later: it can then delete what that one stored. This command returns when it is done."""
         self._command("Storage.clearDataForOrigin", origin="file://", storageTypes="local_storage")
-
-    def first_paint_ms(self) -> float:
-        """The time from the start of navigation to the first contentful paint."""
-        script = """const done = arguments[0];
-            const found = performance.getEntriesByName('first-contentful-paint')[0];
-            if (found) done(found.startTime);
-            else new PerformanceObserver((list) => {
-                for (const e of list.getEntries()) if (e.name === 'first-contentful-paint') done(e.startTime);
-            }).observe({ type: 'paint', buffered: true });"""
-        return float(self.driver.execute_async_script(script))
 
     def screenshot(self, path: Path, clip: dict[str, float] | None = None) -> None:
         options = {"clip": clip | {"scale": 1}, "captureBeyondViewport": True} if clip else {}

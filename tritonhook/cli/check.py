@@ -27,11 +27,11 @@ from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
+from tritonhook.cli._lockable import Found, as_named, autotune_option, dry_places, is_built, lockable_at, spills_note
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
 from tritonhook.cli._sweeps import Sweep, running
-from tritonhook.cli.lock import Found, as_named, autotune_option, dry_places, is_built, lockable_at, spills_note
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.command_line import level_of

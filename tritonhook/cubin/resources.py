@@ -138,7 +138,6 @@ class Resources(Brief):
 WARP = 32  # threads
 _REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
 _RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
-_RESERVED_IN_IMAGE = 90  # the first SM for which .nv.shared begins with the reserved bytes, where a kernel has it
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
 
@@ -163,6 +162,12 @@ _LIMITS = {
     120: _SMALL,
     121: _SMALL,
 }
+
+
+def reserved_in_image(number: int) -> int:
+    """Return the bytes at the begin of shared memory that a kernel's own variables lie behind, and that .nv.shared
+    counts: the system's, from sm_90 on. number: of the SM."""
+    return _RESERVED if number >= 90 else 0
 
 
 def most_shared(arch: str) -> int:
@@ -197,7 +202,7 @@ def occupancy(arch: str, registers: int | None, threads: int | None, shared: int
         return None
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // _UNIT) * _UNIT
-    taken = max(shared, _RESERVED) if int(number[1]) >= _RESERVED_IN_IMAGE else shared + _RESERVED
+    taken = max(shared, _RESERVED) if reserved_in_image(int(number[1])) else shared + _RESERVED
     of_block = -(-taken // _SHARED_UNIT) * _SHARED_UNIT
     fits = {
         "registers": _QUARTERS * (_REGISTERS // _QUARTERS // of_warp) // warps,

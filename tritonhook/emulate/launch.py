@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
-from tritonhook.emulate.machine import Geometry
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError
@@ -49,11 +47,6 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
             address = memory.allocate(one.size, "scratch memory").address if one.size else 0
             arguments.append(address.to_bytes(8, "little"))
     return Placed(tuple(buffers), tuple(arguments))
-
-
-def geometry_of(launch: Launch, ctas: Sequence[int]) -> Geometry:
-    """What is executed: whole clusters, those that have one of these CTAs."""
-    return Geometry(launch.grid, launch.block, tuple(chain.from_iterable(clusters(launch, ctas))), launch.cluster)
 
 
 def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:

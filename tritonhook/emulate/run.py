@@ -12,13 +12,14 @@ from itertools import chain
 from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.emulate.launch import Placed, place
 from tritonhook.emulate.machine import MOST_STEPS, WARP, Code, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
-from tritonhook.emulate.sass.kernel import RESERVED_SHARED, SassKernel, read_sass_kernel
+from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
 from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
@@ -108,8 +109,8 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang, Unfinished."""
     launch = run.launch
-    reserved = RESERVED_SHARED if kernel.arch >= 90 else 0
-    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", kernel.shared - reserved, kernel.stack)
+    own_shared = kernel.shared - reserved_in_image(kernel.arch)
+    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
     kernel = kernel.linked(memory)
     placed = place(launch, contents, memory)

@@ -10,8 +10,7 @@ np = pytest.importorskip("numpy")
 
 from emulated import launch_of, module_of  # noqa: E402
 
-from tritonhook.emulate.launch import geometry_of  # noqa: E402
-from tritonhook.emulate.machine import Group, Machine  # noqa: E402
+from tritonhook.emulate.machine import Geometry, Group, Machine  # noqa: E402
 from tritonhook.emulate.memory import GLOBAL_BASE, Memory  # noqa: E402
 from tritonhook.emulate.ptx.decode import Decoder  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
@@ -32,7 +31,7 @@ class Fixture:
         launch = launch_of(np.zeros(4, np.uint32), np.zeros(4, np.uint32), grid=2, cluster=(2, 1, 1))
         memory = Memory(kernel.shared.size, kernel.local.size)
         self.parameters, self.table = memory.allocate(16), memory.allocate(8)
-        self.machine = Machine(geometry_of(launch, (0, 1)), memory)
+        self.machine = Machine(Geometry(launch.grid, launch.block, (0, 1), launch.cluster), memory)
         self.decoder = Decoder(kernel, self.machine, self.parameters, {"table": self.table}, 4096, 0)
         draw = np.random.default_rng(3)
         self.files = {}

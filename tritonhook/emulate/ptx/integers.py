@@ -214,10 +214,10 @@ def _bits_of_field(kind: str) -> np.uint32:
 def extract(site: Site) -> Step:
     """Bits beyond a number are its sign."""
     kind, _ = site.typed("u32 s32 u64 s64")
-    wide = np.int64 if kind.startswith("s") else np.uint64
+    wide, bits = np.int64 if kind.startswith("s") else np.uint64, _bits_of_field(kind)
 
     def found(a: Array, place: Array, count: Array) -> Array:
-        place, count = (x & _bits_of_field(kind) for x in (place, count))
+        place, count = place & bits, count & bits
         up = np.uint32(64) - np.clip(count, np.uint32(1), np.uint32(64))
         cut = words.right(words.left(words.right(a.astype(wide), place), up), up)
         return np.where(count == 0, wide(0), cut).astype(KINDS[kind])
@@ -228,9 +228,10 @@ def extract(site: Site) -> Step:
 @opcode("bfi")
 def insert(site: Site) -> Step:
     kind, _ = site.typed("b32 b64")
+    bits = _bits_of_field(kind)
 
     def found(a: Array, b: Array, place: Array, count: Array) -> Array:
-        place, count = (x & _bits_of_field(kind) for x in (place, count))
+        place, count = place & bits, count & bits
         mask = words.left(~words.left(np.full_like(a, ~KINDS[kind](0)), count), place)
         return (b & ~mask) | (words.left(a, place) & mask)
 

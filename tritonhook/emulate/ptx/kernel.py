@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.errors import NotUnderstood, PtxError
 from tritonhook.ptx.module import Ptx, line_numbers, split_operands
 from tritonhook.ptx.program import Function, Program, read_program
@@ -27,7 +28,6 @@ _VARIABLE = re.compile(
     re.DOTALL | re.ASCII,
 )
 _FUNCTION = re.compile(r"\.func\b")
-RESERVED_SHARED = 1024  # at the begin of shared memory, from sm_90 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def read_kernel(ptx: Ptx, entry: str | None = None) -> Kernel:
         for function in functions
         for one in _own(function)
     ]
-    begin = RESERVED_SHARED if int(re.sub(r"\D", "", program.target)) >= 90 else 0
+    begin = reserved_in_image(int(re.sub(r"\D", "", program.target)))
     shared = sorted((v for v in both if v.space == "shared"), key=lambda v: not v.size)
     return Kernel(
         name,

@@ -371,7 +371,7 @@ def add_difference(site: Site) -> Step:
 
 @opcode("VABSDIFF4")
 def byte_differences(site: Site) -> Step:
-    """Of the bytes of two words; with .ACC their sum, plus the third word. (Executed without it.)"""
+    """Subtract the bytes of two words, without sign; .ACC adds their sum to the third word. (Executed without .ACC.)"""
     how = site.known("U8", "ACC")
     if "U8" not in how:
         raise site.refuse()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
+from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import NotUnderstood
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _VARIABLES = (".nv.global", ".nv.global.init")
 _ADDRESS_64 = 2  # the kind of relocation: R_CUDA_64
 STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
-RESERVED_SHARED = 1024  # at the begin of shared memory, from sm_90 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,6 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
     of_module = (section for section in cubin.sections if section.role == ".nv.constant3")
     sections[3] = sections[3] or next(of_module, None)  # its .const variables
     shared = cubin.section(".nv.shared.{kernel}", kernel)
-    reserved = RESERVED_SHARED if cubin.arch >= 90 else 0
     resources, elf = cubin.resources[kernel], read_elf(cubin.data)
     functions = {one.name: one.value for one in elf.symbols() if one.name.startswith("$")}
     variables = {one.name: elf.bytes_of(one).ljust(one.size, b"\0") for one in elf.headers if one.name in _VARIABLES}
@@ -154,7 +153,7 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
         cubin.arch,
         tuple(int.from_bytes(word[4:8], "little") for word in words),
         max(resources.stack or 0, STACK if _may_recur(sass, functions) else 0),
-        max(shared.size if shared else 0, reserved),
+        max(shared.size if shared else 0, reserved_in_image(cubin.arch)),
         {bank: section.data for bank, section in sections.items() if section},
         functions,
         tuple(offset for offset, _ in parameter_places(cubin.data, kernel)),

@@ -217,7 +217,7 @@ def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _target_changes(matrix: Matrix) -> Iterator[str]:
-    """Yield a sentence for each older ptxas whose targets differ from those of the newest."""
+    """Yield a line of text for each older ptxas whose targets differ from those of the newest."""
     newest = matrix.newest
     for assembler in matrix.assemblers[:-1]:
         if missing := [arch for arch in newest.archs if arch not in assembler.archs]:
