@@ -142,7 +142,7 @@ def test_a_wide_address_of_shared_memory_is_its_lower_half(at):
         (CLUSTER, 8, 16, "misaligned read of 16 bytes"),
         (GLOBAL, GLOBAL_BASE, 4, "16,384 bytes before first"),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1024, 4, r"0 bytes beyond the end of first \(1,024 bytes\)"),
-        (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1021, 4, "beyond the end of first"),
+        (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1021, 4, "from 3 bytes before the end of first"),
         (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1024 + 101, 1, "1 bytes beyond the end of buffer 1"),
         (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1023, 1, "1 bytes before buffer 1"),
         (GLOBAL, GLOBAL_BASE - 8, 8, "before first"),
@@ -269,7 +269,7 @@ def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
         (GENERIC, LOCAL_WINDOW + 64, 4, 1, "a", "atomic access of 4 bytes outside of local memory at 0x40"),
         (
             GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1022, 4, 1, "r",
-            "read of 4 bytes outside of all buffers, -2 bytes beyond the end of first (1,024 bytes)",
+            "read of 4 bytes outside of all buffers, from 2 bytes before the end of first (1,024 bytes)",
         ),
         (
             GENERIC, GLOBAL_BASE + GUARD_BYTES - 1, 4, 1, "w",
