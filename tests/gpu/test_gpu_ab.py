@@ -16,7 +16,10 @@ from tritonhook.timing.statistics import CANDIDATE, TimingVerdict
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="requires an NVIDIA GPU that torch can use")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="requires an NVIDIA GPU that torch can use"),
+]
 TARGETS = str(ROOT / "benchmarks" / "timing" / "targets")
 
 
@@ -24,8 +27,6 @@ def plan(tmp_path: Path, target: str, **options) -> Plan:
     return Plan(f"ab_targets:{target}", tmp_path, path=(TARGETS, *sys.path), **options)
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_more_work_is_slower_and_equal_code_is_not_timed(tmp_path: Path) -> None:
     slower = run(
         plan(tmp_path / "a", "polynomial_steps_1000", candidate="ab_targets:polynomial_steps_1100", check=False)
@@ -37,23 +38,17 @@ def test_more_work_is_slower_and_equal_code_is_not_timed(tmp_path: Path) -> None
     assert same.comparison.blocks == ()
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_a_wrong_candidate_is_never_timed(tmp_path: Path) -> None:
     timed = run(plan(tmp_path, "polynomial_steps_1000", candidate="ab_targets:polynomial_steps_1100"))
     assert CANDIDATE in timed.wrong
     assert timed.comparison.blocks == ()
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_a_target_that_fails_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no 'nothing'"):
         run(plan(tmp_path, "nothing", rename=Rename(prefix="cutlass_")))
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> None:
     """Given a kernel launched once while recording; then its cubin, launched as recorded, computes the same bits."""
     import tritonhook
@@ -85,8 +80,6 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     assert measured["count"] == 1
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_the_clock_is_between_nothing_and_the_highest(tmp_path: Path) -> None:
     timed = run(
         plan(tmp_path, "polynomial_steps_1000", candidate="ab_targets:polynomial_steps_1100", check=False), processes=1
@@ -97,8 +90,6 @@ def test_the_clock_is_between_nothing_and_the_highest(tmp_path: Path) -> None:
     assert timed.comparison.cycles().ratio == pytest.approx(timed.comparison.effect().ratio, rel=0.02)
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_each_side_can_tune_itself_and_the_report_says_so(tmp_path: Path) -> None:
     for each in (False, True):
         timed = run(
@@ -154,8 +145,6 @@ def file(capture: Path, kind: str) -> Path:
     return found
 
 
-@needs_gpu
-@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["cubin", "ptx"])
 def test_two_different_files_are_timed_if_both_are_right(tmp_path: Path, recorded, kind: str) -> None:
     """Blocks of 512 and of 1024 columns sum in another order: the same to the last bits."""
@@ -170,8 +159,6 @@ def test_two_different_files_are_timed_if_both_are_right(tmp_path: Path, recorde
     assert timed["kernels"]["reference"] == timed["kernels"]["control"] != timed["kernels"]["candidate"]
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_a_wrong_file_is_never_timed(tmp_path: Path, recorded) -> None:
     a, b = (file(recorded["add_kernel", block], "cubin") for block in (1024, 512))
     found = ab(tmp_path, a, b, "--args", recorded["add_kernel", 1024], "--rtol", "0.01")
@@ -179,8 +166,6 @@ def test_a_wrong_file_is_never_timed(tmp_path: Path, recorded) -> None:
     assert found["blocks"] == []
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_the_code_of_two_assemblers_is_timed(tmp_path: Path, recorded) -> None:
     """As of two ptxas versions: two cubins of one PTX, and the same bits out of both."""
     from tritonhook.ptx.module import Ptx
@@ -195,8 +180,6 @@ def test_the_code_of_two_assemblers_is_timed(tmp_path: Path, recorded) -> None:
     assert timed["blocks"]
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_a_script_is_run_and_its_main_launch_timed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     script = tmp_path / "script.py"
@@ -211,8 +194,6 @@ def test_a_script_is_run_and_its_main_launch_timed(tmp_path: Path, monkeypatch) 
     assert timed["blocks"]
 
 
-@needs_gpu
-@pytest.mark.gpu
 def test_every_side_of_a_compiled_function_has_its_own_names(tmp_path: Path, monkeypatch) -> None:
     from tritonhook.capture.store import CaptureFolder
 
