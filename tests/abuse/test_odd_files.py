@@ -18,7 +18,7 @@ from tests.abuse.test_captures import CAPTURE, folder
 from tritonhook._util.files import read_regular, write_given, write_whole
 from tritonhook.cli import main
 
-PTX = shlex.quote(str(GOLDEN / "triton.sm_90.ptx"))
+PTX = str(GOLDEN / "triton.sm_90.ptx")
 CUBIN = shlex.quote(str(GOLDEN / "sm_90a.exp.plain.cubin"))
 READERS = [
     "show {}",
@@ -106,7 +106,7 @@ def test_a_stage_without_end_is_named(odd: str) -> None:
 
 WRITERS = [
     "lock c -o {} --force",
-    "rename " + PTX + " --prefix x_ -o {} --force",
+    f"rename {shlex.quote(PTX)} --prefix x_ -o {{}} --force",
     "show c --html {} --force",
     "show c --save {} --force",
     "tune c -o {}",
