@@ -12,7 +12,8 @@ pytest.importorskip("triton", minversion="3.6")
 
 from tritonhook.capture.store import CaptureFolder  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 KERNELS = """
 import torch, triton, triton.language as tl

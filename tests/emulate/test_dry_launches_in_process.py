@@ -12,7 +12,7 @@ from emulated import module_of  # noqa: E402
 from fake_tensors import Storage, Tensor  # noqa: E402
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
-from tritonhook.emulate import dry_launches as module  # noqa: E402
+from tritonhook.children import dry_launches as module  # noqa: E402
 from tritonhook.errors import EmulationError, NotUnderstood  # noqa: E402
 
 ADD = "mad.wide.u32 %rd9, %r20, 4, %rd20; ld.global.b32 %r1, [%rd9]; add.u32 %r1, %r1, 5; st.global.b32 [%rd9], %r1;"

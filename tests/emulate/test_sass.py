@@ -427,9 +427,10 @@ def test_an_access_outside_of_the_buffer_is_a_fault():
 
 def test_constants_of_the_module(tools):
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.verify.cpu import run_cubin
 
     ptx = Ptx(
         """.version 8.0
@@ -466,9 +467,10 @@ def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
     """`k(out, in)` under the ptxas at hand: PTX has what it says, and the machine code has it if its range says so."""
     from benchmarks.lab.miscompiles import NEWER, PTX_VERSIONS
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.verify.cpu import run_cubin
 
     size, example = len(bug.example.expected), bug.example
     for lines, expected in ((example.lines, example.expected), (example.near, example.near_expected)):

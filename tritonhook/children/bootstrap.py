@@ -85,7 +85,7 @@ def _capture(front_end: str = "triton") -> None:
     if DRY_RUN in os.environ:
         _begin_dry_run(f"begin_{front_end}")
         if EMULATE in os.environ:
-            from tritonhook.emulate import dry_launches
+            from tritonhook.children import dry_launches
 
             dry_runs.append(getattr(dry_launches, f"begin_{front_end}")())
     try:

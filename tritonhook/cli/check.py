@@ -67,7 +67,7 @@ class ShownChanges(Group):
     only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
 
     def of(self, result: KernelChanges) -> KernelChanges:
-        """Raises UsageError for a filter that is no regular expression."""
+        """Raise UsageError for a filter that is no regular expression."""
         if self.top is None and self.filter is None and self.only is None:
             return result
         try:
@@ -148,7 +148,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
 
 
 def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], notes: list[str]) -> list[Change]:
-    """The changes; if a rule asks for it, with the time that ptxas took in the place of the whole compile's."""
+    """Return the changes. If a rule asks for ptxas's time, that time replaces the time of the whole compile."""
     if not any(rule.what == COMPILE_TIME for rule in options.fail_on):
         return [Change(task.locked, facts) for task, facts in zip(tasks, now, strict=True)]
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
@@ -200,7 +200,7 @@ def _check_places(
 
 
 def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
-    """A page for each captured kernel. Of what was locked there is no code."""
+    """Return a page for each captured kernel. Locked kernels have no code to show."""
     from tritonhook.report.results.snapshot import page_key
 
     kernels = renumbered(locked, [kernel for kernel, _ in now.lockable])  # captured ones, then those of built files
@@ -222,7 +222,7 @@ def _verified(place: str, own: str, notes: list[str]) -> bool:
 
 
 def _with_lock(options: Options) -> Options:
-    """The options, where the first place given is no lock: it is to be checked against the usual one."""
+    """Return the options, with the usual lock in front where the first argument is no lock."""
     first = options.lock
     if first is None or not (is_folder(first) or is_built(first) or Path(first).is_dir() or is_script(first)):
         return options
@@ -230,7 +230,7 @@ def _with_lock(options: Options) -> Options:
 
 
 def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
-    """The rules with the budgets of the project and, behind these, of the lock."""
+    """Return the rules, with the budgets of the project; where it has none, of the lock."""
     if options.strict and not options.fail_on:
         raise UsageError("--strict: only with --fail-on; without it every difference fails")
     project = read_project(Path.cwd())
@@ -255,7 +255,7 @@ def _note_on_captures(options: Options) -> list[str]:
 
 
 def _check_archs(captures: str, locked: Sequence[KernelFacts], new: set[str]) -> None:
-    """Raises UsageError if the captures are for other architectures than the lock: all kernels would be gone. That is
+    """Raise UsageError if the captures are for other architectures than the lock: all kernels would be gone. That is
     known before their code is read."""
     old = {kernel.identity.arch for kernel in locked}
     if new and not old & new:
@@ -275,7 +275,7 @@ def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
 
 
 def _tasks(options: Options, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:
-    """The lock's own PTX, to be assembled again."""
+    """Return the lock's own PTX, to be assembled again."""
     tools: dict[str | None, Tool] = {}
     given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     tasks = []
@@ -300,7 +300,7 @@ def _assembled_by(options: Options) -> str:
 
 
 def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
-    """The changes, of which kernels with another PTX and another ptxas are assembled the other way round; and notes."""
+    """Return the changes and notes. Kernels with another PTX and another ptxas are also assembled crosswise."""
     two = min(sum(change.has_two_steps for change in changes), MOST)
     with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
         return crossed(changes, text)

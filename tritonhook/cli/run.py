@@ -60,7 +60,7 @@ _NOT_REACHED = (
 
 
 def _startup_option(what: str) -> Any:
-    """A field for an option that may name a Python; without one it means this Python."""
+    """Declare a field for an option that may name a Python; without one it means this Python."""
     text = f"{what}, in the environment of this or another Python"
     return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
@@ -164,7 +164,7 @@ def _runs(out: Path) -> int:
 
 
 def _sources(options: Options, out: Path) -> list[Path]:
-    """The script, and what the runs into this folder have loaded."""
+    """List the script and what the runs into this folder have loaded."""
     script = [Path(word) for word in options.command[:1] if word.endswith(".py")]
     loaded = CaptureFolder.open(out).sources if (out / "index").is_dir() else ()
     return list(dict.fromkeys([*(path.absolute() for path in script), *map(Path, loaded)]))
@@ -218,8 +218,9 @@ def _run_once(options: Options) -> Ended:
 
 
 def _dry_run(options: Options) -> DryRun | None:
-    """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
-    Triton knows the architecture."""
+    """Return the target of a dry run, or None without --arch.
+
+    Raises UsageError, or ToolError if no ptxas of this Python's Triton knows the architecture."""
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate"):
             if getattr(options, name):
@@ -245,7 +246,7 @@ def _dry_run(options: Options) -> DryRun | None:
 
 
 def _with_project(options: Options, project: Project) -> Options:
-    """The options, with what the command line left out from the project's settings. `out` comes by the environment, to
+    """Return the options, filled up from the project's settings. `out` comes by the environment, to
     other verbs too. A policy does not go with options that say how kernels are changed."""
     changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
     options = replace(options, only=project.only if options.only is None else options.only)
@@ -259,7 +260,7 @@ def _with_project(options: Options, project: Project) -> Options:
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
-    """A note for each OLD of --to that no kernel had."""
+    """Write a note for each OLD of --to that no kernel had."""
     if rename is None or not rename.mapping:
         return
     captures = [folder.try_capture(record) for record in folder.records]
@@ -270,7 +271,7 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 
 def _behind_script(options: Options) -> Iterator[str]:
-    """A note on options of ours behind the script, unless its text has them: then they are its own."""
+    """Write a note on options of ours behind the script. Options that its text has are its own."""
     script, *words = options.command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
@@ -280,7 +281,7 @@ def _behind_script(options: Options) -> Iterator[str]:
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
-    """A note, if the user called a compiler by its full path, past the wrapper on PATH."""
+    """Write a note if the user called a compiler by its full path, past the wrapper on PATH."""
     program = command[0]
     if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
@@ -336,7 +337,7 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
-    """A pin for each autotuned function and key. gpu: the name of the GPU that measured;
+    """Return a pin for each autotuned function and key. gpu: the name of the GPU that measured;
     "" where not known."""
     today = date.today().isoformat()
     return [Pin(won.function, won.arch, won.key, won.config, None, gpu, today, won.source) for won in winners(folder)]

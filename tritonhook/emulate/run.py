@@ -11,7 +11,6 @@ from itertools import chain
 
 from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
-from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.emulate.launch import Placed, place
 from tritonhook.emulate.machine import MOST_STEPS, WARP, Code, Machine
@@ -19,12 +18,11 @@ from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
-from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
+from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import registers_in
-from tritonhook.ptxas.toolchain import reading_toolchain
 
 MOST_BUFFER_BYTES = 384 << 20  # of a launch whose buffers nobody else holds
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # of a register, by its prefix
@@ -101,13 +99,9 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
     return execute(load_ptx(kernel, run, contents), run)
 
 
-def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute machine code. Raises NotUnderstood, Fault, Hang, Unfinished."""
-    return run_code(read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry]), run, contents)
-
-
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
+    Unfinished."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack)

@@ -81,7 +81,7 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
 
 
 def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFacts:
-    """The facts, with what the index says of the record: times, the autotuner's configuration, commands."""
+    """Add what the index has of the record: times, the autotuner's configuration, commands."""
     folder, record = where
     tried = (own.by_record[record] for own in folder.configurations if record in own.by_record)
     return replace(

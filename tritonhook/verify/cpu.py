@@ -17,11 +17,14 @@ from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import before, difference
 from tritonhook.verify.differential import Built
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
+    from tritonhook.emulate.run import Ran as Emulated
+    from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import Sanitized
     from tritonhook.verify.differential import Case
 
@@ -147,12 +150,21 @@ def _stored(
 ) -> tuple[bytes, ...]:
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
 
     run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s)
     if build.path.suffix == _SUFFIX:
         return run_ptx(read_kernel(Ptx(build.path.read_text()), build.entry), run, given).contents
     return run_cubin(Cubin.from_bytes(build.path.read_bytes()), build.entry, run, given).contents
+
+
+def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Emulated:
+    """Disassemble a kernel and execute it. Raises as `run_code`."""
+    from tritonhook.emulate.run import run_code
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
+
+    sass = reading_toolchain().disassemble(cubin, [entry])[entry]
+    return run_code(read_sass_kernel(cubin, sass), run, contents)
 
 
 def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:

@@ -9,8 +9,9 @@ np = pytest.importorskip("numpy")
 from emulated import compute, launch_of, module_of, run_body  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 LANES = np.arange(64, dtype=np.uint32)
 SHARED = ".shared .align 16 .b8 room[4096];"

@@ -57,7 +57,7 @@ def begin_cute() -> ExitStack:
     emulator = Emulator()
 
     def launched(*given: int) -> int:
-        """The error that the DSL raises."""
+        """Return 0, or the error that the DSL raises."""
         try:
             (recording,) = launches.recordings
             one = recording.called(*given)
@@ -99,7 +99,7 @@ class Emulator:
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:
-    """The bytes of an allocation in the CPU's memory, to read and to write."""
+    """View an allocation in the CPU's memory as bytes, to read and to write."""
     if not size:
         return np.zeros(0, np.uint8)
     if (memory := memory_of(tensor)) is None:
