@@ -32,7 +32,7 @@ import numpy as np
 
 from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
-from tritonhook.emulate.errors import Fault, Hang, Late
+from tritonhook.emulate.errors import Fault, Hang, Late, Origin, Outside
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -60,11 +60,13 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin."""
+    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin. origin:
+    of an address, from the instruction, the thread and the address; machine code has none."""
 
     instructions: Sequence[Instruction]
     targets: frozenset[int]
     entry: int = 0
+    origin: Callable[[int, int, int], Origin] = lambda pc, thread, address: Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +364,11 @@ class Machine:
             if isinstance(error, Fault):
                 cta, thread = divmod(error.thread, self.geometry.padded_threads)
                 error.pc, error.who = self.pc, f"thread {thread} of CTA {self.geometry.ctas[cta]}"
+            if isinstance(error, Outside):
+                error.origin = code.origin(self.pc, error.thread, self.memory.address(error.index))
+                error.text = self.memory.outside(error.access, error.index, error.origin.pointers)
+                if error.origin.pc is not None:
+                    error.wrapped_line = code.instructions[error.origin.pc].line
             raise
 
     def _able(self) -> list[Group]:
@@ -380,7 +387,7 @@ class Machine:
         if not able or self.steps_left < 0:
             pcs = sorted({group.pc - (group.ready is not None and not group.retries) for group in self._groups})
             lines = sorted({self.code.instructions[pc].line for pc in pcs})
-            raise Hang(f"all threads wait: at line {', '.join(map(str, lines))}", pcs, is_certain=True)
+            raise Hang(f"all threads wait: at line {', '.join(map(str, lines))}", pcs, lines, is_certain=True)
         for group in able:
             group.ready, group.retries, group.timed_out = None, False, True
         return able
@@ -429,9 +436,9 @@ class Machine:
             self.steps_left -= len(steps)
             line = self.code.instructions[group.pc].line
             if self.steps_left < 0:
-                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc])
+                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc], [line])
             if time.monotonic() > self._end:
-                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc])
+                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc], [line])
             group.pc = end
             try:
                 for step in iterator:
