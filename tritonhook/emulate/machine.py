@@ -270,7 +270,7 @@ class Machine:
         self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
         self.specials = _specials(self)
         self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
-        self.code = Code((), frozenset())
+        self.code, self.held = Code((), frozenset()), list[Array]()
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
         self._leaders: list[int] = []
@@ -287,7 +287,12 @@ class Machine:
 
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""
-        return np.zeros((count, self.threads), dtype)
+        return self.keep(np.zeros((count, self.threads), dtype))
+
+    def keep(self, array: Array) -> Array:
+        """Count an array to what threads and barriers hold, see livelock.py."""
+        self.held.append(array)
+        return array
 
     def ctas_of(self, thread: int, mask: int) -> list[int]:
         """The CTAs of a thread's cluster whose ranks a mask names."""
@@ -370,6 +375,11 @@ class Machine:
                 if error.origin.pc is not None:
                     error.wrapped_line = code.instructions[error.origin.pc].line
             raise
+
+    @property
+    def polling(self) -> list[int]:
+        """The instructions at which threads are; in the order of the threads."""
+        return [group.pc for group in sorted(self._groups, key=lambda group: int(group.numbers[0]))]
 
     def _able(self) -> list[Group]:
         """The groups that can run: those that meet have become one, those whose wait is over are back."""
