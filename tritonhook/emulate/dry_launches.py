@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from tritonhook._util.text import say
+from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import notes
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Late
+from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
 from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
@@ -95,6 +97,8 @@ class Emulator:
                 self._kernels[key] = read_kernel(Ptx(text()), name)
             launch, storages = described()
             contents = [_bytes_of(*storage) for storage in storages]
+            if tuners.trial is not None:
+                tuners.trial.launched(names_of(launch), contents)
             run = Run(launch, range(math.prod(launch.grid)))
             after = run_ptx(self._kernels[key], run, [one.tobytes() for one in contents]).contents
         except (Fault, Hang) as error:
