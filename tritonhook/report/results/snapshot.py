@@ -368,7 +368,7 @@ class KernelChanges(Result, tag="kernel changes"):
             (*self.who(), *self._fails(name)),
             tuple(self._tables(self._namer(with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
             (
-                *(one.text for one in self.not_compiled or ()),
+                *without_code,
                 *self.notes,
                 *mangled_note(kernel.kernel for kernel in self.kernels),
             ),
