@@ -300,7 +300,7 @@ class Memory:
         one = min(near, key=lambda a: max(a.begin - index, index - (a.begin + a.size), 0))
         beyond = index - one.begin - one.size
         if index < one.begin:
-            where, edge = f"{one.begin - index:,} bytes before", "begin"
+            where, edge = f"{one.begin - index:,} bytes before", "start"
         else:
             where, edge = f"{beyond:,} bytes beyond" if beyond >= 0 else f"from {-beyond:,} bytes before", "end"
         if named:
