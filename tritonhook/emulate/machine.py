@@ -33,6 +33,9 @@ import numpy as np
 from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang, Late, Origin, Outside
+from tritonhook.emulate.geometry import WARP as WARP
+from tritonhook.emulate.geometry import Geometry as Geometry
+from tritonhook.emulate.geometry import coordinates, specials
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -40,7 +43,6 @@ from tritonhook.errors import NotUnderstood
 if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
-WARP = 32
 MOST_STEPS = 20_000_000
 _PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
 Step = Callable[["Group"], None]
@@ -67,30 +69,6 @@ class Code:
     targets: frozenset[int]
     entry: int = 0
     origin: Callable[[int, int, int], Origin] = lambda pc, thread, address: Origin()
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """What is executed. grid, block, cluster: as launched. ctas: the linear numbers of the CTAs that are executed, CTAs
-    of one cluster behind one another in order of their rank."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    ctas: tuple[int, ...]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-
-    @property
-    def cluster_size(self) -> int:
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
-
-    @property
-    def block_threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def padded_threads(self) -> int:
-        """Of a CTA, in whole warps."""
-        return -(-self.block_threads // WARP) * WARP
 
 
 class _Parked(Exception):
@@ -266,9 +244,9 @@ class Machine:
         self.warp = (inside // WARP).astype(np.uint32)
         self.cta = np.repeat(np.arange(ctas), padded)
         self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
-        self.tid = _coordinates(inside, geometry.block)
-        self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
-        self.specials = _specials(self)
+        self.tid = coordinates(inside, geometry.block)
+        self.ctaid = coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.specials = specials(self)
         self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
         self.code, self.held = Code((), frozenset()), list[Array]()
         self._groups: list[Group] = []
@@ -488,30 +466,6 @@ def _lanes(group: Group, warp: int) -> str:
     """Which lanes of a warp a group has, as people read it; "" for none."""
     mine = group.numbers[group.numbers // WARP == warp]
     return f"{len(mine)} lanes of warp {warp}, the first is {int(mine[0]) % WARP}" if len(mine) else ""
-
-
-def _coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
-    x, y, _ = extent
-    return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
-
-
-def _specials(machine: Machine) -> dict[str, Array]:
-    geometry = machine.geometry
-    found: dict[str, Array] = {}
-    numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
-    for number, axis in enumerate("xyz"):
-        size, ctaid = geometry.cluster[number], machine.ctaid[number]
-        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], ctaid
-        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = ctaid % np.uint32(size), ctaid // np.uint32(size)
-        numbers[f"ntid.{axis}"], numbers[f"nctaid.{axis}"] = geometry.block[number], geometry.grid[number]
-        numbers[f"cluster_nctaid.{axis}"], numbers[f"nclusterid.{axis}"] = size, geometry.grid[number] // size
-    found |= {f"%{name}": np.full(machine.threads, value, np.uint32) for name, value in numbers.items()}
-    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
-    bit = np.uint32(1) << machine.lane
-    below = bit - np.uint32(1)
-    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
-        found[f"%lanemask_{name}"] = mask
-    return found
 
 
 def lanes_of(where: Array) -> Array:

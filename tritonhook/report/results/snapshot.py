@@ -367,11 +367,7 @@ class KernelChanges(Result, tag="kernel changes"):
             *self._verdict(),
             (*self.who(), *self._fails(name)),
             tuple(self._tables(self._namer(with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
-            (
-                *without_code,
-                *self.notes,
-                *mangled_note(kernel.kernel for kernel in self.kernels),
-            ),
+            (*without_code, *self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
         )
 
     def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
