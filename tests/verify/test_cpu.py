@@ -68,7 +68,7 @@ def test_what_is_not_understood_is_a_verdict_with_its_reason(tmp_path):
 def test_a_write_outside_of_a_buffer_is_a_crash_of_this_build(tmp_path):
     judgement, _ = judged(order_of(tmp_path, "", "st.global.b32 [%rd4+4], %r3;"))
     assert (judgement.verdict, judgement.worst.build) == (Verdict.CRASH, "1")
-    assert "beyond the end of argument b" in judgement.worst.text
+    assert "outside of argument b (128 bytes), 0 bytes beyond its end" in judgement.worst.text
 
 
 @pytest.mark.parametrize(

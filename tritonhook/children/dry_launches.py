@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from tritonhook._util.text import say
+from tritonhook.capture.dry_run.autotuner import tuners
+from tritonhook.capture.dry_run.gpu import notes
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
+from tritonhook.emulate.errors import Fault, Hang, Late
+from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
-from tritonhook.errors import EmulationError, TritonHookError
+from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
+from tritonhook.errors import EmulationError, KernelFault, TritonHookError, listed
 from tritonhook.ptx.module import Ptx
 
 _LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
+_LAUNCHERS = "tritonhook", "triton"
 
 
 def begin_triton() -> ExitStack:
@@ -45,6 +53,7 @@ def begin_triton() -> ExitStack:
 
     stack = ExitStack()
     stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
 
 
@@ -88,14 +97,51 @@ class Emulator:
                 self._kernels[key] = read_kernel(Ptx(text()), name)
             launch, storages = described()
             contents = [_bytes_of(*storage) for storage in storages]
+            if tuners.trial is not None:
+                tuners.trial.launched(names_of(launch), contents)
             run = Run(launch, range(math.prod(launch.grid)))
             after = run_ptx(self._kernels[key], run, [one.tobytes() for one in contents]).contents
+        except (Fault, Hang) as error:
+            if isinstance(error, Late):
+                raise EmulationError(f"{name} cannot be emulated: {error}") from None
+            found = KernelFault(f"{name}: {_in_words(error, Ptx(text()))}")
+            notes.add(str(found))
+            raise found from None
         except Exception as error:
             if isinstance(error, TritonHookError):
                 raise EmulationError(f"{name} cannot be emulated: {error}") from None
             raise EmulationError(f"{name} cannot be emulated: {type(error).__name__}: {error}") from error
         for one, data in zip(contents, after, strict=True):
             one[:] = np.frombuffer(data, np.uint8)
+
+
+def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
+    """Describe what ended a kernel, with its lines in the source; in PTX where there are none."""
+    source = source_lines(ptx)
+
+    def at(line: int) -> str:
+        return source(line) or f"line {line} of its PTX"
+
+    if isinstance(error, Hang):
+        return f"hang at {listed([at(line) for line in error.lines])}: {error}"
+    wrapped = f"; at {at(error.wrapped_line)} {error.origin.wrapped}" if error.origin.wrapped else ""
+    return f"{kind_of(error)} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
+
+
+def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Show a kernel's fault below the line of the program that launched the kernel."""
+
+    def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        one, last = traceback, None
+        while one is not None and isinstance(error, KernelFault):
+            if one.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
+                last = one
+            one = one.tb_next
+        if last is not None:
+            last.tb_next = None
+        original(kind, error, traceback)
+
+    return shown
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:

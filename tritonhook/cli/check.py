@@ -1,7 +1,7 @@
 """Compare a lock with kernels as they are now: with fresh captures, or with its own PTX under another ptxas.
 
 Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
-trouble.
+trouble, such as a kernel that could not be compiled.
 
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
@@ -27,7 +27,16 @@ from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
-from tritonhook.cli._lockable import Found, as_named, autotune_option, dry_places, is_built, lockable_at, spills_note
+from tritonhook.cli._lockable import (
+    Failed,
+    Found,
+    as_named,
+    autotune_option,
+    dry_places,
+    is_built,
+    lockable_at,
+    spills_note,
+)
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
@@ -187,16 +196,27 @@ def _check_places(
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        wrong = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
+        verified = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
         shown, rules_ = options.shown, options.fail_on
         code = give_changes(
-            options.results, rules_, str(path), given, changes, notes, tell=told, shown=shown, pages=pages
+            options.results,
+            rules_,
+            str(path),
+            given,
+            changes,
+            notes,
+            tell=told,
+            shown=shown,
+            pages=pages,
+            failed=kernels.failed,
         )
-        return 1 if any(wrong) else code
+        codes = {code, *verified}
+        return 1 if 1 in codes else max(codes)
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
-    give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
-    return 0
+    failed = kernels.failed
+    give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False, failed=failed)
+    return 2 if failed else 0
 
 
 def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
@@ -212,13 +232,22 @@ def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
     ]
 
 
-def _verified(place: str, own: str, notes: list[str]) -> bool:
-    """Whether a build of a captured kernel is wrong. notes: gets what was found. own: how the user names the place."""
-    with working(f"verifying {own}"):
-        is_wrong, said = verify_captures(place)
-    lines = [line.strip() for line in said.replace(place, own).splitlines() if line.strip()]
-    notes.append(f"verify --cpu: {'; '.join(lines if is_wrong else lines[:1])}")
-    return is_wrong
+def _verified(place: str, own: str, notes: list[str]) -> int:
+    """Verify the kernels of a place. Returns 1 if a build is wrong, 2 if a kernel could not be verified. notes: gets
+    what was found. own: how the user names the place."""
+    try:
+        with working(f"verifying {own}"):
+            is_wrong, said = verify_captures(place)
+    except UsageError as error:
+        notes.append(f"verify --cpu: {_one_line(str(error).replace(place, own))}")
+        return 2
+    said = said.replace(place, own)
+    notes.append(f"verify --cpu: {_one_line(said if is_wrong else said.partition(chr(10))[0])}")
+    return int(is_wrong)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _with_lock(options: Options) -> Options:
@@ -317,10 +346,12 @@ def give_changes(
     tell: Callable[[KernelChanges], None] | None = None,
     shown: ShownChanges | None = None,
     pages: Sequence[KernelPage] = (),
+    failed: Failed = (),
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it. tell:
-    who else is told of the result, as GitHub. shown: which kernels are printed. pages: of the kernels."""
+    was compared; without rules, if a kernel has other code, is new or gone; else 2 if one failed to compile. gate:
+    whether the verb ends with it. tell: who else is told of the result, as GitHub. shown: which kernels are printed.
+    pages: of the kernels. failed: kernels that the new side could not compile, with the error."""
     from tritonhook.report.results.snapshot import KernelChanges, page_key
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
@@ -329,11 +360,12 @@ def give_changes(
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
-    result = KernelChanges.of(old, new, changes, broken, notes)
+    result = KernelChanges.of(old, new, changes, broken, notes, failed)
     printed = result if shown is None else shown.of(result)
     listed_keys = {page_key(kernel) for kernel in printed.kernels if kernel.status is not ChangeStatus.SAME}
     with without_commands(tell is not None):
         give(results, printed, pages=[page for page in pages if page[0] in listed_keys])
     if tell is not None:
         tell(result)
-    return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
+    is_bad = blind or bool(broken) if wanted else any(change.is_different for change in changes)
+    return 1 if is_bad else 2 if failed else 0

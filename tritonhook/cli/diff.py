@@ -38,6 +38,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
+    captures_at,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
@@ -271,7 +272,9 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
-    return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown, pages=pages)
+    failed = tuple(captures_at(b).failed.values())
+    noted = [*notes, *further]
+    return give_changes(results, fail_on, a, b, changes, noted, shown=shown, pages=pages, failed=failed)
 
 
 _AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)

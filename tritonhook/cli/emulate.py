@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook.capture.selection import Selected, launch_of, selected
+from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import read_launch
 from tritonhook.cli._inputs import captures_at, load_input, place
 from tritonhook.cli._parser import Group, option, part
@@ -109,16 +109,23 @@ def _targets(options: Options) -> Iterator[_Target]:
         yield _Target(options.target, "", lambda: _case(options.target, options.entry, record), False)
         return
     captures = captures_at(path)
-    chosen = [
-        one
-        for one in selected(captures, options.entry, options.launch, dry=True)
-        if isinstance(one, Selected) and one.launches
-    ]
-    names = Counter(one.capture.kernel for one in chosen)
+    chosen = list(selected(captures, options.entry, options.launch, dry=True))
+    if not any(isinstance(one, Selected) and one.launches for one in chosen):
+        return
+    names = Counter(one.capture.kernel for one in chosen if isinstance(one, Selected))
     for one in chosen:
-        kernel, folder = one.capture.kernel, str(captures.path / "kernels" / one.record)
-        load = partial(_case, folder, None, one.launches[0].path, kernel)
+        kernel = one.kernel if isinstance(one, Skipped) else one.capture.kernel
+        if isinstance(one, Skipped):
+            load = partial(_refuse, one.reason)
+        elif one.launches:
+            load = partial(_case, str(captures.path / "kernels" / one.record), None, one.launches[0].path, kernel)
+        else:
+            load = partial(_refuse, one.unrecorded or "no launch of it was recorded")
         yield _Target(kernel, one.record if names[kernel] > 1 else "", load, True)
+
+
+def _refuse(why: str) -> tuple[Ptx, Case]:
+    raise UsageError(why)
 
 
 def _case(target: str, entry: str | None, record: Path, kernel: str | None = None) -> tuple[Ptx, Case]:

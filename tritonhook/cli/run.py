@@ -205,7 +205,8 @@ def _run_once(options: Options) -> Ended:
         notes += _passed_by(command, folder)
         notes += _behind_script(options)
         if options.emulate:
-            notes.append("emulated: each launch was executed on the CPU")
+            until = f", until the program ended with status {ended.code}" if ended.code else ""
+            notes.append(f"emulated: each launch was executed on the CPU{until}")
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
         if not (ended.code or folder.records or folder.crashes or notes):

@@ -166,9 +166,9 @@ class Ran:
 def verify_captures(folder: Path | str, *options: str) -> tuple[bool, str]:
     """Verify each kernel in a process of its own, on one input: whether one is wrong, and the summary as text.
 
-    Raises UsageError if nothing could be verified."""
+    Raises UsageError if one could not be verified, and none is wrong."""
     command = (sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise UsageError(f"verify: {(done.stderr or done.stdout).strip() or f'code {done.returncode}'}")
+        raise UsageError(f"{(done.stdout or done.stderr).strip() or f'code {done.returncode}'}")
     return done.returncode == 1, done.stdout

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tritonhook.emulate.errors import Fault
 from tritonhook.ptx.module import Ptx
 
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
@@ -15,6 +16,13 @@ _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
 FAULT, HANG = "fault", "hang"
+
+
+def kind_of(fault: Fault) -> str:
+    """The kind of a fault that ended a kernel."""
+    if fault.text.startswith("misaligned"):
+        return MISALIGNED
+    return OUTSIDE if "outside" in fault.text else FAULT
 
 
 @dataclass(frozen=True, slots=True)
