@@ -85,9 +85,11 @@ def _capture(front_end: str = "triton") -> None:
     if DRY_RUN in os.environ:
         _begin_dry_run(f"begin_{front_end}")
         if EMULATE in os.environ:
+            from tritonhook.capture.dry_run.gpu import Emulation
             from tritonhook.emulate import dry_launches
 
-            dry_runs.append(getattr(dry_launches, f"begin_{front_end}")())
+            emulation = Emulation.from_environment(os.environ)
+            dry_runs.append(getattr(dry_launches, f"begin_{front_end}")(emulation))
     try:
         from tritonhook.capture.front_ends import begin_run
         from tritonhook.capture.run_config import RunConfig
