@@ -14,7 +14,7 @@ from fake_tensors import Storage, Tensor
 
 @pytest.fixture
 def tensor_read():
-    """What torch's stand-in does at a read of a tensor's values."""
+    # as torch's stand-in notes a read of a tensor's values
     from tritonhook.capture.dry_run.gpu import notes
     notes.count("item")
 
