@@ -45,6 +45,7 @@ def begin(then_users: bool = True) -> None:
     if RUN in os.environ and not _begun:
         _begun = True
         if DRY_RUN in os.environ:
+            atexit.register(_end_dry_runs)  # while the modules that it changed are whole
             _when_imported("torch", functools.partial(_begin_dry_run, "begin_torch"))
         _when_imported("triton", _capture)
         _when_imported("cutlass", lambda: _capture("cute"))
@@ -65,11 +66,16 @@ def end() -> None:
     for session in sessions:
         atexit.unregister(session.uninstall)
         session.uninstall()
-    while dry_runs:
-        dry_runs.pop().close()
+    atexit.unregister(_end_dry_runs)
+    _end_dry_runs()
     _waiting.clear()
     sessions.clear()
     _begun = False
+
+
+def _end_dry_runs() -> None:
+    while dry_runs:
+        dry_runs.pop().close()
 
 
 def _when_imported(name: str, callback: Callable[[], None]) -> None:
